@@ -1,0 +1,13 @@
+//! One module a subcommand: each parses its own arguments and calls one crate.
+
+pub mod check;
+pub mod compile;
+pub mod counter;
+pub mod demo;
+pub mod lab;
+pub mod ports;
+pub mod register;
+pub mod store;
+pub mod switch;
+pub mod table;
+pub mod test;

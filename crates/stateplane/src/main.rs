@@ -1,0 +1,59 @@
+//! The `stateplane` command: one binary, one subcommand a noun or verb.
+//!
+//! Exit codes everywhere: 0 good, 1 the input (or what it describes) is at fault, 2 wrong usage.
+
+mod commands;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Fault-tolerant, shared state for P4 programs that run as XDP in the Linux kernel.
+#[derive(Parser, Debug)]
+#[command(name = "stateplane", version, about, max_term_width = 100)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Check a P4-16 program: names, types, directions, constants.
+    Check(commands::check::Args),
+    /// Compile a P4-16 program to an XDP object and its manifest.
+    Compile(commands::compile::Args),
+    /// Run STF packet tests through the compiled object in the kernel.
+    Test(commands::test::Args),
+    /// Run the switch agent: load an object on ports, fill tables, own the packet generator.
+    Switch(commands::switch::Args),
+    /// Add, list and delete table entries of a running switch.
+    Table(commands::table::Args),
+    /// Read and write registers of a running switch.
+    Register(commands::register::Args),
+    /// Read counters of a running switch.
+    Counter(commands::counter::Args),
+    /// Show a running switch's ports and their packet counts.
+    Ports(commands::ports::Args),
+    /// Run a state store server: one member of a replication chain.
+    Store(commands::store::Args),
+    /// Build, inspect and tear down a lab network in namespaces.
+    Lab(commands::lab::Args),
+    /// Run the failover demonstration and write its figures.
+    Demo(commands::demo::Args),
+}
+
+fn main() -> ExitCode {
+    let code = match CommandLine::parse().command {
+        Command::Check(args) => commands::check::run(args),
+        Command::Compile(args) => commands::compile::run(args),
+        Command::Test(args) => commands::test::run(args),
+        Command::Switch(args) => commands::switch::run(args),
+        Command::Table(args) => commands::table::run(args),
+        Command::Register(args) => commands::register::run(args),
+        Command::Counter(args) => commands::counter::run(args),
+        Command::Ports(args) => commands::ports::run(args),
+        Command::Store(args) => commands::store::run(args),
+        Command::Lab(args) => commands::lab::run(args),
+        Command::Demo(args) => commands::demo::run(args),
+    };
+    ExitCode::from(code)
+}
