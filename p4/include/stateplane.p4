@@ -1,0 +1,76 @@
+// stateplane.p4: what a P4-16 program for stateplane can use beside v1model.
+//
+// Include it after v1model.p4. Everything here is an ordinary extern: a program stays plain P4-16.
+#ifndef STATEPLANE_P4
+#define STATEPLANE_P4
+
+/// How the state of a FlowState object behaves when switches fail or traffic moves.
+enum Consistency {
+    /// The state lives in this switch only and dies with it: the baseline.
+    LOCAL,
+    /// Per-flow linearizable (RedPlane Definition 4): the state lives in the replicated store, one switch at a time holds a lease on a flow, and no
+    /// output leaves before the update that it depends on is on every server of the chain.
+    LINEARIZABLE
+}
+
+/// Who makes the first value of a flow that has none, when asked by get_or_allocate.
+enum Allocator {
+    /// Every field zero.
+    ZERO,
+    /// NAT (RFC 4787, endpoint-dependent): the key must be { bit<32> source address, bit<32> destination address, bit<16> source port,
+    /// bit<16> destination port, bit<8> protocol } and the value { bit<32> address, bit<16> port }, under any names. The value is an external address and port
+    /// for the key's source; the binding of the reverse direction, keyed as returning packets look, is made together with it.
+    NAT_PORTS
+}
+
+/// What a lookup found.
+enum StateResult {
+    /// The value is there and this switch may use it.
+    HIT,
+    /// No such state. The packet may be processed further (most programs drop it).
+    MISS,
+    /// This switch holds no lease: the packet, as it came in, is on its way to the store and will enter the program again with the lease.
+    /// The program must touch nothing more: return. (RedPlane §5.1: state initialisation)
+    PENDING
+}
+
+/// State kept per flow. K and V are structs of bit<W>, int<W> and bool fields, 64 bytes each at the most.
+/// At most one `set` on any path of a packet through the program.
+extern FlowState<K, V> {
+    /// `size`: flows that this switch can hold at a time.
+    FlowState(bit<32> size, Consistency consistency, Allocator allocator);
+    /// The flow's state, if there is any.
+    StateResult get(in K key, out V value);
+    /// The same; a flow without state gets one from the allocator.
+    StateResult get_or_allocate(in K key, out V value);
+    /// Replaces the flow's state. Only after `get` or `get_or_allocate` said HIT for the same key on this packet.
+    void set(in K key, in V value);
+}
+
+/// What the kernel's routing table says of a destination.
+enum FibResult {
+    /// Next hop known: port and addresses are filled in.
+    FORWARD,
+    /// The destination is this host: hand the packet to the kernel.
+    LOCAL,
+    /// Next hop not resolved yet, fragmentation needed, or another case that the kernel must see to: hand it to the kernel.
+    KERNEL,
+    /// No route, blackhole, or prohibited.
+    UNREACHABLE
+}
+
+/// Looks up the kernel's routes (those that BIRD or FRR install) and neighbours for an IPv4 packet: bpf_fib_lookup.
+/// ECMP picks the path by the addresses, protocol and ports given here.
+extern FibResult fib_lookup_ipv4(in bit<32> source, in bit<32> destination, in bit<8> protocol,
+                                 in bit<16> source_port, in bit<16> destination_port, in bit<16> total_length, in bit<8> tos,
+                                 out bit<9> port, out bit<48> source_mac, out bit<48> destination_mac);
+
+/// The same for IPv6.
+extern FibResult fib_lookup_ipv6(in bit<128> source, in bit<128> destination, in bit<8> next_header,
+                                 in bit<16> source_port, in bit<16> destination_port, in bit<16> payload_length, in bit<20> flow_label,
+                                 out bit<9> port, out bit<48> source_mac, out bit<48> destination_mac);
+
+/// Ends processing: the packet, as it came in, goes up to the kernel of this host.
+extern void to_host();
+
+#endif
