@@ -1,0 +1,1 @@
+//! Readable text of the IR, for `stateplane check --emit-ir` and for test failures.
