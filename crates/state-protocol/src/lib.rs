@@ -1,1 +1,57 @@
-//! state-protocol
+//! The state protocol on the wire: how a switch talks to the state store, and how the store's servers talk to each other.
+//!
+//! This crate owns the byte layouts of `docs/state-protocol.md` and every way in which bytes can fail to follow them. It knows no
+//! sockets, clocks or state: `&[u8]` in, borrowed structs out, and back, without allocation.
+
+mod bytes;
+mod chain;
+mod malformed;
+mod message;
+
+pub use chain::{
+    CHAIN_HEADER_BYTES, ChainFlags, ChainHeader, ChainType, ENTRY_HEADER_BYTES, Effect, Entries, Entry, RecordWrite,
+};
+pub use malformed::{EncodeError, Malformed};
+pub use message::{Flags, Message, MessageType, Owner};
+
+/// UDP port of the state store.
+pub const PORT: u16 = 5407;
+/// First two bytes of every message: "SP".
+pub const MAGIC: u16 = 0x5350;
+/// The only protocol version there is.
+pub const VERSION: u8 = 1;
+/// Bytes of the fixed header of a message between switch and store.
+pub const HEADER_BYTES: usize = 48;
+/// Longest key in bytes; the shortest is one byte.
+pub const MAX_KEY_BYTES: usize = 64;
+/// Longest value in bytes.
+pub const MAX_VALUE_BYTES: usize = 64;
+/// Longest piggybacked packet in bytes: any Ethernet jumbo frame, with room for the chain's own header in one UDP datagram.
+pub const MAX_PACKET_BYTES: usize = 16_384;
+/// Longest message in bytes.
+pub const MAX_MESSAGE_BYTES: usize = HEADER_BYTES + MAX_KEY_BYTES + MAX_VALUE_BYTES + MAX_PACKET_BYTES;
+
+/// What a datagram is, by its first four bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Between a switch (or a status tool) and the store.
+    Message(MessageType),
+    /// Between two servers of a chain.
+    Chain(ChainType),
+}
+
+/// Reads the magic, version and type that every message begins with.
+pub fn kind(datagram: &[u8]) -> Result<Kind, Malformed> {
+    let mut reader = bytes::Reader::new(datagram);
+    if reader.u16().ok_or(Malformed::TooShort)? != MAGIC {
+        return Err(Malformed::Magic);
+    }
+    if reader.u8().ok_or(Malformed::TooShort)? != VERSION {
+        return Err(Malformed::Version);
+    }
+    let number = reader.u8().ok_or(Malformed::TooShort)?;
+    MessageType::from_number(number)
+        .map(Kind::Message)
+        .or_else(|| ChainType::from_number(number).map(Kind::Chain))
+        .ok_or(Malformed::Type)
+}

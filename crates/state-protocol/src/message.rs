@@ -1,0 +1,322 @@
+//! Messages between a switch and the store: `docs/state-protocol.md`, "Header" and "Messages".
+
+use crate::bytes::{Reader, Writer};
+use crate::{
+    EncodeError, HEADER_BYTES, Kind, MAGIC, MAX_KEY_BYTES, MAX_PACKET_BYTES, MAX_VALUE_BYTES, Malformed, VERSION, kind,
+};
+
+/// Type of a message between switch (or status tool) and store; the number is the wire's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum MessageType {
+    /// "I need this flow's state."
+    LeaseRequest = 1,
+    /// Prolong the lease of a flow in use.
+    LeaseRenew = 2,
+    /// "Record this, then give me the packet back."
+    Update = 3,
+    /// The output depends on an update not yet acknowledged.
+    ReadCommit = 4,
+    /// The switch owns the flow.
+    LeaseGrant = 65,
+    /// No such state.
+    Absent = 66,
+    /// Everything up to `seq` is on all servers.
+    UpdateAck = 67,
+    /// The sender is not the owner, or its epoch not the current one.
+    Refused = 68,
+    /// A status tool asks how a store server is.
+    StatusRequest = 100,
+    /// The answer: JSON in the place of the packet.
+    StatusReply = 101,
+}
+
+impl MessageType {
+    pub(crate) fn from_number(number: u8) -> Option<MessageType> {
+        Some(match number {
+            1 => MessageType::LeaseRequest,
+            2 => MessageType::LeaseRenew,
+            3 => MessageType::Update,
+            4 => MessageType::ReadCommit,
+            65 => MessageType::LeaseGrant,
+            66 => MessageType::Absent,
+            67 => MessageType::UpdateAck,
+            68 => MessageType::Refused,
+            100 => MessageType::StatusRequest,
+            101 => MessageType::StatusReply,
+            _ => return None,
+        })
+    }
+
+    fn is_status(self) -> bool {
+        matches!(self, MessageType::StatusRequest | MessageType::StatusReply)
+    }
+
+    fn carries_value(self) -> bool {
+        matches!(self, MessageType::Update | MessageType::LeaseGrant)
+    }
+
+    fn carries_packet(self) -> bool {
+        !matches!(self, MessageType::LeaseRenew | MessageType::Refused | MessageType::StatusRequest)
+    }
+}
+
+/// The header's `flags`. Bits without a meaning are ignored when received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Flags(pub u16);
+
+impl Flags {
+    /// No flag.
+    pub const NONE: Flags = Flags(0);
+    /// `LEASE_REQUEST`: create the state when there is none.
+    pub const ALLOCATE: Flags = Flags(1);
+    /// `ABSENT`: the allocator (or the store's memory) is full.
+    pub const EXHAUSTED: Flags = Flags(2);
+
+    /// Whether all bits of `other` are set.
+    pub fn contains(self, other: Flags) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// One life of one switch: a switch that lost its state is another owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Owner {
+    /// The header's `switch_id`.
+    pub switch_id: u32,
+    /// The header's `incarnation`.
+    pub incarnation: u32,
+}
+
+/// A message between switch and store; `key`, `value` and `packet` borrow the datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// What it asks or answers.
+    pub message_type: MessageType,
+    /// The FlowState object's number in the manifest.
+    pub object_id: u16,
+    /// `ALLOCATE`, `EXHAUSTED`.
+    pub flags: Flags,
+    /// Who asks; echoed in replies.
+    pub sender: Owner,
+    /// The switch's clock in ns when it sent the request; echoed in replies.
+    pub request_ns: u64,
+    /// The grant that the sender holds (requests) or the current one (replies); 0: none.
+    pub epoch: u32,
+    /// Per-flow sequence number.
+    pub seq: u64,
+    /// Length of the lease in microseconds, counted from `request_ns` (replies).
+    pub lease_us: u32,
+    /// P4 port of the piggybacked packet; echoed.
+    pub port: u16,
+    /// The flow's key.
+    pub key: &'a [u8],
+    /// The flow's value.
+    pub value: &'a [u8],
+    /// A whole Ethernet frame, or empty.
+    pub packet: &'a [u8],
+}
+
+impl<'a> Message<'a> {
+    /// Reads a whole datagram; refuses one with anything missing, left over, or out of place for its type.
+    pub fn decode(datagram: &'a [u8]) -> Result<Message<'a>, Malformed> {
+        let message_type = match kind(datagram)? {
+            Kind::Message(message_type) => message_type,
+            Kind::Chain(_) => return Err(Malformed::Type),
+        };
+        let mut reader = Reader::new(datagram);
+        let message = Self::read(&mut reader, message_type).ok_or(Malformed::TooShort)??;
+        message.check_carried()?;
+        Ok(message)
+    }
+
+    /// `None`: too short for the header.
+    fn read(reader: &mut Reader<'a>, message_type: MessageType) -> Option<Result<Message<'a>, Malformed>> {
+        reader.u32()?; // magic, version and type were read by `kind`
+        let object_id = reader.u16()?;
+        let flags = Flags(reader.u16()?);
+        let sender = Owner { switch_id: reader.u32()?, incarnation: reader.u32()? };
+        let request_ns = reader.u64()?;
+        let epoch = reader.u32()?;
+        let key_bytes = usize::from(reader.u16()?);
+        let value_bytes = usize::from(reader.u16()?);
+        let seq = reader.u64()?;
+        let lease_us = reader.u32()?;
+        let port = reader.u16()?;
+        let packet_bytes = usize::from(reader.u16()?);
+        if key_bytes > MAX_KEY_BYTES || (key_bytes == 0) != message_type.is_status() {
+            return Some(Err(Malformed::KeyLength));
+        }
+        if value_bytes > MAX_VALUE_BYTES {
+            return Some(Err(Malformed::ValueLength));
+        }
+        if packet_bytes > MAX_PACKET_BYTES {
+            return Some(Err(Malformed::PacketLength));
+        }
+        if reader.remaining() != key_bytes + value_bytes + packet_bytes {
+            return Some(Err(Malformed::LengthMismatch));
+        }
+        let (key, value, packet) = (reader.take(key_bytes)?, reader.take(value_bytes)?, reader.take(packet_bytes)?);
+        Some(Ok(Message {
+            message_type,
+            object_id,
+            flags,
+            sender,
+            request_ns,
+            epoch,
+            seq,
+            lease_us,
+            port,
+            key,
+            value,
+            packet,
+        }))
+    }
+
+    fn check_carried(&self) -> Result<(), Malformed> {
+        if !self.value.is_empty() && !self.message_type.carries_value() {
+            return Err(Malformed::UnexpectedValue);
+        }
+        if self.value.is_empty() && self.message_type.carries_value() {
+            return Err(Malformed::MissingValue);
+        }
+        if !self.packet.is_empty() && !self.message_type.carries_packet() {
+            return Err(Malformed::UnexpectedPacket);
+        }
+        Ok(())
+    }
+
+    /// Bytes of the encoded message.
+    pub fn encoded_bytes(&self) -> usize {
+        HEADER_BYTES + self.key.len() + self.value.len() + self.packet.len()
+    }
+
+    /// Writes the message to the front of `buffer`; returns how many bytes it takes.
+    pub fn encode_into(&self, buffer: &mut [u8]) -> Result<usize, EncodeError> {
+        if self.key.len() > MAX_KEY_BYTES || self.value.len() > MAX_VALUE_BYTES || self.packet.len() > MAX_PACKET_BYTES
+        {
+            return Err(EncodeError::FieldTooLong);
+        }
+        let mut w = Writer::new(buffer);
+        w.u16(MAGIC)?;
+        w.u8(VERSION)?;
+        w.u8(self.message_type as u8)?;
+        w.u16(self.object_id)?;
+        w.u16(self.flags.0)?;
+        w.u32(self.sender.switch_id)?;
+        w.u32(self.sender.incarnation)?;
+        w.u64(self.request_ns)?;
+        w.u32(self.epoch)?;
+        // The limits checked above fit in 16 bits.
+        w.u16(self.key.len() as u16)?;
+        w.u16(self.value.len() as u16)?;
+        w.u64(self.seq)?;
+        w.u32(self.lease_us)?;
+        w.u16(self.port)?;
+        w.u16(self.packet.len() as u16)?;
+        w.put(self.key)?;
+        w.put(self.value)?;
+        w.put(self.packet)?;
+        Ok(w.written())
+    }
+
+    /// Appends the message to `buffer`, which is left as it was on error.
+    pub fn append_to(&self, buffer: &mut Vec<u8>) -> Result<(), EncodeError> {
+        let start = buffer.len();
+        buffer.resize(start + self.encoded_bytes(), 0);
+        let result = self.encode_into(&mut buffer[start..]);
+        if result.is_err() {
+            buffer.truncate(start);
+        }
+        result.map(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn update() -> Message<'static> {
+        Message {
+            message_type: MessageType::Update,
+            object_id: 0x0102,
+            flags: Flags::ALLOCATE,
+            sender: Owner { switch_id: 0x0a0b0c0d, incarnation: 0x11121314 },
+            request_ns: 0x2122232425262728,
+            epoch: 0x31323334,
+            seq: 0x4142434445464748,
+            lease_us: 0x51525354,
+            port: 0x6162,
+            key: b"key",
+            value: b"va",
+            packet: b"frame",
+        }
+    }
+
+    /// The layout of the document, written out by hand.
+    const UPDATE: &[u8] = &[
+        0x53, 0x50, 1, 3, 0x01, 0x02, 0, 1, 0x0a, 0x0b, 0x0c, 0x0d, 0x11, 0x12, 0x13, 0x14, 0x21, 0x22, 0x23, 0x24,
+        0x25, 0x26, 0x27, 0x28, 0x31, 0x32, 0x33, 0x34, 0, 3, 0, 2, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47, 0x48,
+        0x51, 0x52, 0x53, 0x54, 0x61, 0x62, 0, 5, b'k', b'e', b'y', b'v', b'a', b'f', b'r', b'a', b'm', b'e',
+    ];
+
+    #[test]
+    fn layout_is_the_documents() {
+        let mut bytes = Vec::new();
+        update().append_to(&mut bytes).unwrap();
+        assert_eq!(bytes, UPDATE);
+        assert_eq!(Message::decode(UPDATE), Ok(update()));
+    }
+
+    #[test]
+    fn every_truncation_and_extension_is_malformed() {
+        for length in 0..UPDATE.len() {
+            assert!(Message::decode(&UPDATE[..length]).is_err(), "{length} bytes");
+        }
+        let mut longer = UPDATE.to_vec();
+        longer.push(0);
+        assert_eq!(Message::decode(&longer), Err(Malformed::LengthMismatch));
+    }
+
+    #[test]
+    fn each_field_out_of_range_has_its_reason() {
+        let cases: &[(usize, u8, Malformed)] = &[
+            (0, 0, Malformed::Magic),
+            (2, 2, Malformed::Version),
+            (3, 5, Malformed::Type),
+            (3, 33, Malformed::Type),
+            (28, 1, Malformed::KeyLength),
+            (29, 0, Malformed::KeyLength),
+            (30, 1, Malformed::ValueLength),
+            (46, 0x41, Malformed::PacketLength),
+            (29, 4, Malformed::LengthMismatch),
+            (3, 1, Malformed::UnexpectedValue),
+        ];
+        for &(at, byte, reason) in cases {
+            let mut bytes = UPDATE.to_vec();
+            bytes[at] = byte;
+            assert_eq!(Message::decode(&bytes), Err(reason), "byte {at} = {byte}");
+        }
+        let mut renew = update();
+        renew.message_type = MessageType::LeaseRenew;
+        renew.value = b"";
+        let mut bytes = Vec::new();
+        renew.append_to(&mut bytes).unwrap();
+        assert_eq!(Message::decode(&bytes), Err(Malformed::UnexpectedPacket));
+        let mut valueless = update();
+        valueless.value = b"";
+        bytes.clear();
+        valueless.append_to(&mut bytes).unwrap();
+        assert_eq!(Message::decode(&bytes), Err(Malformed::MissingValue));
+    }
+
+    #[test]
+    fn encoding_refuses_what_does_not_fit() {
+        let long = [0; 65];
+        let message = Message { key: &long, ..update() };
+        let mut bytes = vec![7];
+        assert_eq!(message.append_to(&mut bytes), Err(EncodeError::FieldTooLong));
+        assert_eq!(bytes, [7]);
+        assert_eq!(update().encode_into(&mut [0; 20]), Err(EncodeError::BufferTooSmall));
+    }
+}
