@@ -1,0 +1,417 @@
+/* stateplane_flow.h: FlowState objects in the data plane.
+ *
+ * Owns: per-flow entries, leases as the switch sees them, output commit, the pending ring and the packet generator.
+ * Must not know: the P4 program. The compiler defines SP_FLOW_OBJECTS(X) and includes this after stateplane_xdp.h.
+ * The messages are described in docs/state-protocol.md; "rule N" below means its rules of the switch.
+ *
+ * Invariants:
+ * - A value is handed to the program only while now < lease_end_ns, read together with that lease (sequence lock, or the entry's spin lock).
+ * - An entry changes only under its spin lock, with `version` odd meanwhile.
+ * - seq >= acked_seq. A packet that saw seq > acked_seq, or made it so, leaves only inside UPDATE or READ_COMMIT.
+ * - An entry with seq > acked_seq has SP_FLOW_QUEUED set and stands in the ring (or is in the generator's hands).
+ */
+#ifndef STATEPLANE_FLOW_H
+#define STATEPLANE_FLOW_H
+
+#define SP_FLOW_MAGIC 0x5350
+#define SP_FLOW_VERSION 1
+#define SP_FLOW_PORT 5407
+#define SP_FLOW_HEADER_BYTES 48
+#define SP_FLOW_OUTER_BYTES 42 /* Ethernet, IPv4 without options, UDP */
+#define SP_FLOW_MAX_ATTEMPTS 64
+#define SP_FLOW_KEY_MAX 64
+#define SP_FLOW_VALUE_MAX 64
+#define SP_FLOW_DROP_PORT 511
+
+enum sp_flow_type {
+	SP_LEASE_REQUEST = 1,
+	SP_LEASE_RENEW = 2,
+	SP_UPDATE = 3,
+	SP_READ_COMMIT = 4,
+	SP_LEASE_GRANT = 65,
+	SP_ABSENT = 66,
+	SP_UPDATE_ACK = 67,
+	SP_REFUSED = 68,
+};
+enum { SP_FLAG_ALLOCATE = 1 };
+enum { SP_STATE_HIT, SP_STATE_MISS, SP_STATE_PENDING };
+enum { SP_FLOW_LOCAL, SP_FLOW_LINEARIZABLE };
+enum { SP_ALLOCATOR_ZERO, SP_ALLOCATOR_NAT_PORTS };
+/* What becomes of the packet when the program is through: sp_flow_context.kind. */
+enum { SP_FLOW_NOTHING, SP_FLOW_PARK, SP_FLOW_COMMIT };
+/* Bits of sp_flow_entry_head.flags. */
+enum { SP_FLOW_QUEUED = 1, SP_FLOW_RENEW = 2 };
+
+/* Names, for the agent's metrics, stand in crates/switch-agent/src/flow_state.rs in this order. */
+enum sp_flow_stat {
+	SP_STAT_PARKED,
+	SP_STAT_GRANTS,
+	SP_STAT_ABSENT,
+	SP_STAT_UPDATES,
+	SP_STAT_READ_COMMITS,
+	SP_STAT_ACKS,
+	SP_STAT_REFUSED,
+	SP_STAT_RENEWALS,
+	SP_STAT_RESENT,
+	SP_STAT_CONFLICTS,
+	SP_STAT_COMMIT_CONFLICTS,
+	SP_STAT_LATE_GRANTS,
+	SP_STAT_MALFORMED,
+	SP_STAT_NOT_FABRIC,
+	SP_STAT_UNKNOWN_OBJECT,
+	SP_STAT_FLOWS_FULL,
+	SP_STAT_TOO_MANY_ATTEMPTS,
+	SP_STAT_NO_ROUTE,
+	SP_STAT_TOO_BIG,
+	SP_STAT_RING_FULL,
+	SP_STAT_PORTS_EXHAUSTED,
+	SP_STAT_COUNT,
+};
+
+/* One packet's dealings with FlowStates; on the program's stack, so small. */
+struct sp_flow_context {
+	__u32 kind;
+	__u32 ingress_port;
+	__u32 attempts; /* times that this packet was parked already */
+	__u32 absent_object; /* the store just said: no such state (key in the scratch) */
+	__u64 read_seq; /* what the last get saw: set checks that nothing changed since */
+	__u32 read_epoch;
+	__u32 park; /* when kind is SP_FLOW_PARK: what to do, one of the following */
+};
+enum {
+	SP_PARK_AT_STORE, /* no lease: wait in the network for it */
+	SP_PARK_RUN_AGAIN, /* another CPU changed the flow between get and set: run the program again */
+	SP_PARK_DROP, /* cannot go on (counted) */
+};
+
+/* Bookkeeping of a flow; the emitted entry is { struct bpf_spin_lock lock; this; __u8 key[]; __u8 value[]; }. */
+struct sp_flow_entry_head {
+	__u32 lock_space; /* struct bpf_spin_lock, which BTF wants at the top level of the map's value */
+	__u32 version; /* odd while being written */
+	__u64 lease_end_ns; /* linearizable: this switch's clock. 0: none */
+	__u64 renew_at_ns;
+	__u64 seq;
+	__u64 acked_seq;
+	__u64 last_used_ns; /* local: coarse clock of the last get. linearizable: when the last UPDATE or LEASE_RENEW was sent */
+	__u32 epoch;
+	__u32 flags;
+};
+#define SP_FLOW_ENTRY_HEAD_BYTES 56
+_Static_assert(sizeof(struct sp_flow_entry_head) == SP_FLOW_ENTRY_HEAD_BYTES, "the manifest's value_offset counts on it");
+
+#define SP_ROUND8(n) (((n) + 7) & ~7)
+
+struct sp_flow_settings {
+	__u32 switch_id;
+	__u32 incarnation;
+	__be32 protocol_address;
+	__be32 store_address;
+	__be16 store_port;
+	__be16 own_port;
+	__u32 reserved;
+	__u64 lease_margin_ns;
+	__u64 resend_timeout_ns;
+};
+
+struct sp_flow_pending {
+	__u32 object_id;
+	__u32 reserved;
+	__u8 key[SP_FLOW_KEY_MAX];
+};
+
+/* The message header as it stands on the wire (big-endian), padded to nothing. */
+struct sp_flow_header {
+	__be16 magic;
+	__u8 version;
+	__u8 type;
+	__be16 object_id;
+	__be16 flags;
+	__be32 switch_id;
+	__be32 incarnation;
+	__be64 request_ns;
+	__be32 epoch;
+	__be16 key_bytes;
+	__be16 value_bytes;
+	__be64 seq;
+	__be32 lease_us;
+	__be16 port;
+	__be16 packet_bytes;
+} __attribute__((packed));
+_Static_assert(sizeof(struct sp_flow_header) == SP_FLOW_HEADER_BYTES, "docs/state-protocol.md");
+
+struct sp_flow_outer {
+	__u8 destination_mac[6];
+	__u8 source_mac[6];
+	__be16 ethertype;
+	__u8 version_ihl;
+	__u8 tos;
+	__be16 total_length;
+	__be16 identification;
+	__be16 fragment;
+	__u8 ttl;
+	__u8 protocol;
+	__sum16 checksum;
+	__be32 source;
+	__be32 destination;
+	__be16 source_port;
+	__be16 destination_port;
+	__be16 udp_length;
+	__be16 udp_checksum;
+} __attribute__((packed));
+_Static_assert(sizeof(struct sp_flow_outer) == SP_FLOW_OUTER_BYTES, "Ethernet + IPv4 + UDP");
+
+/* What does not fit on the stack: a message being put together, and an entry being made. */
+struct sp_flow_scratch {
+	__u32 object_id;
+	__u32 type;
+	__u32 flags;
+	__u32 port;
+	__u64 seq;
+	__u64 lease_end_ns; /* received: where the granted lease ends on this switch's clock */
+	__u32 epoch;
+	__u32 key_bytes;
+	__u32 value_bytes;
+	__u32 reserved;
+	__u8 key[SP_FLOW_KEY_MAX];
+	__u8 value[SP_FLOW_VALUE_MAX];
+	__u8 absent_key[SP_FLOW_KEY_MAX];
+	__u8 reverse_key[SP_FLOW_KEY_MAX];
+	struct bpf_fib_lookup route;
+	__u64 entry[(SP_FLOW_ENTRY_HEAD_BYTES + SP_FLOW_KEY_MAX + SP_FLOW_VALUE_MAX) / 8];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sp_flow_settings);
+} sp_flow_config SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sp_flow_scratch);
+} sp_flow_scratch SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, SP_STAT_COUNT);
+	__type(key, __u32);
+	__type(value, __u64);
+} sp_flow_stats SEC(".maps");
+
+/* sum of all objects' sizes: one place a flow, so the ring cannot overflow but by stale places of deleted flows */
+#define SP_FLOW_RING_PART(name, id, size, kb, vb, consistency, allocator) +(size)
+#define SP_FLOW_RING_SIZE (0 SP_FLOW_OBJECTS(SP_FLOW_RING_PART))
+
+/* Flows with something to re-send or renew: FIFO. (RedPlane §5.2 uses mirrored packets; XDP cannot mirror.) */
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, SP_FLOW_RING_SIZE);
+	__type(value, struct sp_flow_pending);
+} sp_flow_ring SEC(".maps");
+
+/* How many places of the ring are taken: the agent reads it to know how many packets to generate. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} sp_generator_work SEC(".maps");
+
+/* 1: protocol messages may come in here. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 512);
+	__type(key, __u32);
+	__type(value, __u8);
+} sp_fabric_port SEC(".maps");
+
+struct sp_nat_pool {
+	__u32 count;
+	__u16 port_low;
+	__u16 port_high;
+	__be32 address[16];
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sp_nat_pool);
+} sp_nat_pool SEC(".maps");
+
+/* For running the program again on the same packet, when another CPU changed the flow between get and set. */
+int sp_main(struct xdp_md *xdp);
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__array(values, int(void *));
+} sp_self SEC(".maps") = { .values = { [0] = (void *)&sp_main } };
+
+/* Survives the tail call of a retry. */
+struct sp_flow_resume {
+	__u32 active;
+	__u32 tries;
+	__u32 ingress_port;
+	__u32 attempts;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sp_flow_resume);
+} sp_flow_resume SEC(".maps");
+
+#define SP_FLOW_DECLARE(name, id, flows, kb, vb, consistency, allocator)                                               \
+	struct name##_entry {                                                                                          \
+		struct bpf_spin_lock lock;                                                                             \
+		__u32 version;                                                                                         \
+		__u64 lease_end_ns, renew_at_ns, seq, acked_seq, last_used_ns;                                         \
+		__u32 epoch, flags;                                                                                    \
+		__u8 key[SP_ROUND8(kb)];                                                                               \
+		__u8 value[SP_ROUND8(vb)];                                                                             \
+	};                                                                                                             \
+	struct name##_key {                                                                                            \
+		__u8 bytes[SP_ROUND8(kb)];                                                                             \
+	};                                                                                                             \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_HASH);                                                                       \
+		__uint(max_entries, flows);                                                                            \
+		__type(key, struct name##_key);                                                                        \
+		__type(value, struct name##_entry);                                                                    \
+	} name SEC(".maps");
+SP_FLOW_OBJECTS(SP_FLOW_DECLARE)
+
+#define sp_barrier() asm volatile("" ::: "memory")
+
+static __always_inline void sp_flow_count(__u32 stat)
+{
+	__u64 *count = bpf_map_lookup_elem(&sp_flow_stats, &stat);
+	if (count)
+		*count += 1;
+}
+
+static __always_inline struct sp_flow_scratch *sp_flow_get_scratch(void)
+{
+	__u32 zero = 0;
+	return bpf_map_lookup_elem(&sp_flow_scratch, &zero);
+}
+
+/* The simulator's clock. */
+static __always_inline __u64 sp_flow_virtual_ns(void)
+{
+	__u32 zero = 0;
+	struct sp_test *test = bpf_map_lookup_elem(&sp_test, &zero);
+	return test ? test->clock_ns : 0;
+}
+
+/* Lags the exact clock by a tick (4 ms at 250 Hz) at the most and is much cheaper: for deciding whether a lease lives.
+ * lease_margin_ns covers the lag. */
+static __always_inline __u64 sp_flow_coarse_clock(void)
+{
+	return sp_virtual_clock ? sp_flow_virtual_ns() : bpf_ktime_get_coarse_ns();
+}
+
+/* For request_ns. The same clock (CLOCK_MONOTONIC) as the coarse one. */
+static __always_inline __u64 sp_flow_exact_clock(void)
+{
+	return sp_virtual_clock ? sp_flow_virtual_ns() : bpf_ktime_get_ns();
+}
+
+/* Copies whole 8-byte words: keys and values are padded to them. `bytes` is a constant. */
+static __always_inline void sp_flow_copy(void *to, const void *from, __u32 bytes)
+{
+	for (__u32 i = 0; i < SP_ROUND8(bytes) / 8; i++)
+		((__u64 *)to)[i] = ((const __u64 *)from)[i];
+}
+
+static __always_inline int sp_flow_equal(const void *a, const void *b, __u32 bytes)
+{
+	__u64 difference = 0;
+	for (__u32 i = 0; i < SP_ROUND8(bytes) / 8; i++)
+		difference |= ((const __u64 *)a)[i] ^ ((const __u64 *)b)[i];
+	return difference == 0;
+}
+
+/* Unaligned packet bytes to a padded buffer; the padding becomes zero. */
+static __always_inline void sp_flow_copy_in(void *to, const void *packet, __u32 bytes)
+{
+	if (bytes & 7)
+		((__u64 *)to)[bytes / 8] = 0;
+	__builtin_memcpy(to, packet, bytes);
+}
+
+/* Puts a flow into the ring, unless it stands there. `queue` was decided under the entry's lock, which is let go. */
+static __always_inline int sp_flow_enqueue(struct sp_flow_scratch *scratch, __u32 object_id, const void *key, __u32 key_bytes)
+{
+	struct sp_flow_pending *pending = (void *)scratch->entry;
+	__u32 zero = 0;
+	__u64 *work;
+
+	pending->object_id = object_id;
+	pending->reserved = 0;
+	for (__u32 i = 0; i < SP_FLOW_KEY_MAX / 8; i++)
+		((__u64 *)pending->key)[i] = i < SP_ROUND8(key_bytes) / 8 ? ((const __u64 *)key)[i] : 0;
+	if (bpf_map_push_elem(&sp_flow_ring, pending, 0)) {
+		sp_flow_count(SP_STAT_RING_FULL);
+		return -1;
+	}
+	work = bpf_map_lookup_elem(&sp_generator_work, &zero);
+	if (work)
+		__sync_fetch_and_add(work, 1);
+	return 0;
+}
+
+/* The fast path: the value and its lease, read together. Returns 0 when a writer was at work or the entry is another flow's by now. */
+static __always_inline int sp_flow_read(const struct sp_flow_entry_head *entry, const void *entry_key,
+					const void *entry_value, const void *key, __u32 key_bytes, void *value,
+					__u32 value_bytes, struct sp_flow_entry_head *seen)
+{
+	__u32 version = *(volatile __u32 *)&entry->version;
+	int same;
+
+	sp_barrier();
+	seen->lease_end_ns = entry->lease_end_ns;
+	seen->renew_at_ns = entry->renew_at_ns;
+	seen->seq = entry->seq;
+	seen->acked_seq = entry->acked_seq;
+	seen->epoch = entry->epoch;
+	sp_flow_copy(value, entry_value, value_bytes);
+	same = sp_flow_equal(entry_key, key, key_bytes);
+	sp_barrier();
+	return same && !(version & 1) && version == *(volatile __u32 *)&entry->version;
+}
+
+/* Remembers in the scratch what this packet's output depends on. */
+static __always_inline void sp_flow_remember(struct sp_flow_scratch *scratch, __u32 object_id, __u32 type, __u32 flags,
+					     const void *key, __u32 key_bytes, __u64 seq, __u32 epoch)
+{
+	scratch->object_id = object_id;
+	scratch->type = type;
+	scratch->flags = flags;
+	scratch->seq = seq;
+	scratch->epoch = epoch;
+	scratch->key_bytes = key_bytes;
+	scratch->value_bytes = 0;
+	scratch->port = 0;
+	sp_flow_copy(scratch->key, key, key_bytes);
+}
+
+#include "stateplane_flow_access.h"
+#include "stateplane_flow_message.h"
+
+/* What the compiler calls. */
+#define SP_FLOW_METHODS(name, id, flows, kb, vb, consistency, allocator)                                               \
+	static __always_inline __u32 name##_get(struct sp_flow_context *flow, const __u8 *key, __u8 *value, int allocate) \
+	{                                                                                                              \
+		return sp_flow_get(flow, &name, id, key, kb, value, vb, consistency, allocator, allocate);             \
+	}                                                                                                              \
+	static __always_inline void name##_set(struct sp_flow_context *flow, const __u8 *key, const __u8 *value)       \
+	{                                                                                                              \
+		sp_flow_set(flow, &name, id, key, kb, value, vb, consistency);                                         \
+	}
+SP_FLOW_OBJECTS(SP_FLOW_METHODS)
+
+#endif

@@ -1,0 +1,274 @@
+/* stateplane_flow_access.h: what a program does with a FlowState: get, get_or_allocate, set. Part of stateplane_flow.h. */
+#ifndef STATEPLANE_FLOW_ACCESS_H
+#define STATEPLANE_FLOW_ACCESS_H
+
+/* A lease is half over: have the generator renew it. Once a try, whichever CPU gets the lock first. */
+static __always_inline void sp_flow_renew(struct sp_flow_entry_head *entry, __u32 object_id, const void *key,
+					  __u32 key_bytes, __u64 now)
+{
+	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
+	int queue = 0;
+
+	bpf_spin_lock((struct bpf_spin_lock *)entry);
+	if (now >= entry->renew_at_ns && now < entry->lease_end_ns) {
+		/* If this one is lost, there is time for another. */
+		entry->renew_at_ns = now + (entry->lease_end_ns - now) / 2;
+		queue = !(entry->flags & SP_FLOW_QUEUED);
+		entry->flags |= SP_FLOW_QUEUED | SP_FLOW_RENEW;
+	}
+	bpf_spin_unlock((struct bpf_spin_lock *)entry);
+	if (!queue || !scratch)
+		return;
+	if (sp_flow_enqueue(scratch, object_id, key, key_bytes)) {
+		bpf_spin_lock((struct bpf_spin_lock *)entry);
+		entry->flags &= ~SP_FLOW_QUEUED;
+		bpf_spin_unlock((struct bpf_spin_lock *)entry);
+	}
+}
+
+/* The output will depend on an update that is not acknowledged yet: it must leave inside READ_COMMIT. Returns a state
+ * result. */
+static __always_inline __u32 sp_flow_depend(struct sp_flow_context *flow, __u32 object_id, const void *key,
+					    __u32 key_bytes, __u64 seq, __u32 epoch)
+{
+	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
+
+	if (!scratch)
+		return SP_STATE_PENDING;
+	if (flow->kind == SP_FLOW_COMMIT) {
+		if (scratch->object_id == object_id && sp_flow_equal(scratch->key, key, key_bytes))
+			return SP_STATE_HIT; /* what is remembered covers it */
+		/* One message carries one dependency. */
+		sp_flow_count(SP_STAT_COMMIT_CONFLICTS);
+		flow->park = SP_PARK_DROP;
+		flow->kind = SP_FLOW_PARK;
+		return SP_STATE_PENDING;
+	}
+	sp_flow_remember(scratch, object_id, SP_READ_COMMIT, 0, key, key_bytes, seq, epoch);
+	flow->kind = SP_FLOW_COMMIT;
+	return SP_STATE_HIT;
+}
+
+/* No live lease: ask the store, the packet waiting in the request (rule 1), unless the store has just said that there is
+ * nothing. */
+static __always_inline __u32 sp_flow_request(struct sp_flow_context *flow, __u32 object_id, const void *key,
+					     __u32 key_bytes, int allocate)
+{
+	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
+
+	if (!scratch)
+		return SP_STATE_MISS;
+	if (flow->absent_object == object_id && sp_flow_equal(scratch->absent_key, key, key_bytes))
+		return SP_STATE_MISS;
+	flow->park = SP_PARK_AT_STORE;
+	if (flow->kind == SP_FLOW_COMMIT && scratch->type == SP_UPDATE) {
+		/* A set came before this get: running the program a second time would set twice. */
+		sp_flow_count(SP_STAT_COMMIT_CONFLICTS);
+		flow->park = SP_PARK_DROP;
+	}
+	sp_flow_remember(scratch, object_id, SP_LEASE_REQUEST, allocate ? SP_FLAG_ALLOCATE : 0, key, key_bytes, 0, 0);
+	flow->kind = SP_FLOW_PARK;
+	return SP_STATE_PENDING;
+}
+
+/* A fresh entry in the scratch, with no lease. */
+static __always_inline struct sp_flow_entry_head *sp_flow_new_entry(struct sp_flow_scratch *scratch, const void *key,
+								    __u32 key_bytes, const void *value,
+								    __u32 value_bytes)
+{
+	struct sp_flow_entry_head *entry = (void *)scratch->entry;
+
+	__builtin_memset(entry, 0, sizeof(*entry));
+	entry->last_used_ns = sp_flow_coarse_clock();
+	sp_flow_copy((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, key, key_bytes);
+	sp_flow_copy((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES + SP_ROUND8(key_bytes), value, value_bytes);
+	return entry;
+}
+
+/* The local mode's NAT_PORTS: an external address and port such that the reverse key is new. Both directions are made, the reverse
+ * first, so that a binding in use always has its way back. Keys are { source 4, destination 4, source port 2, destination
+ * port 2, protocol 1 }, values { address 4, port 2 }. */
+static __always_inline __u32 sp_flow_allocate_nat(void *map, const __u8 *key, __u32 key_bytes, __u8 *value,
+						  __u32 value_bytes)
+{
+	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
+	__u32 zero = 0, source, port, hash, tries;
+	struct sp_nat_pool *pool = bpf_map_lookup_elem(&sp_nat_pool, &zero);
+
+	if (!scratch || !pool || !pool->count || pool->port_high < pool->port_low)
+		goto exhausted;
+	source = *(const __u32 *)key;
+	hash = source * 0x9e3779b1u;
+	/* RFC 4787 REQ-2: an inside address keeps its external one. */
+	*(__be32 *)value = pool->address[((hash >> 16) % pool->count) & 15];
+	port = bpf_ntohs(*(const __be16 *)(key + 8));
+	hash = hash ^ *(const __u32 *)(key + 4) ^ (*(const __u32 *)(key + 8) * 0x85ebca6bu);
+	for (tries = 0; tries < 32; tries++) {
+		if (tries > 0 || port < pool->port_low || port > pool->port_high) {
+			hash = hash * 1664525u + 1013904223u;
+			port = pool->port_low + (hash >> 8) % ((__u32)pool->port_high - pool->port_low + 1);
+		}
+		*(__be16 *)(value + 4) = bpf_htons(port);
+		/* As a returning packet looks. */
+		sp_flow_copy(scratch->reverse_key, key, key_bytes);
+		*(__be32 *)scratch->reverse_key = *(const __be32 *)(key + 4);
+		*(__be32 *)(scratch->reverse_key + 4) = *(__be32 *)value;
+		*(__be16 *)(scratch->reverse_key + 8) = *(const __be16 *)(key + 10);
+		*(__be16 *)(scratch->reverse_key + 10) = bpf_htons(port);
+		*(__u64 *)scratch->value = 0;
+		*(__be32 *)scratch->value = source;
+		*(__be16 *)(scratch->value + 4) = *(const __be16 *)(key + 8);
+		sp_flow_new_entry(scratch, scratch->reverse_key, key_bytes, scratch->value, value_bytes);
+		if (!bpf_map_update_elem(map, scratch->reverse_key, scratch->entry, BPF_NOEXIST))
+			goto reserved;
+	}
+exhausted:
+	sp_flow_count(SP_STAT_PORTS_EXHAUSTED);
+	return SP_STATE_MISS;
+reserved:
+	*(__u16 *)(value + 6) = 0;
+	sp_flow_new_entry(scratch, key, key_bytes, value, value_bytes);
+	if (bpf_map_update_elem(map, key, scratch->entry, BPF_NOEXIST)) {
+		/* Another CPU made one for the same flow, or the map is full. */
+		void *winner = bpf_map_lookup_elem(map, key);
+		bpf_map_delete_elem(map, scratch->reverse_key);
+		if (!winner) {
+			sp_flow_count(SP_STAT_FLOWS_FULL);
+			return SP_STATE_MISS;
+		}
+		sp_flow_copy(value, winner + SP_FLOW_ENTRY_HEAD_BYTES + SP_ROUND8(key_bytes), value_bytes);
+	}
+	return SP_STATE_HIT;
+}
+
+/* The local mode's ZERO. */
+static __always_inline __u32 sp_flow_allocate_zero(void *map, const __u8 *key, __u32 key_bytes, __u8 *value,
+						   __u32 value_bytes)
+{
+	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
+
+	for (__u32 i = 0; i < SP_ROUND8(value_bytes) / 8; i++)
+		((__u64 *)value)[i] = 0;
+	if (!scratch)
+		return SP_STATE_MISS;
+	sp_flow_new_entry(scratch, key, key_bytes, value, value_bytes);
+	bpf_map_update_elem(map, key, scratch->entry, BPF_NOEXIST);
+	/* If another CPU made it first and has written since, set sees that seq is not 0, and the program runs again. */
+	if (bpf_map_lookup_elem(map, key))
+		return SP_STATE_HIT;
+	sp_flow_count(SP_STAT_FLOWS_FULL);
+	return SP_STATE_MISS;
+}
+
+static __always_inline __u32 sp_flow_get(struct sp_flow_context *flow, void *map, __u32 object_id, const __u8 *key,
+					 __u32 key_bytes, __u8 *value, __u32 value_bytes, int consistency,
+					 int allocator, int allocate)
+{
+	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, key);
+	struct sp_flow_entry_head seen = {};
+	__u64 now;
+
+	if (flow->kind == SP_FLOW_PARK)
+		return SP_STATE_PENDING;
+	flow->read_seq = 0;
+	flow->read_epoch = 0;
+	if (entry) {
+		const void *entry_key = (void *)entry + SP_FLOW_ENTRY_HEAD_BYTES;
+		const void *entry_value = entry_key + SP_ROUND8(key_bytes);
+		int mine = sp_flow_read(entry, entry_key, entry_value, key, key_bytes, value, value_bytes, &seen);
+
+		if (!mine) { /* a writer was at work: wait for it */
+			bpf_spin_lock((struct bpf_spin_lock *)entry);
+			mine = sp_flow_read(entry, entry_key, entry_value, key, key_bytes, value, value_bytes, &seen);
+			bpf_spin_unlock((struct bpf_spin_lock *)entry);
+		}
+		now = sp_flow_coarse_clock();
+		flow->read_seq = seen.seq;
+		flow->read_epoch = seen.epoch;
+		if (mine && consistency == SP_FLOW_LOCAL) {
+			if (now - entry->last_used_ns > 100000000ull)
+				entry->last_used_ns = now;
+			return SP_STATE_HIT;
+		}
+		if (mine && now < seen.lease_end_ns) {
+			if (now >= seen.renew_at_ns)
+				sp_flow_renew(entry, object_id, key, key_bytes, now);
+			if (seen.seq != seen.acked_seq)
+				return sp_flow_depend(flow, object_id, key, key_bytes, seen.seq, seen.epoch);
+			return SP_STATE_HIT;
+		}
+	}
+	if (consistency == SP_FLOW_LINEARIZABLE)
+		return sp_flow_request(flow, object_id, key, key_bytes, allocate);
+	if (!allocate)
+		return SP_STATE_MISS;
+	if (allocator == SP_ALLOCATOR_NAT_PORTS)
+		return sp_flow_allocate_nat(map, key, key_bytes, value, value_bytes);
+	return sp_flow_allocate_zero(map, key, key_bytes, value, value_bytes);
+}
+
+/* Rule 2. What get saw must still be so (another CPU may process a packet of the same flow): else the program runs again. */
+static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map, __u32 object_id, const __u8 *key,
+					__u32 key_bytes, const __u8 *value, __u32 value_bytes, int consistency)
+{
+	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
+	struct sp_flow_entry_head *entry;
+	int written = 0, queue = 0;
+	__u64 now, seq = 0;
+
+	if (flow->kind == SP_FLOW_PARK || !scratch)
+		return;
+	if (flow->kind == SP_FLOW_COMMIT &&
+	    !(scratch->object_id == object_id && sp_flow_equal(scratch->key, key, key_bytes))) {
+		sp_flow_count(SP_STAT_COMMIT_CONFLICTS);
+		flow->park = SP_PARK_DROP;
+		flow->kind = SP_FLOW_PARK;
+		return;
+	}
+	entry = bpf_map_lookup_elem(map, key);
+	now = sp_flow_coarse_clock();
+	if (entry) {
+		void *entry_key = (void *)entry + SP_FLOW_ENTRY_HEAD_BYTES;
+
+		bpf_spin_lock((struct bpf_spin_lock *)entry);
+		if (sp_flow_equal(entry_key, key, key_bytes) && entry->seq == flow->read_seq &&
+		    (consistency == SP_FLOW_LOCAL ||
+		     (entry->epoch == flow->read_epoch && now < entry->lease_end_ns))) {
+			entry->version++;
+			sp_barrier();
+			sp_flow_copy(entry_key + SP_ROUND8(key_bytes), value, value_bytes);
+			seq = ++entry->seq;
+			entry->last_used_ns = now;
+			if (consistency == SP_FLOW_LOCAL) {
+				entry->acked_seq = seq;
+			} else {
+				queue = !(entry->flags & SP_FLOW_QUEUED);
+				entry->flags |= SP_FLOW_QUEUED;
+			}
+			sp_barrier();
+			entry->version++;
+			written = 1;
+		}
+		bpf_spin_unlock((struct bpf_spin_lock *)entry);
+	}
+	if (!entry || !written) {
+		sp_flow_count(SP_STAT_CONFLICTS);
+		flow->park = SP_PARK_RUN_AGAIN;
+		flow->kind = SP_FLOW_PARK;
+		return;
+	}
+	flow->read_seq = seq;
+	if (consistency == SP_FLOW_LOCAL)
+		return;
+	if (queue && sp_flow_enqueue(scratch, object_id, key, key_bytes)) {
+		bpf_spin_lock((struct bpf_spin_lock *)entry);
+		entry->flags &= ~SP_FLOW_QUEUED;
+		bpf_spin_unlock((struct bpf_spin_lock *)entry);
+	}
+	sp_flow_remember(scratch, object_id, SP_UPDATE, 0, key, key_bytes, seq, flow->read_epoch);
+	scratch->value_bytes = value_bytes;
+	sp_flow_copy(scratch->value, value, value_bytes);
+	flow->kind = SP_FLOW_COMMIT;
+}
+
+#endif
