@@ -1,0 +1,43 @@
+# stateplane. `make demo` shows the main job; `make test` decides whether a change may land.
+# Both set the machine up themselves (scripts/setup.sh) and need root, as they load XDP programs.
+
+SHELL := /bin/bash
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+RELEASE := target/release/stateplane
+
+.PHONY: help setup build demo test lint bench soak clean
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## install what is needed (no-op when it is there)
+	@scripts/setup.sh
+
+build: setup ## build target/release/stateplane
+	cargo build --release --locked --quiet
+
+demo: build ## real TCP through a NAT in XDP, whose switch dies: writes out/demo/failover.svg and .json
+	@scripts/need-bpf.sh demo
+	$(RELEASE) demo
+
+lint: setup ## formatting and clippy
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+
+test: lint ## everything that decides whether a change may land
+	@scripts/need-bpf.sh test
+	cargo build --workspace --locked --quiet
+	scripts/packet-tests.sh target/debug/stateplane
+	cargo test --workspace --locked
+
+bench: build ## measured ratios, one run: see bench/README.md
+	@scripts/need-bpf.sh bench
+	cargo run --release --locked --quiet -p bench --bin stateplane-bench
+
+soak: build ## what takes longer than a test may
+	@scripts/need-bpf.sh soak
+	scripts/soak.sh $(RELEASE)
+
+clean: ## remove what was built, and labs that a crash left behind
+	-[ ! -x $(RELEASE) ] || $(RELEASE) lab down --all
+	rm -rf target out

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Runs every STF packet test through the kernel: p4/apps/*/*.stf with the app's program, p4/tests/*.stf with the program of the same name.
+set -euo pipefail
+stateplane=$1
+cd "$(dirname "$0")/.."
+failed=0 run=0
+for directory in p4/apps/*/ p4/tests/; do
+  [ -d "$directory" ] || continue
+  for program in "$directory"*.p4; do
+    name=$(basename "$program" .p4)
+    if [ "$directory" = p4/tests/ ]; then cases=(p4/tests/"$name".stf p4/tests/"$name"-*.stf); else cases=("$directory"*.stf); fi
+    existing=()
+    for case in "${cases[@]}"; do [ -e "$case" ] && existing+=("$case"); done
+    [ "${#existing[@]}" -gt 0 ] || continue
+    run=$((run + ${#existing[@]}))
+    "$stateplane" test "$program" "${existing[@]}" || failed=$((failed + 1))
+  done
+done
+echo "packet tests: $run STF files, $failed programs with failures"
+[ "$run" -gt 0 ] && [ "$failed" -eq 0 ]
