@@ -1,11 +1,134 @@
-//! `stateplane demo`
+//! `stateplane demo`: the failover demonstration.
+
+use crate::commands::lab::read_topology;
+use lab::Result;
+use lab::demo::picture::Picture;
+use lab::demo::run::Outcome;
+use lab::demo::{Cast, Config, Kind, demonstrate};
+use std::path::PathBuf;
 
 /// Command line of `stateplane demo`.
 #[derive(clap::Args, Debug)]
-pub struct Args {}
+#[command(after_help = "Examples:
+  stateplane demo                               all three runs; out/demo/failover.svg and failover.json
+  stateplane demo --runs with --seconds 20      one longer run
+  stateplane demo --rate 0                      as fast as this machine can
+
+Exit code 0 if the demonstration shows what it should: no connection broken with replicated state, and connections
+broken without; 1 if not, or if something failed; 2 for wrong usage.")]
+pub struct Args {
+    /// Length of each run, in seconds.
+    #[arg(long, default_value_t = 15.0, value_parser = seconds)]
+    seconds: f64,
+    /// Folder for the results.
+    #[arg(long, default_value = "out/demo")]
+    out: PathBuf,
+    /// Which runs.
+    #[arg(long, value_delimiter = ',', default_value = "baseline,with,without")]
+    runs: Vec<RunName>,
+    /// Idle connections, opened before the failure and used after it.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..=4000))]
+    connections: u16,
+    /// iperf3's long flows.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    flows: u16,
+    /// Rate of all long flows together, in Mbit/s; 0 for no limit.
+    #[arg(long, default_value_t = 400)]
+    rate: u32,
+    /// Topology file; by default the NAT lab.
+    #[arg(long)]
+    topology: Option<PathBuf>,
+    /// The topology's mode with replicated state.
+    #[arg(long, default_value = "replicated")]
+    with_mode: String,
+    /// The topology's mode without fault tolerance.
+    #[arg(long, default_value = "plain")]
+    without_mode: String,
+    /// Value of a variable of the topology.
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = crate::commands::lab::key_value)]
+    vars: Vec<(String, String)>,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum RunName {
+    Baseline,
+    With,
+    Without,
+}
+
+fn seconds(text: &str) -> std::result::Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(s) if (10.0..=600.0).contains(&s) => Ok(s),
+        _ => Err("must be 10 to 600: a switch needs some seconds to die and to return".to_string()),
+    }
+}
 
 /// Runs the command; returns the process exit code.
-pub fn run(_args: Args) -> u8 {
-    eprintln!("stateplane demo: not built yet");
-    2
+pub fn run(args: Args) -> u8 {
+    match act(args) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("stateplane demo: {error}");
+            1
+        }
+    }
+}
+
+fn act(args: Args) -> Result<u8> {
+    let (topology, topology_dir) = read_topology(args.topology.as_deref())?;
+    lab::interrupt::install();
+    let config = Config {
+        topology,
+        topology_dir,
+        cast: Cast::default(),
+        runs: args
+            .runs
+            .iter()
+            .map(|run| match run {
+                RunName::Baseline => Kind::Baseline,
+                RunName::With => Kind::With,
+                RunName::Without => Kind::Without,
+            })
+            .collect(),
+        with_mode: args.with_mode,
+        without_mode: args.without_mode,
+        vars: args.vars.into_iter().collect(),
+        seconds: args.seconds,
+        connections: usize::from(args.connections),
+        flows: usize::from(args.flows),
+        rate_mbps: args.rate,
+        out: args.out,
+    };
+    let outcomes = demonstrate(&config, &mut Picture::default())?;
+    println!("{}", config.out.join("failover.svg").display());
+    println!("{}", config.out.join("failover.json").display());
+    let faults = faults(&outcomes);
+    for fault in &faults {
+        eprintln!("stateplane demo: {fault}");
+    }
+    Ok(u8::from(!faults.is_empty()))
+}
+
+/// Where the outcomes are not what the demonstration is to show.
+fn faults(outcomes: &[Outcome]) -> Vec<String> {
+    let mut faults = Vec::new();
+    for outcome in outcomes {
+        let (name, broken) = (outcome.kind.name(), outcome.broken);
+        match outcome.kind {
+            Kind::Baseline | Kind::With if broken > 0 => {
+                faults.push(format!("run \"{name}\": {broken} connections broke"));
+            }
+            Kind::With if outcome.recovery_fail_s.is_none() => {
+                faults.push(format!("run \"{name}\": goodput did not come back after the failure"));
+            }
+            Kind::With if outcome.recovery_return_s.is_none() => {
+                faults.push(format!("run \"{name}\": goodput did not come back after the return"));
+            }
+            Kind::Without if broken == 0 => {
+                faults.push(format!("run \"{name}\": no connection broke, so there is nothing to compare with"));
+            }
+            _ => {}
+        }
+    }
+    faults
 }

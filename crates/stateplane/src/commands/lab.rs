@@ -1,11 +1,255 @@
-//! `stateplane lab`
+//! `stateplane lab`: a network in namespaces, with real routing and real failures.
+
+use clap::{Parser, Subcommand};
+use lab::instance;
+use lab::{Error, Lab, Options, Result, Topology};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// The topology that `lab up` and `demo` use without an argument, for running outside the source tree too.
+const NAT_TOPOLOGY: &str = include_str!("../../../../lab/nat.toml");
 
 /// Command line of `stateplane lab`.
 #[derive(clap::Args, Debug)]
-pub struct Args {}
+#[command(after_help = "Examples:
+  stateplane lab up                          the NAT lab of lab/nat.toml
+  stateplane lab up my.toml --name mine      another topology, another name
+  stateplane lab status --json
+  stateplane lab exec inside -- ping -c1 198.51.100.10
+  stateplane lab fail s1                     SIGKILL to all of s1's processes, its ports down
+  stateplane lab restore s1
+  stateplane lab link down core s1
+  stateplane lab down
+
+Everything about a lab is in /run/stateplane/labs/NAME: configurations, logs, PIDs.
+Exit codes: 0 good, 1 something failed, 2 wrong usage; exec gives the command's own.")]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand, Debug)]
+enum Action {
+    /// Bring a lab up and wait until its routing has converged.
+    Up(Up),
+    /// Take a lab down, also after a crash: processes, namespaces, BPF pins, files.
+    Down {
+        /// The lab; needed only if several are up.
+        #[arg(long)]
+        name: Option<String>,
+        /// Every lab there is.
+        #[arg(long, conflicts_with = "name")]
+        all: bool,
+    },
+    /// Show nodes, daemons, BGP and BFD sessions, and routes.
+    Status {
+        /// The lab; needed only if several are up.
+        #[arg(long)]
+        name: Option<String>,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run a command in a node; its exit code is passed on.
+    Exec {
+        /// The lab; needed only if several are up.
+        #[arg(long)]
+        name: Option<String>,
+        /// The node.
+        node: String,
+        /// Program and arguments.
+        #[arg(trailing_var_arg = true, required = true)]
+        command: Vec<String>,
+    },
+    /// Kill a node: SIGKILL to all its processes, its ports down, its BPF state gone.
+    Fail {
+        /// The lab; needed only if several are up.
+        #[arg(long)]
+        name: Option<String>,
+        /// The node.
+        node: String,
+    },
+    /// Bring a failed node back, empty, and wait until its routing has converged.
+    Restore {
+        /// The lab; needed only if several are up.
+        #[arg(long)]
+        name: Option<String>,
+        /// The node.
+        node: String,
+    },
+    /// Take one link down or up.
+    Link {
+        /// The lab; needed only if several are up.
+        #[arg(long)]
+        name: Option<String>,
+        /// What to do with it.
+        state: LinkState,
+        /// Node at one end.
+        a: String,
+        /// Node at the other end.
+        b: String,
+    },
+    /// Run one end of the demonstration's idle connections (in the namespace that it is started in).
+    #[command(hide = true, subcommand)]
+    Peer(Peer),
+}
+
+/// The two ends of the demonstration's idle connections.
+#[derive(Subcommand, Debug)]
+enum Peer {
+    /// Echo every message.
+    Serve { address: SocketAddr },
+    /// Open connections and use them on command.
+    Connect {
+        address: SocketAddr,
+        #[arg(long, default_value_t = 1)]
+        count: usize,
+    },
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, Debug, Eq, PartialEq)]
+enum LinkState {
+    Up,
+    Down,
+}
+
+#[derive(Parser, Debug)]
+struct Up {
+    /// Topology file; by default the NAT lab.
+    topology: Option<PathBuf>,
+    /// The lab's name; by default the topology's, with a number if that is taken. A lab of this name is replaced.
+    #[arg(long)]
+    name: Option<String>,
+    /// One of the topology's modes; by default its first.
+    #[arg(long)]
+    mode: Option<String>,
+    /// Route everything by way of this node while it is up, instead of sharing flows between equal paths; "" for none.
+    #[arg(long)]
+    prefer: Option<String>,
+    /// Value of a variable of the topology.
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
+    vars: Vec<(String, String)>,
+}
+
+pub(crate) fn key_value(text: &str) -> std::result::Result<(String, String), String> {
+    text.split_once('=')
+        .map(|(key, value)| (key.to_string(), value.to_string()))
+        .ok_or_else(|| "must be KEY=VALUE".to_string())
+}
+
+/// Reads a topology file, or the built-in NAT lab; also returns the folder that `${topology_dir}` stands for.
+pub(crate) fn read_topology(path: Option<&Path>) -> Result<(Topology, PathBuf)> {
+    match path {
+        Some(path) => {
+            let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
+            let folder = std::path::absolute(folder.unwrap_or(Path::new("."))).map_err(Error::io(path))?;
+            Ok((Topology::read(path)?, folder))
+        }
+        None => {
+            let here = std::path::absolute("lab").map_err(Error::io("lab"))?;
+            Ok((Topology::parse(NAT_TOPOLOGY, Path::new("lab/nat.toml (built in)"))?, here))
+        }
+    }
+}
 
 /// Runs the command; returns the process exit code.
-pub fn run(_args: Args) -> u8 {
-    eprintln!("stateplane lab: not built yet");
-    2
+pub fn run(args: Args) -> u8 {
+    match act(args.action) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("stateplane lab: {error}");
+            1
+        }
+    }
+}
+
+fn act(action: Action) -> Result<u8> {
+    match action {
+        Action::Up(up) => start(up)?,
+        Action::Down { name, all } => stop(name.as_deref(), all)?,
+        Action::Status { name, json } => {
+            let status = lab::status::status(&instance::find(name.as_deref())?)?;
+            if json {
+                let text = serde_json::to_string_pretty(&status).map_err(|e| Error::NoLab(e.to_string()))?;
+                println!("{text}");
+            } else {
+                print!("{}", status.render());
+            }
+        }
+        Action::Exec { name, node, command } => return execute(name.as_deref(), &node, &command),
+        Action::Fail { name, node } => instance::find(name.as_deref())?.fail(&node)?,
+        Action::Restore { name, node } => {
+            let lab = instance::find(name.as_deref())?;
+            lab.restore(&node)?;
+            lab.wait_converged(&[node])?;
+        }
+        Action::Peer(Peer::Serve { address }) => lab::peer::serve(address)?,
+        Action::Peer(Peer::Connect { address, count }) => lab::peer::connect(address, count)?,
+        Action::Link { name, state, a, b } => {
+            instance::find(name.as_deref())?.set_link(&a, &b, state == LinkState::Up)?;
+        }
+    }
+    Ok(0)
+}
+
+fn start(up: Up) -> Result<()> {
+    let (topology, folder) = read_topology(up.topology.as_deref())?;
+    lab::interrupt::install();
+    let options = Options {
+        name: up.name,
+        mode: up.mode,
+        vars: up.vars.into_iter().collect::<BTreeMap<_, _>>(),
+        prefer: up.prefer,
+        owned: false,
+    };
+    let lab = Lab::up(topology, &folder, options, &|step| eprintln!("{step}"))?;
+    let nodes: Vec<&str> = lab.topology().node.keys().map(String::as_str).collect();
+    println!("lab {} is up: {}", lab.name(), nodes.join(", "));
+    println!("stateplane lab exec --name {} NODE -- COMMAND runs a command in a node", lab.name());
+    Ok(())
+}
+
+fn stop(name: Option<&str>, all: bool) -> Result<()> {
+    if all {
+        for name in instance::names() {
+            instance::down(&name)?;
+            println!("lab {name} is down");
+        }
+        return Ok(());
+    }
+    let name = match name {
+        Some(name) => name.to_string(),
+        None => match instance::names().as_slice() {
+            [only] => only.clone(),
+            [] => {
+                println!("no lab is up");
+                return Ok(());
+            }
+            several => {
+                return Err(Error::NoLab(format!(
+                    "several labs are up ({}): say which with --name, or --all",
+                    several.join(", ")
+                )));
+            }
+        },
+    };
+    instance::down(&name)?;
+    println!("lab {name} is down");
+    Ok(())
+}
+
+fn execute(name: Option<&str>, node: &str, command: &[String]) -> Result<u8> {
+    use std::os::unix::process::ExitStatusExt;
+    let netns = instance::find(name)?.netns(node)?;
+    let (program, arguments) =
+        command.split_first().ok_or_else(|| Error::NoLab("exec needs a command after --".to_string()))?;
+    let status = netns
+        .command(program)?
+        .args(arguments)
+        .status()
+        .map_err(|e| Error::Command { command: command.join(" "), reason: e.to_string() })?;
+    // As shells do: 128 and the signal for a command that a signal ended.
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    Ok(u8::try_from(code).unwrap_or(1))
 }

@@ -1,0 +1,155 @@
+//! BIRD 2: the configuration of a node, and what its BIRD says about sessions and failure detection.
+
+use crate::topology::{Node, Topology};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+/// Local preference of routes from the preferred node; BGP's default is 100.
+const PREFERRED: u32 = 200;
+
+/// Renders a node's `bird.conf`; `None` for a node without an AS number.
+pub fn config(topology: &Topology, name: &str, node: &Node) -> Option<String> {
+    let asn = node.asn?;
+    let router_id = router_id(topology, name, node);
+    let mut text = format!(
+        "# Rendered by stateplane lab for node {name}.\n\
+         router id {router_id};\n\
+         log stderr all;\n\
+         protocol device {{ scan time 1; }}\n\
+         protocol direct {{ ipv4; interface {interfaces}; }}\n\
+         protocol kernel {{ merge paths on; ipv4 {{ export filter {{ if source = RTS_BGP then accept; reject; }}; }}; }}\n\
+         protocol bfd {{ interface \"*\" {{ min rx interval {ms} ms; min tx interval {ms} ms; idle tx interval 100 ms; multiplier {multiplier}; }}; }}\n",
+        interfaces = direct_interfaces(topology, name),
+        ms = topology.bfd.interval_ms,
+        multiplier = topology.bfd.multiplier,
+    );
+    announced(&mut text, node);
+    for (interface, _, far, _) in topology.ports(name) {
+        let Some(neighbour_asn) = topology.node.get(interface).and_then(|n| n.asn) else { continue };
+        neighbour(&mut text, topology, node, asn, interface, far.ip(), neighbour_asn);
+    }
+    Some(text)
+}
+
+/// The loopback, else the first address: unique in a topology.
+fn router_id<'a>(topology: &'a Topology, name: &'a str, node: &'a Node) -> &'a str {
+    let own =
+        node.loopback.as_deref().or_else(|| topology.ports(name).next().map(|(_, own, _, _)| own.address.as_str()));
+    own.and_then(|a| a.split('/').next()).unwrap_or("127.0.0.1")
+}
+
+/// `lo` and the links to nodes that do not speak BGP: host networks are announced, links between routers are not.
+fn direct_interfaces(topology: &Topology, name: &str) -> String {
+    let mut patterns = vec!["\"lo\"".to_string()];
+    for (interface, _, _, _) in topology.ports(name) {
+        if topology.node.get(interface).is_some_and(|n| n.asn.is_none()) {
+            patterns.push(format!("\"{interface}\""));
+        }
+    }
+    patterns.join(", ")
+}
+
+fn announced(text: &mut String, node: &Node) {
+    if node.announce.is_empty() {
+        return;
+    }
+    text.push_str("protocol static announced {\n  ipv4;\n");
+    for announce in &node.announce {
+        // A recursive route is unreachable until its next hop has a route; the export filter drops it until then.
+        let _ = match announce.when_reachable {
+            Some(via) => writeln!(text, "  route {} recursive {via};", announce.prefix),
+            None => writeln!(text, "  route {} blackhole;", announce.prefix),
+        };
+    }
+    text.push_str("}\n");
+}
+
+fn neighbour(
+    text: &mut String,
+    topology: &Topology,
+    node: &Node,
+    asn: u32,
+    neighbour: &str,
+    address: &str,
+    neighbour_asn: u32,
+) {
+    let prefer = match &topology.prefer {
+        Some(p) if p == neighbour => format!("bgp_local_pref = {PREFERRED}; "),
+        _ => String::new(),
+    };
+    let accept = if node.accept.is_empty() {
+        "accept;".to_string()
+    } else {
+        format!("if net ~ [ {} ] then accept; reject;", node.accept.join(", "))
+    };
+    let _ = writeln!(
+        text,
+        "protocol bgp {id} {{\n  local as {asn}; neighbor {address} as {neighbour_asn}; direct; bfd on;\n  \
+         connect delay time 1; connect retry time 1; error wait time 1, 2; graceful restart off;\n  \
+         ipv4 {{ next hop self;\n    import filter {{ {prefer}{accept} }};\n    \
+         export filter {{ if dest = RTD_UNREACHABLE then reject; accept; }}; }};\n}}",
+        id = protocol_name(neighbour),
+    );
+}
+
+/// BIRD's name of the session with a neighbour; BIRD's symbols have no '-'.
+fn protocol_name(neighbour: &str) -> String {
+    format!("to_{}", neighbour.replace('-', "_"))
+}
+
+/// One BGP session or BFD session as BIRD sees it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Session {
+    /// BGP: the neighbouring node. BFD: the neighbour's address.
+    pub neighbour: String,
+    /// `Established`, `Up`, or the state short of it.
+    pub state: String,
+    /// Whether that is the good one.
+    pub up: bool,
+}
+
+/// Asks the BIRD behind a control socket; `None` if it does not answer.
+fn ask(socket: &Path, question: &str) -> Option<String> {
+    let output = Command::new("birdc").arg("-s").arg(socket).args(question.split(' ')).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The BGP sessions of a node; `None` if its BIRD does not answer.
+pub fn bgp_sessions(socket: &Path) -> Option<Vec<Session>> {
+    let answer = ask(socket, "show protocols")?;
+    Some(
+        answer
+            .lines()
+            .filter_map(|line| {
+                // Name, Proto, Table, State, Since, Info
+                let columns: Vec<&str> = line.split_whitespace().collect();
+                let neighbour = columns.first()?.strip_prefix("to_")?;
+                let state = columns.get(5).or(columns.get(3))?;
+                Some(Session {
+                    neighbour: neighbour.to_string(),
+                    up: *state == "Established",
+                    state: (*state).to_string(),
+                })
+            })
+            .collect(),
+    )
+}
+
+/// The BFD sessions of a node; `None` if its BIRD does not answer.
+pub fn bfd_sessions(socket: &Path) -> Option<Vec<Session>> {
+    let answer = ask(socket, "show bfd sessions")?;
+    Some(
+        answer
+            .lines()
+            .filter_map(|line| {
+                // IP address, Interface, State, Since, Interval, Timeout
+                let columns: Vec<&str> = line.split_whitespace().collect();
+                let address = columns.first().filter(|a| a.parse::<std::net::Ipv4Addr>().is_ok())?;
+                let state = columns.get(2)?;
+                Some(Session { neighbour: (*address).to_string(), up: *state == "Up", state: (*state).to_string() })
+            })
+            .collect(),
+    )
+}

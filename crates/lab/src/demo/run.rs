@@ -1,0 +1,286 @@
+//! One run: traffic, the switch's death and return by the clock, and what came of it.
+
+use crate::demo::analysis::Series;
+use crate::demo::picture::{Picture, View};
+use crate::demo::sampler::{Points, Sample, Sampler};
+use crate::demo::traffic::{IdleConnections, LongFlows};
+use crate::demo::{Config, Kind, Timeline};
+use crate::error::{Error, Result};
+use crate::instance::Lab;
+use crate::interrupt;
+use crate::peer::Exchange;
+use serde::Serialize;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// How long an idle connection may take to answer before it counts as broken.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval between two looks at the clock.
+const TICK: Duration = Duration::from_millis(10);
+/// Interval between two pictures.
+const REDRAW: Duration = Duration::from_millis(100);
+
+/// Something that happened.
+#[derive(Clone, Debug, Serialize)]
+pub struct Event {
+    /// Seconds since the run began.
+    pub t: f64,
+    /// What.
+    pub what: String,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Which run.
+    pub kind: Kind,
+    /// Counters every 10 ms.
+    pub samples: Vec<Sample>,
+    /// What happened when.
+    pub events: Vec<Event>,
+    /// When the switch was killed, in seconds.
+    pub failed_at: Option<f64>,
+    /// When it was told to come back, in seconds.
+    pub restored_at: Option<f64>,
+    /// When traffic moved back to it, in seconds.
+    pub returned_at: Option<f64>,
+    /// Idle connections and long flows.
+    pub connections: usize,
+    /// Those that broke.
+    pub broken: usize,
+    /// Every exchange on the idle connections.
+    pub exchanges: Vec<Exchange>,
+    /// Median goodput before the failure, in Mbit/s.
+    pub normal_mbps: f64,
+    /// Length of the disruption after the kill, in seconds; none if it did not end.
+    pub recovery_fail_s: Option<f64>,
+    /// Length of the disruption after the return, in seconds; none if it did not end.
+    pub recovery_return_s: Option<f64>,
+}
+
+/// What the thread that kills and restores reports.
+enum Deed {
+    Failed(Result<Instant>),
+    Restored(Result<()>),
+}
+
+struct Run<'a> {
+    config: &'a Config,
+    lab: &'a Lab,
+    kind: Kind,
+    timeline: Timeline,
+    zero: Instant,
+    events: Vec<Event>,
+    exchanges: Vec<Exchange>,
+    failed_at: Option<f64>,
+    restored_at: Option<f64>,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// Traffic does not start, the switch cannot be killed or restored, or the process is to stop.
+pub fn run(config: &Config, lab: &Lab, kind: Kind, picture: &mut Picture) -> Result<Outcome> {
+    let cast = &config.cast;
+    let ends = (cast.client.as_str(), cast.server.as_str(), cast.server_address.as_str());
+    let (mut idle, opened) = IdleConnections::open(lab, ends, config.connections)?;
+    if opened.broken() > 0 {
+        return Err(Error::Demo(format!(
+            "{} of {} connections do not work even before the failure",
+            opened.broken(),
+            opened.connections
+        )));
+    }
+    let mut flows = LongFlows::start(lab, ends, config.flows, config.seconds, config.rate_mbps)?;
+    let zero = Instant::now();
+    let points = Points { receiver: &cast.server, router: &cast.core, far_router: &cast.tor, switches: &cast.switches };
+    let sampler = Sampler::start(lab, &points, zero)?;
+    let mut run = Run {
+        config,
+        lab,
+        kind,
+        timeline: Timeline::of(config.seconds),
+        zero,
+        events: Vec::new(),
+        exchanges: vec![opened],
+        failed_at: None,
+        restored_at: None,
+    };
+    run.play(&mut idle, &mut flows, &sampler, picture)?;
+    let samples = sampler.finish();
+    let expected = if kind.fails() { 3 } else { 2 };
+    while run.exchanges.len() < expected {
+        run.exchanges.push(idle.wait(2 * ANSWER_TIMEOUT + Duration::from_secs(1))?);
+    }
+    let long = flows.finish(Duration::from_secs(4));
+    if interrupt::requested() {
+        return Err(Error::Interrupted);
+    }
+    if !long.reason.is_empty() {
+        run.event(run.now(), &format!("iperf3: {}", long.reason), picture);
+    }
+    let outcome = run.outcome(samples, long.flows, long.broken);
+    picture.end(&outcome);
+    Ok(outcome)
+}
+
+impl Run<'_> {
+    fn now(&self) -> f64 {
+        self.zero.elapsed().as_secs_f64()
+    }
+
+    fn event(&mut self, t: f64, what: &str, picture: &mut Picture) {
+        picture.event(t, what);
+        self.events.push(Event { t, what: what.to_string() });
+    }
+
+    /// The run by the clock.
+    fn play(
+        &mut self,
+        idle: &mut IdleConnections,
+        flows: &mut LongFlows,
+        sampler: &Sampler,
+        picture: &mut Picture,
+    ) -> Result<()> {
+        let (sender, deeds) = channel();
+        let (lab, victim) = (self.lab, self.victim().to_string());
+        std::thread::scope(|scope| {
+            let act = |restore: bool| {
+                let (sender, victim): (Sender<Deed>, String) = (sender.clone(), victim.clone());
+                scope.spawn(move || {
+                    let deed = if restore {
+                        Deed::Restored(lab.restore(&victim))
+                    } else {
+                        let at = Instant::now();
+                        Deed::Failed(lab.fail(&victim).map(|()| at))
+                    };
+                    // The receiver is gone only if the run was given up.
+                    let _ = sender.send(deed);
+                });
+            };
+            self.follow_clock(&act, &deeds, idle, flows, sampler, picture)
+        })
+    }
+
+    fn victim(&self) -> &str {
+        self.config.cast.switches.first().map_or("", String::as_str)
+    }
+
+    fn follow_clock(
+        &mut self,
+        act: &dyn Fn(bool),
+        deeds: &Receiver<Deed>,
+        idle: &mut IdleConnections,
+        flows: &mut LongFlows,
+        sampler: &Sampler,
+        picture: &mut Picture,
+    ) -> Result<()> {
+        let plan = self.timeline;
+        let mut steps = Vec::new();
+        if self.kind.fails() {
+            steps.push((plan.fail, Step::Fail));
+            steps.push((plan.check_after_fail, Step::Check("after-failure")));
+            steps.push((plan.restore, Step::Restore));
+        }
+        steps.push((plan.check_after_return, Step::Check("at-the-end")));
+        let mut steps = steps.into_iter().peekable();
+        let mut drawn = Instant::now();
+        let mut flowing = true;
+        while self.now() < plan.end {
+            if interrupt::requested() {
+                return Err(Error::Interrupted);
+            }
+            if let Some((_, step)) = steps.next_if(|(t, _)| *t <= self.now()) {
+                match step {
+                    Step::Fail => act(false),
+                    Step::Restore => act(true),
+                    Step::Check(label) => idle.check(label, ANSWER_TIMEOUT)?,
+                }
+            }
+            while let Ok(deed) = deeds.try_recv() {
+                self.done(deed, picture)?;
+            }
+            if let Some(exchange) = idle.poll() {
+                self.exchanged(exchange, picture);
+            }
+            if flowing && !flows.running() {
+                flowing = false;
+                self.event(self.now(), "iperf3's connections are broken", picture);
+            }
+            if drawn.elapsed() >= REDRAW {
+                drawn = Instant::now();
+                let samples = sampler.samples();
+                picture.draw(&View {
+                    t: self.now(),
+                    end: plan.end,
+                    series: Series::new(&samples),
+                    switches: &self.config.cast.switches,
+                    exchange: self.exchanges.last(),
+                    scale_mbps: f64::from(self.config.rate_mbps),
+                });
+            }
+            std::thread::sleep(TICK);
+        }
+        Ok(())
+    }
+
+    fn done(&mut self, deed: Deed, picture: &mut Picture) -> Result<()> {
+        let victim = self.victim().to_string();
+        match deed {
+            Deed::Failed(at) => {
+                let t = at?.duration_since(self.zero).as_secs_f64();
+                self.failed_at = Some(t);
+                self.event(t, &format!("{victim} dies: SIGKILL, ports down"), picture);
+            }
+            Deed::Restored(done) => {
+                done?;
+                let t = self.now();
+                self.restored_at = Some(t);
+                self.event(t, &format!("{victim} is back, empty"), picture);
+            }
+        }
+        Ok(())
+    }
+
+    fn exchanged(&mut self, exchange: Exchange, picture: &mut Picture) {
+        let what = format!(
+            "idle connections {}: {} answer, {} broken",
+            exchange.label.replace('-', " "),
+            exchange.answered,
+            exchange.broken()
+        );
+        self.event(self.now(), &what, picture);
+        self.exchanges.push(exchange);
+    }
+
+    fn outcome(self, samples: Vec<Sample>, flows: usize, flows_broken: usize) -> Outcome {
+        let series = Series::new(&samples);
+        let plan = self.timeline;
+        let before = (plan.warm_up, self.failed_at.unwrap_or(plan.end));
+        let normal_mbps = series.median(before.0, before.1);
+        let recovery_fail_s = self.failed_at.and_then(|t| series.recovery(t, plan.end, normal_mbps));
+        let returned_at = self.restored_at.and_then(|t| series.return_start(0, t, before));
+        let recovery_return_s = returned_at.and_then(|t| series.recovery(t, plan.end, normal_mbps));
+        let last = self.exchanges.last();
+        Outcome {
+            kind: self.kind,
+            connections: last.map_or(0, |e| e.connections) + flows,
+            broken: last.map_or(0, Exchange::broken) + flows_broken,
+            events: self.events,
+            failed_at: self.failed_at,
+            restored_at: self.restored_at,
+            returned_at,
+            exchanges: self.exchanges,
+            normal_mbps,
+            recovery_fail_s,
+            recovery_return_s,
+            samples,
+        }
+    }
+}
+
+enum Step {
+    Fail,
+    Restore,
+    Check(&'static str),
+}

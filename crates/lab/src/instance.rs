@@ -1,0 +1,679 @@
+//! A lab that is up: its run directory, its failures and their repair, and its end.
+//!
+//! Everything about a lab is in its run directory `/run/stateplane/labs/NAME`, written before the first namespace is
+//! made, so that `lab down` works from there whatever happened:
+//!
+//! ```text
+//! lab.json          name, mode, variables, topology, namespaces, owner
+//! bpffs/            a BPF file system of the lab's own, one folder a node: ${pins}
+//! nodes/NODE/       bird.conf, bird.ctl, DAEMON.conf, DAEMON.log, DAEMON.pid, failed
+//! ```
+
+use crate::error::{Error, Result};
+use crate::interrupt;
+use crate::netns::{self, Netns};
+use crate::process::{self, Identity};
+use crate::template::expand;
+use crate::topology::{Daemon, Node, Role, Topology, in_mode};
+use crate::{bird, build};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Where run directories are.
+pub const LABS_DIR: &str = "/run/stateplane/labs";
+/// How long a daemon may take to be ready, in seconds.
+const READY_TIMEOUT_S: u64 = 15;
+/// How long routing may take to converge, in seconds.
+const CONVERGE_TIMEOUT_S: u64 = 30;
+/// Interval between two looks at something awaited.
+const POLL: Duration = Duration::from_millis(20);
+
+/// How to bring a lab up.
+#[derive(Default)]
+pub struct Options {
+    /// The lab's name; by default the topology's, with a number if that is taken.
+    pub name: Option<String>,
+    /// The mode; by default the topology's first.
+    pub mode: Option<String>,
+    /// Values for `${name}`, over those of the topology.
+    pub vars: BTreeMap<String, String>,
+    /// Overrides the topology's `prefer`; an empty string means equal paths (ECMP).
+    pub prefer: Option<String>,
+    /// The lab belongs to this process: once the process is gone, the lab counts as left over.
+    pub owned: bool,
+}
+
+/// What `lab.json` holds.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct Record {
+    name: String,
+    mode: String,
+    vars: BTreeMap<String, String>,
+    topology: Topology,
+    /// Node name to namespace name.
+    netns: BTreeMap<String, String>,
+    owner: Option<Identity>,
+}
+
+/// A lab in being.
+#[derive(Debug)]
+pub struct Lab {
+    record: Record,
+    dir: PathBuf,
+}
+
+impl Lab {
+    /// Brings a lab up and waits until its daemons are ready and its routing has converged. If that fails, nothing of it
+    /// is left. `progress` is told each step.
+    ///
+    /// # Errors
+    /// Not root, a program is missing, the mode is unknown, or a step fails.
+    pub fn up(topology: Topology, topology_dir: &Path, options: Options, progress: &dyn Fn(&str)) -> Result<Self> {
+        require_root()?;
+        require_programs(&topology)?;
+        remove_left_over(progress)?;
+        let lab = Self::prepare(topology, topology_dir, options, progress)?;
+        match lab.build(progress) {
+            Ok(()) => Ok(lab),
+            Err(error) => {
+                if std::env::var_os("STATEPLANE_LAB_KEEP").is_none() {
+                    // The first error is the one to report.
+                    let _ = lab.down();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes the run directory.
+    fn prepare(mut topology: Topology, topology_dir: &Path, options: Options, progress: &dyn Fn(&str)) -> Result<Self> {
+        if let Some(prefer) = options.prefer {
+            topology.prefer = Some(prefer).filter(|p| !p.is_empty());
+        }
+        let mode = options.mode.unwrap_or_else(|| topology.default_mode().to_string());
+        let name = match options.name {
+            Some(name) => {
+                check_lab_name(&name)?;
+                if Path::new(LABS_DIR).join(&name).exists() {
+                    progress(&format!("a lab {name} is there: taking it down first"));
+                    down(&name)?;
+                }
+                name
+            }
+            None => free_name(&topology.name),
+        };
+        if !mode.is_empty() && !topology.modes.contains(&mode) {
+            return Err(Error::Unknown { lab: name, kind: "mode", name: mode, known: topology.modes.join(", ") });
+        }
+        let dir = Path::new(LABS_DIR).join(&name);
+        std::fs::create_dir_all(LABS_DIR).map_err(Error::io(LABS_DIR))?;
+        std::fs::create_dir(&dir).map_err(Error::io(&dir))?;
+        let mut vars = topology.vars.clone();
+        vars.extend(options.vars);
+        let exe = std::env::current_exe().map_err(Error::system("finding this program's path"))?;
+        vars.entry("stateplane".to_string()).or_insert_with(|| exe.display().to_string());
+        vars.insert("lab".to_string(), name.clone());
+        vars.insert("lab_dir".to_string(), dir.display().to_string());
+        vars.insert("mode".to_string(), mode.clone());
+        vars.insert("topology_dir".to_string(), topology_dir.display().to_string());
+        let netns = topology.node.keys().map(|node| (node.clone(), format!("sp-{name}-{node}"))).collect();
+        let owner = if options.owned { Identity::of(std::process::id() as i32) } else { None };
+        let lab = Self { record: Record { name, mode, vars, topology, netns, owner }, dir };
+        lab.write_record()?;
+        Ok(lab)
+    }
+
+    fn write_record(&self) -> Result<()> {
+        let path = self.dir.join("lab.json");
+        let partial = self.dir.join("lab.json.part");
+        let text = serde_json::to_vec_pretty(&self.record).map_err(|e| Error::io(&path)(std::io::Error::other(e)))?;
+        std::fs::write(&partial, text).map_err(Error::io(&partial))?;
+        std::fs::rename(&partial, &path).map_err(Error::io(&path))
+    }
+
+    fn build(&self, progress: &dyn Fn(&str)) -> Result<()> {
+        let nodes: Vec<&String> = self.topology().node.keys().collect();
+        progress(&format!("lab {}: {} namespaces and {} links", self.name(), nodes.len(), self.topology().link.len()));
+        let bpffs = self.dir.join("bpffs");
+        std::fs::create_dir_all(&bpffs).map_err(Error::io(&bpffs))?;
+        nix::mount::mount(Some("bpffs"), &bpffs, Some("bpf"), nix::mount::MsFlags::empty(), Some("mode=0700"))
+            .map_err(|e| Error::system(format!("mounting bpffs on {}", bpffs.display()))(e.into()))?;
+        for node in &nodes {
+            for folder in [self.node_dir(node), self.pins(node)] {
+                std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
+            }
+        }
+        build::network(self.topology(), &self.record.netns)?;
+        progress("starting daemons");
+        for node in &nodes {
+            self.start_daemons(node)?;
+        }
+        for node in &nodes {
+            self.wait_daemons_ready(node)?;
+        }
+        for node in &nodes {
+            self.start_bird(node)?;
+        }
+        progress("waiting for BGP and BFD");
+        self.wait_converged(&nodes)?;
+        self.wait_probes(progress)
+    }
+
+    /// Opens a lab that is up.
+    ///
+    /// # Errors
+    /// There is none of that name, or its record cannot be read (then `lab down` still works).
+    pub fn open(name: &str) -> Result<Self> {
+        let dir = Path::new(LABS_DIR).join(name);
+        if !dir.exists() {
+            return Err(no_lab(name));
+        }
+        let path = dir.join("lab.json");
+        let text = std::fs::read(&path).map_err(Error::io(&path))?;
+        let record = serde_json::from_slice(&text).map_err(|e| {
+            Error::NoLab(format!("{}: {e}; stateplane lab down --name {name} removes it", path.display()))
+        })?;
+        Ok(Self { record, dir })
+    }
+
+    /// The lab's name.
+    pub fn name(&self) -> &str {
+        &self.record.name
+    }
+
+    /// The lab's mode.
+    pub fn mode(&self) -> &str {
+        &self.record.mode
+    }
+
+    /// The lab's topology.
+    pub fn topology(&self) -> &Topology {
+        &self.record.topology
+    }
+
+    /// The run directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The namespace of a node.
+    ///
+    /// # Errors
+    /// No such node, or its namespace is gone.
+    pub fn netns(&self, node: &str) -> Result<Netns> {
+        self.node(node)?;
+        let name = self.record.netns.get(node).cloned().unwrap_or_default();
+        Netns::open(&name)
+    }
+
+    /// A node's part of the topology.
+    ///
+    /// # Errors
+    /// No such node.
+    pub fn node(&self, name: &str) -> Result<&Node> {
+        self.topology().node.get(name).ok_or_else(|| Error::Unknown {
+            lab: self.name().to_string(),
+            kind: "node",
+            name: name.to_string(),
+            known: self.topology().node.keys().cloned().collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// A node's folder: configurations, logs, PID files.
+    pub fn node_dir(&self, node: &str) -> PathBuf {
+        self.dir.join("nodes").join(node)
+    }
+
+    /// Where a node pins its BPF programs and maps.
+    pub fn pins(&self, node: &str) -> PathBuf {
+        self.dir.join("bpffs").join(node)
+    }
+
+    /// The control socket of a node's BIRD.
+    pub fn bird_socket(&self, node: &str) -> PathBuf {
+        self.node_dir(node).join("bird.ctl")
+    }
+
+    /// Whether `fail` killed the node and `restore` has not been called.
+    pub fn is_failed(&self, node: &str) -> bool {
+        self.node_dir(node).join("failed").exists()
+    }
+
+    /// The daemons that were started in a node, BIRD last.
+    pub fn daemons(&self, node: &str) -> Vec<(String, Identity)> {
+        let Ok(spec) = self.node(node) else { return Vec::new() };
+        let names = spec.daemon.iter().map(|d| d.name.as_str()).chain(std::iter::once("bird"));
+        names
+            .filter_map(|daemon| {
+                let text = std::fs::read(self.node_dir(node).join(format!("{daemon}.pid"))).ok()?;
+                Some((daemon.to_string(), serde_json::from_slice(&text).ok()?))
+            })
+            .collect()
+    }
+
+    /// The values of `${name}` in a node's texts.
+    fn variables(&self, node: &str) -> BTreeMap<String, String> {
+        let mut vars = self.record.vars.clone();
+        if let Some(spec) = self.topology().node.get(node) {
+            for (key, value) in &spec.vars {
+                vars.entry(key.clone()).or_insert_with(|| value.clone());
+            }
+            if let Some(loopback) = &spec.loopback {
+                let ip = loopback.split('/').next().unwrap_or(loopback);
+                vars.insert("loopback".to_string(), ip.to_string());
+            }
+        }
+        vars.insert("node".to_string(), node.to_string());
+        vars.insert("node_dir".to_string(), self.node_dir(node).display().to_string());
+        vars.insert("pins".to_string(), self.pins(node).display().to_string());
+        vars
+    }
+
+    fn expand_all(&self, field: &str, texts: &[String], vars: &BTreeMap<String, String>) -> Result<Vec<String>> {
+        texts.iter().map(|text| expand(text, vars).map_err(|reason| self.bad_field(field, reason))).collect()
+    }
+
+    fn bad_field(&self, field: &str, reason: String) -> Error {
+        Error::Topology {
+            file: PathBuf::from(format!("topology {}", self.topology().name)),
+            field: field.to_string(),
+            reason,
+        }
+    }
+
+    fn start_daemons(&self, name: &str) -> Result<()> {
+        let netns = self.netns(name)?;
+        let vars = self.variables(name);
+        let spec = self.node(name)?;
+        for (i, setup) in spec.setup.iter().enumerate() {
+            if !in_mode(&setup.modes, self.mode()) {
+                continue;
+            }
+            let command = self.expand_all(&format!("node.{name}.setup[{i}].command"), &setup.command, &vars)?;
+            let (good, said) = process::run(&netns, &command)?;
+            if !good {
+                return Err(Error::Command {
+                    command: format!("node.{name}.setup[{i}] ({})", command.join(" ")),
+                    reason: said,
+                });
+            }
+        }
+        for daemon in spec.daemon.iter().filter(|d| in_mode(&d.modes, self.mode())) {
+            self.start_daemon(name, &netns, daemon, &vars)?;
+        }
+        Ok(())
+    }
+
+    fn start_daemon(&self, node: &str, netns: &Netns, daemon: &Daemon, vars: &BTreeMap<String, String>) -> Result<()> {
+        let at = format!("node.{node}.daemon.{}", daemon.name);
+        let mut vars = vars.clone();
+        let config = self.node_dir(node).join(format!("{}.toml", daemon.name));
+        if let Some(text) = &daemon.config {
+            let text = expand(text, &vars).map_err(|r| self.bad_field(&format!("{at}.config"), r))?;
+            std::fs::write(&config, text).map_err(Error::io(&config))?;
+        }
+        vars.insert("config".to_string(), config.display().to_string());
+        let command = self.expand_all(&format!("{at}.command"), &daemon.command, &vars)?;
+        self.spawn(node, netns, &daemon.name, &command)
+    }
+
+    fn spawn(&self, node: &str, netns: &Netns, name: &str, command: &[String]) -> Result<()> {
+        let identity = process::spawn(netns, command, &self.log(node, name))?;
+        let path = self.node_dir(node).join(format!("{name}.pid"));
+        let text = serde_json::to_vec(&identity).map_err(|e| Error::io(&path)(std::io::Error::other(e)))?;
+        std::fs::write(&path, text).map_err(Error::io(&path))
+    }
+
+    /// The log of a daemon.
+    pub fn log(&self, node: &str, daemon: &str) -> PathBuf {
+        self.node_dir(node).join(format!("{daemon}.log"))
+    }
+
+    fn start_bird(&self, name: &str) -> Result<()> {
+        let Some(config) = bird::config(self.topology(), name, self.node(name)?) else {
+            return Ok(());
+        };
+        let dir = self.node_dir(name);
+        let path = dir.join("bird.conf");
+        std::fs::write(&path, config).map_err(Error::io(&path))?;
+        // Left by a BIRD that was killed.
+        let _ = std::fs::remove_file(self.bird_socket(name));
+        let text = |p: PathBuf| p.display().to_string();
+        let command = [
+            "bird".to_string(),
+            "-f".to_string(),
+            "-c".to_string(),
+            text(path),
+            "-s".to_string(),
+            text(self.bird_socket(name)),
+            "-P".to_string(),
+            text(dir.join("bird.run")),
+        ];
+        self.spawn(name, &self.netns(name)?, "bird", &command)
+    }
+
+    fn wait_daemons_ready(&self, node: &str) -> Result<()> {
+        let netns = self.netns(node)?;
+        let vars = self.variables(node);
+        for daemon in &self.node(node)?.daemon {
+            if !in_mode(&daemon.modes, self.mode()) || daemon.ready.is_empty() {
+                continue;
+            }
+            let at = format!("node.{node}.daemon.{}.ready", daemon.name);
+            let mut vars = vars.clone();
+            let config = self.node_dir(node).join(format!("{}.toml", daemon.name));
+            vars.insert("config".to_string(), config.display().to_string());
+            let command = self.expand_all(&at, &daemon.ready, &vars)?;
+            let what = format!("{node}: {} is not ready", daemon.name);
+            self.wait(READY_TIMEOUT_S, &what, || {
+                if process::run(&netns, &command)?.0 {
+                    return Ok(true);
+                }
+                self.check_alive(node, &daemon.name)?;
+                Ok(false)
+            })
+            .map_err(|error| self.with_log(error, node, &daemon.name))?;
+        }
+        Ok(())
+    }
+
+    fn check_alive(&self, node: &str, daemon: &str) -> Result<()> {
+        let dead = self.daemons(node).iter().any(|(name, id)| name == daemon && !id.alive());
+        if dead {
+            return Err(Error::Command { command: format!("{node}: {daemon}"), reason: "exited".to_string() });
+        }
+        Ok(())
+    }
+
+    /// Adds the end of a daemon's log to an error about it: the run directory may be gone when it is read.
+    fn with_log(&self, error: Error, node: &str, daemon: &str) -> Error {
+        let log = std::fs::read_to_string(self.log(node, daemon)).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        let tail = lines[lines.len().saturating_sub(12)..].join("\n  ");
+        match error {
+            Error::Interrupted => error,
+            other => Error::Command {
+                command: format!("{node}: {daemon}"),
+                reason: format!("{other}; the end of its log:\n  {tail}"),
+            },
+        }
+    }
+
+    /// Waits until every BGP and BFD session of these nodes is up.
+    ///
+    /// # Errors
+    /// They are not within [`CONVERGE_TIMEOUT_S`], or the process is to stop.
+    pub fn wait_converged<S: AsRef<str>>(&self, nodes: &[S]) -> Result<()> {
+        for node in nodes {
+            let node = node.as_ref();
+            let asn = |name: &str| self.topology().node.get(name).and_then(|n| n.asn);
+            if asn(node).is_none() {
+                continue;
+            }
+            let neighbours = self.topology().ports(node).filter(|(dev, ..)| asn(dev).is_some()).count();
+            let socket = self.bird_socket(node);
+            let up = |sessions: Option<Vec<bird::Session>>| {
+                sessions.is_some_and(|s| s.iter().filter(|s| s.up).count() == neighbours)
+            };
+            let what = format!("{node}: BGP and BFD to {neighbours} neighbours are not up");
+            self.wait(CONVERGE_TIMEOUT_S, &what, || {
+                self.check_alive(node, "bird")?;
+                Ok(up(bird::bgp_sessions(&socket)) && up(bird::bfd_sessions(&socket)))
+            })
+            .map_err(|error| self.with_log(error, node, "bird"))?;
+        }
+        Ok(())
+    }
+
+    fn wait_probes(&self, progress: &dyn Fn(&str)) -> Result<()> {
+        for (i, probe) in self.topology().ready.iter().enumerate() {
+            if !in_mode(&probe.modes, self.mode()) {
+                continue;
+            }
+            let vars = self.variables(&probe.node);
+            let command = self.expand_all(&format!("ready[{i}].command"), &probe.command, &vars)?;
+            let netns = self.netns(&probe.node)?;
+            let text = command.join(" ");
+            progress(&format!("waiting for {}: {text}", probe.node));
+            let mut said = String::new();
+            self.wait(READY_TIMEOUT_S, &format!("{}: \"{text}\" does not succeed", probe.node), || {
+                let (good, output) = process::run(&netns, &command)?;
+                said = output;
+                Ok(good)
+            })
+            .map_err(|error| match error {
+                Error::Interrupted => error,
+                other => Error::Command { command: text.clone(), reason: format!("{other}; it says: {said}") },
+            })?;
+        }
+        Ok(())
+    }
+
+    fn wait(&self, seconds: u64, what: &str, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(seconds);
+        while !done()? {
+            if interrupt::requested() {
+                return Err(Error::Interrupted);
+            }
+            if Instant::now() > deadline {
+                return Err(Error::Timeout {
+                    what: what.to_string(),
+                    seconds,
+                    hint: format!("logs are in {}", self.dir.join("nodes").display()),
+                });
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    /// Kills a node as a power cut does: SIGKILL to every process in it and its ports down, within milliseconds. What it
+    /// held in the kernel (pinned programs and maps) is gone too.
+    ///
+    /// # Errors
+    /// No such node, or a process does not die.
+    pub fn fail(&self, name: &str) -> Result<()> {
+        let netns = self.netns(name)?;
+        let mark = self.node_dir(name).join("failed");
+        std::fs::write(&mark, "").map_err(Error::io(&mark))?;
+        process::signal_all(&netns);
+        netns.ip_batch(&build::down_lines(self.topology(), name))?;
+        process::wait_gone(&netns)?;
+        remove_pins(&self.pins(name))?;
+        // Programs attached without a link outlive their loader; a dead switch has none.
+        for (dev, ..) in self.topology().ports(name) {
+            if self.node(name)?.role == Role::Switch {
+                let off = format!("ip link set {dev} xdp off").split(' ').map(str::to_string).collect::<Vec<_>>();
+                process::run(&netns, &off)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings a failed node back: ports up, daemons started from nothing and ready, then BIRD. Routing converges later:
+    /// [`Lab::wait_converged`].
+    ///
+    /// # Errors
+    /// No such node, or a daemon does not start.
+    pub fn restore(&self, name: &str) -> Result<()> {
+        let node = self.node(name)?;
+        let netns = self.netns(name)?;
+        process::kill_all(&netns)?;
+        let mark = self.node_dir(name).join("failed");
+        let _ = std::fs::remove_file(mark);
+        let pins = self.pins(name);
+        std::fs::create_dir_all(&pins).map_err(Error::io(&pins))?;
+        netns.ip_batch(&build::up_lines(self.topology(), name, node))?;
+        self.start_daemons(name)?;
+        self.wait_daemons_ready(name)?;
+        self.start_bird(name)
+    }
+
+    /// Takes the link between two nodes down or up, at both ends.
+    ///
+    /// # Errors
+    /// No such link.
+    pub fn set_link(&self, a: &str, b: &str, up: bool) -> Result<()> {
+        if !self.topology().link.iter().any(|l| l.joins(a, b)) {
+            let known: Vec<String> =
+                self.topology().link.iter().map(|l| format!("{} {}", l.a.node, l.b.node)).collect();
+            return Err(Error::Unknown {
+                lab: self.name().to_string(),
+                kind: "link",
+                name: format!("{a} {b}"),
+                known: known.join(", "),
+            });
+        }
+        for (node, dev) in [(a, b), (b, a)] {
+            let spec = self.node(node)?;
+            let mut lines = vec![format!("link set {dev} {}", if up { "up" } else { "down" })];
+            if up {
+                lines.extend(spec.routes.iter().map(|r| format!("route replace {r}")));
+            }
+            self.netns(node)?.ip_batch(&lines)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the lab down.
+    ///
+    /// # Errors
+    /// As [`down`].
+    pub fn down(&self) -> Result<()> {
+        down(self.name())
+    }
+}
+
+/// Takes a lab down from its run directory alone: every process in its namespaces, the namespaces, its bpffs, the
+/// directory.
+///
+/// # Errors
+/// There is no such lab, or something of it cannot be removed.
+pub fn down(name: &str) -> Result<()> {
+    require_root()?;
+    let dir = Path::new(LABS_DIR).join(name);
+    if !dir.exists() {
+        return Err(no_lab(name));
+    }
+    let names: Vec<String> = match Lab::open(name) {
+        Ok(lab) => lab.record.netns.into_values().collect(),
+        // A crash before the record was written: then there is no namespace either.
+        Err(_) => Vec::new(),
+    };
+    let spaces: Vec<Netns> = names.iter().filter_map(|n| Netns::open(n).ok()).collect();
+    for netns in &spaces {
+        process::signal_all(netns);
+    }
+    for netns in &spaces {
+        process::wait_gone(netns)?;
+    }
+    drop(spaces);
+    // Not mounted if the lab died early; programs and links pinned there go with it.
+    let _ = nix::mount::umount2(&dir.join("bpffs"), nix::mount::MntFlags::MNT_DETACH);
+    for name in &names {
+        netns::remove(name)?;
+    }
+    std::fs::remove_dir_all(&dir).map_err(Error::io(&dir))
+}
+
+/// Names of the labs that have a run directory.
+pub fn names() -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(LABS_DIR) else { return Vec::new() };
+    let mut names: Vec<String> = entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}
+
+/// The lab of that name, or the only one there is.
+///
+/// # Errors
+/// None, or several and no name given.
+pub fn find(name: Option<&str>) -> Result<Lab> {
+    match (name, names().as_slice()) {
+        (Some(name), _) => Lab::open(name),
+        (None, [only]) => Lab::open(only),
+        (None, []) => Err(Error::NoLab("no lab is up: stateplane lab up starts one".to_string())),
+        (None, several) => {
+            Err(Error::NoLab(format!("several labs are up ({}): say which with --name", several.join(", "))))
+        }
+    }
+}
+
+/// Removes labs whose owner is gone.
+///
+/// # Errors
+/// One cannot be removed.
+pub fn remove_left_over(progress: &dyn Fn(&str)) -> Result<()> {
+    for name in names() {
+        let Ok(lab) = Lab::open(&name) else { continue };
+        if lab.record.owner.is_some_and(|owner| !owner.alive()) {
+            progress(&format!("lab {name} was left over by a process that is gone: taking it down"));
+            lab.down()?;
+        }
+    }
+    Ok(())
+}
+
+fn remove_pins(pins: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(pins) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(pins)(e)),
+        _ => Ok(()),
+    }
+}
+
+fn no_lab(name: &str) -> Error {
+    let known = names();
+    Error::NoLab(if known.is_empty() {
+        format!("no lab {name}: none is up; stateplane lab up starts one")
+    } else {
+        format!("no lab {name}; there is {}", known.join(", "))
+    })
+}
+
+fn check_lab_name(name: &str) -> Result<()> {
+    let good = !name.is_empty()
+        && name.len() <= 64
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+    if good {
+        return Ok(());
+    }
+    Err(Error::NoLab(format!("lab name \"{name}\" must be 1 to 64 letters, digits, '-' or '_'")))
+}
+
+fn free_name(wish: &str) -> String {
+    let taken = names();
+    std::iter::once(wish.to_string())
+        .chain((2..).map(|n| format!("{wish}-{n}")))
+        .find(|name| !taken.contains(name))
+        .unwrap_or_else(|| wish.to_string())
+}
+
+fn require_root() -> Result<()> {
+    if nix::unistd::geteuid().is_root() { Ok(()) } else { Err(Error::NotRoot) }
+}
+
+fn require_programs(topology: &Topology) -> Result<()> {
+    let mut needed = vec![("ip", "iproute2"), ("ethtool", "ethtool")];
+    if topology.node.values().any(|n| n.asn.is_some()) {
+        needed.extend([("bird", "bird2"), ("birdc", "bird2")]);
+    }
+    for (program, package) in needed {
+        require_program(program, package)?;
+    }
+    Ok(())
+}
+
+/// Checks that a program is in PATH (or in the system's `sbin` folders, which a bare `sudo` may leave out).
+///
+/// # Errors
+/// It is not: the error names the Debian package.
+pub fn require_program(program: &str, package: &str) -> Result<()> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
+    if found {
+        return Ok(());
+    }
+    Err(Error::Missing { program: program.to_string(), package: package.to_string() })
+}

@@ -1,0 +1,477 @@
+//! Topologies: nodes, links, routing and daemons, read from TOML and checked.
+//!
+//! ```toml
+//! name = "pair"
+//! [node.a]
+//! role = "host"
+//! routes = ["default via 10.0.0.2"]
+//! [node.b]
+//! role = "router"
+//! asn = 65001
+//! [[link]]
+//! a = { node = "a", address = "10.0.0.1/24" }
+//! b = { node = "b", address = "10.0.0.2/24" }
+//! ```
+
+use crate::error::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+/// Longest interface name that Linux takes, in bytes; interfaces are named after the node at the other end.
+const NAME_MAX: usize = 15;
+
+/// A network: everything `lab up` needs.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Topology {
+    /// Default name of a lab of this topology.
+    pub name: String,
+    /// One line for people.
+    #[serde(default)]
+    pub description: String,
+    /// The modes that daemons and set-up commands can be bound to; the first is the default.
+    #[serde(default)]
+    pub modes: Vec<String>,
+    /// Values for `${name}` in texts; a node's own and the command line's win over these.
+    #[serde(default)]
+    pub vars: BTreeMap<String, String>,
+    /// A node whose routes are preferred to its equals' (BGP local preference): all traffic takes it while it is up.
+    /// Without one, equal paths share the flows (ECMP on the 5-tuple).
+    #[serde(default)]
+    pub prefer: Option<String>,
+    /// Failure detection between BGP neighbours.
+    #[serde(default)]
+    pub bfd: Bfd,
+    /// Parts that several nodes share.
+    #[serde(default)]
+    pub template: BTreeMap<String, Node>,
+    /// The nodes, by name.
+    pub node: BTreeMap<String, Node>,
+    /// The links.
+    #[serde(default)]
+    pub link: Vec<Link>,
+    /// Commands that must succeed before the lab counts as up.
+    #[serde(default)]
+    pub ready: Vec<Probe>,
+}
+
+/// Bidirectional forwarding detection (RFC 5880).
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bfd {
+    /// Interval between control packets, in milliseconds.
+    #[serde(default = "Bfd::default_interval_ms")]
+    pub interval_ms: u32,
+    /// A neighbour is down after this many intervals without a packet.
+    #[serde(default = "Bfd::default_multiplier")]
+    pub multiplier: u32,
+}
+
+impl Bfd {
+    fn default_interval_ms() -> u32 {
+        20
+    }
+    fn default_multiplier() -> u32 {
+        3
+    }
+}
+
+impl Default for Bfd {
+    fn default() -> Self {
+        Self { interval_ms: Self::default_interval_ms(), multiplier: Self::default_multiplier() }
+    }
+}
+
+/// What a node is for; it decides forwarding and offloads.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// An end host: does not forward.
+    #[default]
+    Host,
+    /// A plain Linux router.
+    Router,
+    /// A router whose ports may run an XDP program; the peers of its ports accept redirected frames.
+    Switch,
+    /// A host of the state store.
+    Store,
+}
+
+impl Role {
+    /// Whether the kernel of such a node forwards packets.
+    pub fn forwards(self) -> bool {
+        matches!(self, Self::Router | Self::Switch)
+    }
+}
+
+/// A node: a network namespace with its addresses, routes and processes.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Node {
+    /// What the node is for.
+    #[serde(default)]
+    pub role: Role,
+    /// A `[template.*]` to start from: its lists come first, its single values where the node has none.
+    #[serde(default)]
+    pub template: Option<String>,
+    /// Autonomous system number; a node that has one runs BIRD with eBGP to each neighbour that has one.
+    #[serde(default)]
+    pub asn: Option<u32>,
+    /// An address on `lo`, announced by BGP, such as `10.255.0.1/32`.
+    #[serde(default)]
+    pub loopback: Option<String>,
+    /// Prefixes announced by BGP besides the connected host links and the loopback.
+    #[serde(default)]
+    pub announce: Vec<Announce>,
+    /// Prefixes accepted from BGP neighbours, in BIRD's pattern syntax (`10.2.0.0/16+`); empty accepts all.
+    #[serde(default)]
+    pub accept: Vec<String>,
+    /// Static routes, as `ip route add` takes them.
+    #[serde(default)]
+    pub routes: Vec<String>,
+    /// Policy rules, as `ip rule add` takes them.
+    #[serde(default)]
+    pub rules: Vec<String>,
+    /// Kernel parameters below `net.`, such as `"ipv4.tcp_congestion_control" = "cubic"`.
+    #[serde(default)]
+    pub sysctl: BTreeMap<String, String>,
+    /// Values for `${name}` in this node's texts.
+    #[serde(default)]
+    pub vars: BTreeMap<String, String>,
+    /// Commands run in the namespace, in order, before the daemons start: at `up` and at `restore`.
+    #[serde(default)]
+    pub setup: Vec<Setup>,
+    /// Long-running programs, started in order, before BIRD.
+    #[serde(default)]
+    pub daemon: Vec<Daemon>,
+}
+
+/// A prefix that a node announces.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Announce {
+    /// The prefix.
+    pub prefix: String,
+    /// Announce it only while this address is reachable by a route, so that a switch that comes back attracts no
+    /// traffic that it cannot yet pass on.
+    #[serde(default)]
+    pub when_reachable: Option<Ipv4Addr>,
+}
+
+/// A set-up command of a node.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Setup {
+    /// Program and arguments; `${name}` is expanded.
+    pub command: Vec<String>,
+    /// The modes in which it runs; empty for all.
+    #[serde(default)]
+    pub modes: Vec<String>,
+}
+
+/// A long-running program of a node.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Daemon {
+    /// Name, unique in the node: names its configuration, log and PID file.
+    pub name: String,
+    /// Program and arguments; `${config}` is the path of the rendered configuration.
+    pub command: Vec<String>,
+    /// Text of its configuration file; `${name}` is expanded.
+    #[serde(default)]
+    pub config: Option<String>,
+    /// A command that succeeds when the daemon is ready; run again and again until then.
+    #[serde(default)]
+    pub ready: Vec<String>,
+    /// The modes in which it runs; empty for all.
+    #[serde(default)]
+    pub modes: Vec<String>,
+}
+
+/// A link: a veth pair.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    /// One end.
+    pub a: End,
+    /// The other end.
+    pub b: End,
+    /// Largest packet, in bytes.
+    #[serde(default = "Link::default_mtu")]
+    pub mtu: u32,
+}
+
+impl Link {
+    fn default_mtu() -> u32 {
+        1500
+    }
+
+    /// The end at `node` and the end opposite, if `node` has one.
+    pub fn ends_from(&self, node: &str) -> Option<(&End, &End)> {
+        if self.a.node == node {
+            Some((&self.a, &self.b))
+        } else if self.b.node == node {
+            Some((&self.b, &self.a))
+        } else {
+            None
+        }
+    }
+
+    /// Whether the link joins these two nodes, in either order.
+    pub fn joins(&self, x: &str, y: &str) -> bool {
+        (self.a.node == x && self.b.node == y) || (self.a.node == y && self.b.node == x)
+    }
+}
+
+/// One end of a link. The interface is called after the node at the other end.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct End {
+    /// The node.
+    pub node: String,
+    /// Its address with prefix length, such as `10.0.1.1/30`.
+    pub address: String,
+}
+
+impl End {
+    /// The address without its prefix length.
+    pub fn ip(&self) -> &str {
+        self.address.split('/').next().unwrap_or(&self.address)
+    }
+}
+
+/// A command that must succeed before the lab counts as up.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Probe {
+    /// The node it runs in.
+    pub node: String,
+    /// Program and arguments; `${name}` is expanded.
+    pub command: Vec<String>,
+    /// The modes in which it counts; empty for all.
+    #[serde(default)]
+    pub modes: Vec<String>,
+}
+
+/// Whether something bound to `modes` takes part in `mode`.
+pub fn in_mode(modes: &[String], mode: &str) -> bool {
+    modes.is_empty() || modes.iter().any(|m| m == mode)
+}
+
+impl Topology {
+    /// Reads and checks a topology file.
+    ///
+    /// # Errors
+    /// The file cannot be read, is not TOML, or a field has no usable value: the error names it.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+        Self::parse(&text, path)
+    }
+
+    /// Parses and checks a topology; `file` is for error messages.
+    ///
+    /// # Errors
+    /// As [`Topology::read`].
+    pub fn parse(text: &str, file: &Path) -> Result<Self> {
+        let mut topology: Self = toml::from_str(text)
+            .map_err(|e| Error::Syntax { file: file.to_path_buf(), message: e.to_string().trim_end().to_string() })?;
+        topology.apply_templates().and_then(|()| topology.check()).map_err(|(field, reason)| Error::Topology {
+            file: file.to_path_buf(),
+            field,
+            reason,
+        })?;
+        Ok(topology)
+    }
+
+    /// The default mode: the first of `modes`, or the empty string.
+    pub fn default_mode(&self) -> &str {
+        self.modes.first().map_or("", String::as_str)
+    }
+
+    /// The links of a node: (interface name, own end, far end, link).
+    pub fn ports<'a>(&'a self, node: &'a str) -> impl Iterator<Item = (&'a str, &'a End, &'a End, &'a Link)> {
+        self.link
+            .iter()
+            .filter_map(move |link| link.ends_from(node).map(|(own, far)| (far.node.as_str(), own, far, link)))
+    }
+
+    fn apply_templates(&mut self) -> Fallible {
+        for (name, node) in &mut self.node {
+            let Some(template) = &node.template else { continue };
+            let Some(base) = self.template.get(template) else {
+                return fail(
+                    format!("node.{name}.template"),
+                    format!("no [template.{template}]; there is {}", list(self.template.keys())),
+                );
+            };
+            *node = merge(base, node);
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Fallible {
+        check_name("name", &self.name)?;
+        if self.node.is_empty() {
+            return fail("node", "a topology needs at least one [node.NAME]");
+        }
+        for (name, node) in &self.node {
+            self.check_node(name, node)?;
+        }
+        let mut seen = BTreeSet::new();
+        for (i, link) in self.link.iter().enumerate() {
+            self.check_end(&format!("link[{i}].a"), &link.a)?;
+            self.check_end(&format!("link[{i}].b"), &link.b)?;
+            self.check_link(i, link, &mut seen)?;
+        }
+        if let Some(prefer) = &self.prefer {
+            self.known_node("prefer", prefer)?;
+        }
+        for (i, probe) in self.ready.iter().enumerate() {
+            self.known_node(&format!("ready[{i}].node"), &probe.node)?;
+            check_command(&format!("ready[{i}].command"), &probe.command)?;
+            self.check_modes(&format!("ready[{i}].modes"), &probe.modes)?;
+        }
+        if self.bfd.interval_ms == 0 || self.bfd.multiplier == 0 {
+            return fail("bfd", "interval_ms and multiplier must be at least 1");
+        }
+        Ok(())
+    }
+
+    fn check_node(&self, name: &str, node: &Node) -> Fallible {
+        let at = format!("node.{name}");
+        check_name(&at, name)?;
+        if node.asn == Some(0) {
+            return fail(format!("{at}.asn"), "AS number 0 is reserved (RFC 7607)");
+        }
+        if let Some(loopback) = &node.loopback {
+            check_prefix(&format!("{at}.loopback"), loopback)?;
+        }
+        for (i, announce) in node.announce.iter().enumerate() {
+            check_prefix(&format!("{at}.announce[{i}].prefix"), &announce.prefix)?;
+        }
+        let mut names = BTreeSet::from(["bird"]);
+        for (i, daemon) in node.daemon.iter().enumerate() {
+            let at = format!("{at}.daemon[{i}]");
+            check_name(&format!("{at}.name"), &daemon.name)?;
+            if !names.insert(&daemon.name) {
+                return fail(format!("{at}.name"), format!("\"{}\" is taken in this node", daemon.name));
+            }
+            check_command(&format!("{at}.command"), &daemon.command)?;
+            self.check_modes(&format!("{at}.modes"), &daemon.modes)?;
+        }
+        for (i, setup) in node.setup.iter().enumerate() {
+            check_command(&format!("{at}.setup[{i}].command"), &setup.command)?;
+            self.check_modes(&format!("{at}.setup[{i}].modes"), &setup.modes)?;
+        }
+        Ok(())
+    }
+
+    fn check_link<'a>(&self, i: usize, link: &'a Link, seen: &mut BTreeSet<(&'a str, &'a str)>) -> Fallible {
+        if link.a.node == link.b.node {
+            return fail(
+                format!("link[{i}].b.node"),
+                format!("\"{}\" is at both ends; a link joins two nodes", link.b.node),
+            );
+        }
+        let pair = if link.a.node < link.b.node {
+            (link.a.node.as_str(), link.b.node.as_str())
+        } else {
+            (link.b.node.as_str(), link.a.node.as_str())
+        };
+        if !seen.insert(pair) {
+            return fail(format!("link[{i}]"), format!("{}–{} are joined already; one link a pair", pair.0, pair.1));
+        }
+        if !(576..=9000).contains(&link.mtu) {
+            return fail(format!("link[{i}].mtu"), format!("{} is not between 576 and 9000", link.mtu));
+        }
+        Ok(())
+    }
+
+    fn check_end(&self, at: &str, end: &End) -> Fallible {
+        self.known_node(&format!("{at}.node"), &end.node)?;
+        check_prefix(&format!("{at}.address"), &end.address)
+    }
+
+    fn known_node(&self, field: &str, name: &str) -> Fallible {
+        if self.node.contains_key(name) {
+            return Ok(());
+        }
+        fail(field, format!("no node \"{name}\"; there is {}", list(self.node.keys())))
+    }
+
+    fn check_modes(&self, field: &str, modes: &[String]) -> Fallible {
+        match modes.iter().find(|m| !self.modes.contains(m)) {
+            Some(unknown) => {
+                fail(field, format!("no mode \"{unknown}\"; the topology's modes are {}", list(&self.modes)))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+type Fallible = std::result::Result<(), (String, String)>;
+
+fn fail(field: impl Into<String>, reason: impl Into<String>) -> Fallible {
+    Err((field.into(), reason.into()))
+}
+
+fn list<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> String {
+    let names: Vec<String> = names.into_iter().map(|n| n.as_ref().to_string()).collect();
+    if names.is_empty() { "none".to_string() } else { names.join(", ") }
+}
+
+fn check_name(field: &str, name: &str) -> Fallible {
+    let good = !name.is_empty()
+        && name.len() <= NAME_MAX
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+    if good {
+        return Ok(());
+    }
+    fail(
+        field,
+        format!("\"{name}\" must be 1 to {NAME_MAX} letters, digits, '-' or '_' (it names interfaces and files)"),
+    )
+}
+
+fn check_prefix(field: &str, text: &str) -> Fallible {
+    let good = text.split_once('/').is_some_and(|(address, length)| {
+        address.parse::<Ipv4Addr>().is_ok() && length.parse::<u8>().is_ok_and(|l| l <= 32)
+    });
+    if good {
+        return Ok(());
+    }
+    fail(field, format!("\"{text}\" is not an IPv4 address with a prefix length, such as 10.0.1.1/30"))
+}
+
+fn check_command(field: &str, command: &[String]) -> Fallible {
+    match command.first() {
+        Some(program) if !program.is_empty() => Ok(()),
+        _ => fail(field, "empty; it must be a program and its arguments, such as [\"ping\", \"-c1\", \"10.0.0.1\"]"),
+    }
+}
+
+/// A node on top of its template.
+fn merge(base: &Node, node: &Node) -> Node {
+    fn chain<T: Clone>(a: &[T], b: &[T]) -> Vec<T> {
+        a.iter().chain(b).cloned().collect()
+    }
+    fn over(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+        a.iter().chain(b).map(|(k, v)| (k.clone(), v.clone())).collect()
+    }
+    Node {
+        role: if node.role == Role::default() { base.role } else { node.role },
+        template: None,
+        asn: node.asn.or(base.asn),
+        loopback: node.loopback.clone().or_else(|| base.loopback.clone()),
+        announce: chain(&base.announce, &node.announce),
+        accept: chain(&base.accept, &node.accept),
+        routes: chain(&base.routes, &node.routes),
+        rules: chain(&base.rules, &node.rules),
+        sysctl: over(&base.sysctl, &node.sysctl),
+        vars: over(&base.vars, &node.vars),
+        setup: chain(&base.setup, &node.setup),
+        daemon: chain(&base.daemon, &node.daemon),
+    }
+}
