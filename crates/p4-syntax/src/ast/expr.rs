@@ -140,8 +140,8 @@ pub enum ExprKind {
 /// An integer literal (spec §6.4.3.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IntLiteral {
-    /// Value as written, never negative. When it needs more bits than `width` the parser has already
-    /// reported it and reduced it to fit.
+    /// The value. If the one written needs more bits than `width` the parser has warned and this is its low bits,
+    /// read as two's complement if `signed`: only then can it be negative (`1s1` is -1).
     pub value: BigInt,
     /// `8w...` and `8s...` say how many bits; else the type is the arbitrary-precision `int`.
     pub width: Option<u32>,

@@ -15,6 +15,7 @@ pub use types::*;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::diagnostic::Diagnostic;
 pub use crate::span::Span;
 
 /// A name as written in the program, with its place.
@@ -57,6 +58,8 @@ pub struct Program {
     pub declarations: Vec<Declaration>,
     /// How many expression ids were given out; ids are `0..expr_count`.
     pub expr_count: u32,
+    /// What the preprocessor, the lexer and the parser warn of.
+    pub warnings: Vec<Diagnostic>,
 }
 
 /// `@name`, `@name(...)` or `@name[...]` (spec §20). Also `@pragma name ...` to the end of its line.
@@ -467,9 +470,7 @@ pub struct Parameter {
 impl Parameter {
     /// Whether it is marked `@optional` (spec §6.7): callers may leave it out.
     pub fn is_optional(&self) -> bool {
-        self.annotations
-            .iter()
-            .any(|a| a.name.as_str() == "optional")
+        self.annotations.iter().any(|a| a.name.as_str() == "optional")
     }
 }
 

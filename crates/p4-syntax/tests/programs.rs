@@ -1,0 +1,37 @@
+//! Every P4 file of the project parses.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use p4_syntax::{Options, parse_file, render_all};
+
+fn p4_files(dir: &Path, out: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            p4_files(&path, out);
+        } else if path.extension().is_some_and(|e| e == "p4") {
+            out.push(path);
+        }
+    }
+}
+
+#[test]
+fn all_project_programs_parse() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../p4");
+    let mut files = Vec::new();
+    p4_files(&root, &mut files);
+    assert!(files.len() >= 3, "no P4 files under {}", root.display());
+    for file in files {
+        for version in ["20180101", "20200408"] {
+            let options = Options { defines: vec![format!("V1MODEL_VERSION={version}")], ..Options::default() };
+            match parse_file(&file, &options) {
+                Ok((program, _)) => {
+                    assert!(!program.declarations.is_empty(), "{} is empty", file.display());
+                    assert!(program.warnings.is_empty(), "{}: {:?}", file.display(), program.warnings);
+                }
+                Err((d, sources)) => panic!("{}", render_all(&d, &sources, false)),
+            }
+        }
+    }
+}
