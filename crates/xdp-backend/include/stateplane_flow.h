@@ -303,7 +303,7 @@ static __always_inline struct sp_flow_scratch *sp_flow_get_scratch(void)
 static __always_inline __u64 sp_flow_virtual_ns(void)
 {
 	__u32 zero = 0;
-	struct sp_test *test = bpf_map_lookup_elem(&sp_test, &zero);
+	struct sp_test_value *test = bpf_map_lookup_elem(&sp_test, &zero);
 	return test ? test->clock_ns : 0;
 }
 

@@ -68,7 +68,7 @@ static __always_inline int sp_flow_route(struct xdp_md *xdp, struct bpf_fib_look
 	__u32 zero = 0;
 
 	if (sp_test_mode) {
-		struct sp_test *test = bpf_map_lookup_elem(&sp_test, &zero);
+		struct sp_test_value *test = bpf_map_lookup_elem(&sp_test, &zero);
 		if (test) {
 			test->verdict = 1;
 			test->egress_port = 0xffff; /* to the store, whatever port that is */
@@ -407,7 +407,7 @@ static __noinline int sp_flow_message(struct xdp_md *xdp, struct sp_flow_context
 	if (scratch->type == SP_UPDATE_ACK) {
 		if (!sp_test_mode)
 			return bpf_redirect_map(&sp_ports, scratch->port & 0x1ff, 0);
-		struct sp_test *test = bpf_map_lookup_elem(&sp_test, &zero);
+		struct sp_test_value *test = bpf_map_lookup_elem(&sp_test, &zero);
 		if (test) {
 			test->verdict = 1;
 			test->egress_port = scratch->port & 0x1ff;
