@@ -1,0 +1,207 @@
+//! A loaded object: its programs and maps, by name; pins; ports.
+
+use crate::error::{Error, Result};
+use crate::sys::{self, Update};
+use crate::table::TableRef;
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use manifest::Manifest;
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+/// Programs and maps in the kernel. They live as long as this, a pin or a link holds them.
+pub struct Dataplane {
+    pub(crate) manifest: Manifest,
+    pub(crate) programs: BTreeMap<String, OwnedFd>,
+    pub(crate) maps: BTreeMap<String, MapHandle>,
+}
+
+/// What a port has seen, summed over CPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct PortStats {
+    /// Frames in.
+    pub rx_packets: u64,
+    /// Bytes in.
+    pub rx_bytes: u64,
+    /// Frames out.
+    pub tx_packets: u64,
+    /// Bytes out.
+    pub tx_bytes: u64,
+    /// Frames that came in and were dropped.
+    pub dropped: u64,
+    /// Frames that came in and went to the kernel.
+    pub to_host: u64,
+}
+
+impl Dataplane {
+    /// What the object is.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The program's descriptor.
+    pub fn program(&self, name: &str) -> Option<BorrowedFd<'_>> {
+        self.programs.get(name).map(AsFd::as_fd)
+    }
+
+    /// Does the object have this map?
+    pub fn has_map(&self, name: &str) -> bool {
+        self.maps.contains_key(name)
+    }
+
+    /// A map of the object, for what this crate does not know (FlowState).
+    pub fn map(&self, name: &str) -> Option<&MapHandle> {
+        self.maps.get(name)
+    }
+
+    pub(crate) fn required_map(&self, name: &str, owner: &str) -> Result<&MapHandle> {
+        self.maps.get(name).ok_or_else(|| Error::NoMap { map: name.to_owned(), owner: owner.to_owned() })
+    }
+
+    /// A table by its control-plane name; a last part (`routes` for `ingress.routes`) will do if only one table has it.
+    pub fn table(&self, name: &str) -> Result<TableRef<'_>> {
+        let index = crate::spec::find("table", name, self.manifest.tables.iter().map(|table| table.name.as_str()))?;
+        Ok(TableRef { dataplane: self, table: &self.manifest.tables[index] })
+    }
+
+    /// Writes the default actions and the entries that the source gives the tables.
+    pub(crate) fn initialise(&self) -> Result<()> {
+        for table in &self.manifest.tables {
+            TableRef { dataplane: self, table }.initialise()?;
+        }
+        Ok(())
+    }
+
+    /// Pins every program and every map below a directory on a bpffs, as `programs/NAME` and `maps/NAME`.
+    pub fn pin(&self, directory: &Path) -> Result<()> {
+        let failed = |path: &Path, error| Error::kernel(format!("pin {}", path.display()), error);
+        for (kind, names) in [("programs", true), ("maps", false)] {
+            let directory = directory.join(kind);
+            std::fs::create_dir_all(&directory).map_err(|error| failed(&directory, error))?;
+            let objects: Vec<(&String, BorrowedFd<'_>)> = match names {
+                true => self.programs.iter().map(|(name, object)| (name, object.as_fd())).collect(),
+                false => self.maps.iter().map(|(name, object)| (name, object.as_fd())).collect(),
+            };
+            // The programs hold the object's data sections (`.rodata`); a bpffs takes no names with dots.
+            for (name, object) in objects.into_iter().filter(|(name, _)| !name.contains('.')) {
+                let path = directory.join(name);
+                sys::pin(object, &path).map_err(|error| failed(&path, error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens what [`Dataplane::pin`] pinned; `manifest` must be the one of the object that was pinned.
+    pub fn open_pinned(directory: &Path, manifest: Manifest) -> Result<Dataplane> {
+        let failed = |path: &Path, error| Error::kernel(format!("open pin {}", path.display()), error);
+        let mut dataplane = Dataplane { manifest, programs: BTreeMap::new(), maps: BTreeMap::new() };
+        for kind in ["programs", "maps"] {
+            let directory = directory.join(kind);
+            for entry in std::fs::read_dir(&directory).map_err(|error| failed(&directory, error))? {
+                let path = entry.map_err(|error| failed(&directory, error))?.path();
+                let Some(name) = path.file_name().map(|name| name.to_string_lossy().into_owned()) else { continue };
+                if kind == "programs" {
+                    let program = sys::open_pin(&path).map_err(|error| failed(&path, error))?;
+                    dataplane.programs.insert(name, program);
+                } else {
+                    let map = MapHandle::from_pinned_path(&path)
+                        .map_err(|error| Error::libbpf(format!("open pin {}", path.display()), error))?;
+                    dataplane.maps.insert(name, map);
+                }
+            }
+        }
+        if !dataplane.programs.contains_key("sp_main") {
+            let path = directory.join("programs/sp_main");
+            return Err(failed(&path, std::io::Error::from(std::io::ErrorKind::NotFound)));
+        }
+        Ok(dataplane)
+    }
+
+    /// Makes an interface a P4 port, in both directions.
+    pub fn set_port(&self, port: u32, ifindex: u32) -> Result<()> {
+        let limit = self.manifest.max_ports;
+        if port >= limit {
+            return Err(Error::Index { name: "ports".to_owned(), index: port, size: limit });
+        }
+        let mut target = ifindex.to_ne_bytes().to_vec();
+        // struct bpf_devmap_val: no second program.
+        target.extend_from_slice(&0u32.to_ne_bytes());
+        self.write_array("sp_ports", port, &target)?;
+        self.write_array("sp_port_by_ifindex", ifindex, &(port + 1).to_ne_bytes())
+    }
+
+    /// Takes a port away.
+    pub fn clear_port(&self, port: u32, ifindex: u32) -> Result<()> {
+        self.write_array("sp_port_by_ifindex", ifindex, &0u32.to_ne_bytes())?;
+        let map = self.required_map("sp_ports", "ports")?;
+        match map.delete(&port.to_ne_bytes()) {
+            Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => {
+                Err(Error::libbpf(format!("port {port}"), error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What a port has seen.
+    pub fn port_stats(&self, port: u32) -> Result<PortStats> {
+        let map = self.required_map("sp_port_stats", "ports")?;
+        let mut sum = PortStats::default();
+        let per_cpu = map
+            .lookup_percpu(&port.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|error| Error::libbpf(format!("statistics of port {port}"), error))?;
+        for bytes in per_cpu.into_iter().flatten() {
+            let field = |index: usize| crate::layout::u64_at(&bytes, index * 8);
+            sum.rx_packets += field(0);
+            sum.rx_bytes += field(1);
+            sum.tx_packets += field(2);
+            sum.tx_bytes += field(3);
+            sum.dropped += field(4);
+            sum.to_host += field(5);
+        }
+        Ok(sum)
+    }
+
+    /// Writes one element of an array map.
+    pub fn write_array(&self, map: &str, index: u32, value: &[u8]) -> Result<()> {
+        let handle = self.required_map(map, "runtime")?;
+        sys::map_update(handle, &index.to_ne_bytes(), value, Update::Any)
+            .map_err(|error| Error::kernel(format!("write {map}[{index}]"), error))
+    }
+
+    /// Reads one element of an array map.
+    pub fn read_array(&self, map: &str, index: u32) -> Result<Vec<u8>> {
+        let handle = self.required_map(map, "runtime")?;
+        handle
+            .lookup(&index.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|error| Error::libbpf(format!("read {map}[{index}]"), error))?
+            .ok_or_else(|| Error::Index { name: map.to_owned(), index, size: handle.max_entries() })
+    }
+
+    /// Tells the program which addresses are the host's own; returns how many were added and removed.
+    pub fn set_local_addresses(&self, ipv4: &[Ipv4Addr], ipv6: &[Ipv6Addr]) -> Result<(usize, usize)> {
+        let four: Vec<Vec<u8>> = ipv4.iter().map(|address| address.octets().to_vec()).collect();
+        let six: Vec<Vec<u8>> = ipv6.iter().map(|address| address.octets().to_vec()).collect();
+        let first = self.set_members("sp_local_ipv4", &four)?;
+        let second = self.set_members("sp_local_ipv6", &six)?;
+        Ok((first.0 + second.0, first.1 + second.1))
+    }
+
+    /// Makes a hash map's keys exactly these.
+    fn set_members(&self, name: &str, wanted: &[Vec<u8>]) -> Result<(usize, usize)> {
+        let Some(map) = self.maps.get(name) else { return Ok((0, 0)) };
+        let present: Vec<Vec<u8>> = map.keys().collect();
+        let value = vec![1u8; map.value_size() as usize];
+        let (mut added, mut removed) = (0, 0);
+        for key in wanted.iter().filter(|key| !present.contains(key)) {
+            sys::map_update(map, key, &value, Update::Any)
+                .map_err(|error| Error::kernel(format!("write {name}"), error))?;
+            added += 1;
+        }
+        for key in present.iter().filter(|key| !wanted.contains(key)) {
+            map.delete(key).map_err(|error| Error::libbpf(format!("delete from {name}"), error))?;
+            removed += 1;
+        }
+        Ok((added, removed))
+    }
+}

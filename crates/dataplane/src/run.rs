@@ -1,0 +1,105 @@
+//! Single frames through the loaded program (BPF_PROG_TEST_RUN), and the packet generator.
+
+use crate::Dataplane;
+use crate::error::{Error, Result};
+use crate::layout;
+use crate::sys;
+
+/// The kernel runs no frame shorter than an Ethernet header.
+const LEAST_FRAME_BYTES: usize = 14;
+/// Interface `lo`, which every network namespace has.
+const LOOPBACK_IFINDEX: u32 = 1;
+const XDP_PASS: u32 = 2;
+/// The longest frame that may come out, in bytes, beyond what went in: growth at the head.
+const LEAST_GROWTH_BYTES: usize = 512;
+
+/// Where a frame goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nowhere.
+    Drop,
+    /// Out of a port.
+    Forward {
+        /// P4 port.
+        port: u32,
+    },
+    /// Up to the kernel.
+    ToHost,
+}
+
+/// What became of a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Where it goes.
+    pub verdict: Verdict,
+    /// As it leaves; meaningless for [`Verdict::Drop`].
+    pub frame: Vec<u8>,
+    /// How long the program ran.
+    pub duration_ns: u32,
+}
+
+impl Dataplane {
+    /// Runs one frame through the program, as if it came in on `ingress_port` at `clock_ns`. The object must be loaded in test mode.
+    ///
+    /// The kernel takes no frame under 14 bytes: such a one gets zeros after its end, whose number the program finds in `sp_test.padding_bytes`,
+    /// and which are taken off again.
+    pub fn run(&self, frame: &[u8], ingress_port: u32, clock_ns: u64) -> Result<Outcome> {
+        // The frame may also shrink at the head, and must not go below the limit then either.
+        let padding = if frame.len() < LEAST_FRAME_BYTES { LEAST_FRAME_BYTES } else { 0 };
+        match self.run_padded(frame, padding, ingress_port, clock_ns) {
+            Err(Error::Kernel { source, .. }) if padding == 0 && source.raw_os_error() == Some(libc::EINVAL) => {
+                self.run_padded(frame, LEAST_FRAME_BYTES, ingress_port, clock_ns)
+            }
+            other => other,
+        }
+    }
+
+    fn run_padded(&self, frame: &[u8], padding: usize, ingress_port: u32, clock_ns: u64) -> Result<Outcome> {
+        let program = self.program("sp_main").ok_or_else(|| self.no_main())?;
+        let mut control = Vec::with_capacity(24);
+        for word in [ingress_port, 0, 0, padding as u32] {
+            control.extend_from_slice(&word.to_ne_bytes());
+        }
+        control.extend_from_slice(&clock_ns.to_ne_bytes());
+        self.write_array("sp_test", 0, &control)?;
+        let growth = (self.manifest.headroom_bytes as usize).max(LEAST_GROWTH_BYTES);
+        let mut input = frame.to_vec();
+        input.resize(frame.len() + padding, 0);
+        let mut output = vec![0u8; input.len() + growth];
+        let run = sys::test_run(program, &input, LOOPBACK_IFINDEX, 1, &mut output)
+            .map_err(|error| Error::kernel(format!("run a frame of {} bytes", frame.len()), error))?;
+        output.truncate(run.bytes.saturating_sub(padding));
+        let answer = self.read_array("sp_test", 0)?;
+        let verdict = match (run.verdict, layout::u32_at(&answer, 8)) {
+            (XDP_PASS, 1) => Verdict::Forward { port: layout::u32_at(&answer, 4) },
+            (XDP_PASS, 2) => Verdict::ToHost,
+            _ => Verdict::Drop,
+        };
+        Ok(Outcome { verdict, frame: output, duration_ns: run.duration_ns })
+    }
+
+    /// Runs a frame `repeat` times; the mean time of a run in nanoseconds. For benchmarks.
+    pub fn time(&self, frame: &[u8], ingress_port: u32, repeat: u32) -> Result<u32> {
+        let program = self.program("sp_main").ok_or_else(|| self.no_main())?;
+        let mut control = ingress_port.to_ne_bytes().to_vec();
+        control.resize(24, 0);
+        self.write_array("sp_test", 0, &control)?;
+        let mut output = vec![0u8; frame.len() + LEAST_GROWTH_BYTES];
+        sys::test_run(program, frame, LOOPBACK_IFINDEX, repeat, &mut output)
+            .map(|run| run.duration_ns)
+            .map_err(|error| Error::kernel("time a frame", error))
+    }
+
+    /// The packet generator: `repeat` copies of `frame` go through `program` as if they came in on the interface, and its verdicts are carried out.
+    pub fn run_live(&self, program: &str, frame: &[u8], ingress_ifindex: u32, repeat: u32) -> Result<()> {
+        let descriptor = self
+            .program(program)
+            .ok_or_else(|| Error::NoMap { map: program.to_owned(), owner: "programs".to_owned() })?;
+        sys::test_run_live(descriptor, frame, ingress_ifindex, repeat, repeat.clamp(1, 64))
+            .map_err(|error| Error::kernel(format!("packet generator {program}"), error))
+    }
+
+    fn no_main(&self) -> Error {
+        Error::NoMap { map: "sp_main".to_owned(), owner: "programs".to_owned() }
+    }
+}
