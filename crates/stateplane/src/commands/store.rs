@@ -1,11 +1,104 @@
-//! `stateplane store`
+//! `stateplane store`: runs a state store server, checks its configuration, asks a running one how it is.
+
+use state_store::config::Config;
+use state_store::core::Status;
+use state_store::shell;
+use std::net::SocketAddrV4;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Command line of `stateplane store`.
 #[derive(clap::Args, Debug)]
-pub struct Args {}
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "docs/store.example.toml is a commented configuration."
+)]
+pub struct Args {
+    /// Configuration file.
+    #[arg(long, value_name = "FILE", required = true)]
+    config: Option<PathBuf>,
+    /// Only check the configuration: exit code 0 if it is good, 1 with the reason if not.
+    #[arg(long)]
+    check: bool,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    /// Ask a running server how it is: exit code 0 if it is ready (the head: serving), 1 if not or if there is no answer.
+    Status {
+        /// The server's address.
+        #[arg(long, value_name = "IP:PORT")]
+        address: SocketAddrV4,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+        /// How long to wait for an answer.
+        #[arg(long, value_name = "MS", default_value_t = 1000)]
+        timeout_ms: u64,
+    },
+}
 
 /// Runs the command; returns the process exit code.
-pub fn run(_args: Args) -> u8 {
-    eprintln!("stateplane store: not built yet");
-    2
+pub fn run(args: Args) -> u8 {
+    match (args.command, args.config) {
+        (Some(Command::Status { address, json, timeout_ms }), _) => status(address, json, timeout_ms),
+        (None, Some(config)) => serve(&config, args.check),
+        (None, None) => 2, // clap demands --config without a subcommand
+    }
+}
+
+fn serve(path: &Path, check: bool) -> u8 {
+    let config = match Config::load(path) {
+        Ok(config) => config,
+        Err(error) => return fault(&error),
+    };
+    if check {
+        println!("{}: good", path.display());
+        return 0;
+    }
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    // A second subscriber in one process is refused, and not needed.
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    match shell::run(config) {
+        Ok(()) => 0,
+        Err(error) => fault(&error),
+    }
+}
+
+fn status(address: SocketAddrV4, json: bool, timeout_ms: u64) -> u8 {
+    let status = match shell::query_status(address, Duration::from_millis(timeout_ms)) {
+        Ok(status) => status,
+        Err(error) => return fault(&error),
+    };
+    if json {
+        match serde_json::to_string_pretty(&status) {
+            Ok(text) => println!("{text}"),
+            Err(error) => return fault(&error),
+        }
+    } else {
+        print_status(address, &status);
+    }
+    u8::from(!matches!(status.state.as_str(), "serving" | "ready"))
+}
+
+fn print_status(address: SocketAddrV4, status: &Status) {
+    println!("{address}  {}  {}  up {} ms", status.role, status.state, status.uptime_ms);
+    if let Some(reason) = &status.reason {
+        println!("  broken: {reason}; restart all servers of the chain");
+    }
+    println!("  entries: {} applied, {} at the tail, {} waiting", status.index, status.committed, status.unacked);
+    println!("  requests held: {}   malformed datagrams: {}", status.held, status.malformed);
+    for object in &status.objects {
+        let ports = object.ports_in_use.map(|count| format!(", {count} external ports")).unwrap_or_default();
+        println!("  object {} \"{}\": {} records{ports}", object.id, object.name, object.records);
+    }
+}
+
+fn fault(error: &dyn std::error::Error) -> u8 {
+    eprintln!("stateplane store: {error}");
+    1
 }

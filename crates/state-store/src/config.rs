@@ -1,0 +1,404 @@
+//! `store.toml`: reading and checking. Every error names the file, the field and the remedy.
+
+use crate::core::nat::{KEY_BYTES, VALUE_BYTES};
+use crate::core::{AllocatorSettings, IdleNs, Limits, NatSettings, ObjectSettings, Settings};
+use serde::Deserialize;
+use state_protocol::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
+use std::collections::HashSet;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// A configuration that cannot be used.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{path}: cannot read: {source}; check the path and its permissions")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// Not TOML, or a field is missing, misspelt or of another type.
+    #[error("{path}: {message}")]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Line, column and reason.
+        message: String,
+    },
+    /// A field's value makes no sense.
+    #[error("{path}: {field}: {problem}")]
+    Field {
+        /// The file.
+        path: PathBuf,
+        /// The field, with its table and number.
+        field: String,
+        /// What is wrong and what to write instead.
+        problem: String,
+    },
+}
+
+/// A checked configuration.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The server's name, for people.
+    pub name: String,
+    /// The UDP address of requests and of the chain.
+    pub listen: SocketAddrV4,
+    /// TCP address of the metrics over HTTP.
+    pub metrics: Option<SocketAddr>,
+    /// Seed of the allocators' probing; `None`: drawn at start.
+    pub seed: Option<u64>,
+    /// What the core needs.
+    pub settings: Settings,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: String,
+    listen: SocketAddrV4,
+    chain: Vec<SocketAddrV4>,
+    #[serde(default = "default_lease_ms")]
+    lease_ms: u32,
+    #[serde(default = "default_drift_ppm")]
+    clock_drift_ppm: u32,
+    #[serde(default = "default_margin_us")]
+    lease_margin_us: u32,
+    hold_ms: Option<u32>,
+    #[serde(default = "default_resend_ms")]
+    resend_ms: u32,
+    #[serde(default = "default_chain_datagram_bytes")]
+    chain_datagram_bytes: usize,
+    metrics: Option<SocketAddr>,
+    seed: Option<u64>,
+    #[serde(default)]
+    limits: LimitsTable,
+    #[serde(default)]
+    object: Vec<ObjectTable>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct LimitsTable {
+    records: usize,
+    held: usize,
+    held_per_flow: usize,
+    held_mib: usize,
+    unacked: usize,
+    unacked_mib: usize,
+}
+
+impl Default for LimitsTable {
+    fn default() -> Self {
+        LimitsTable {
+            records: 4_000_000,
+            held: 65_536,
+            held_per_flow: 64,
+            held_mib: 128,
+            unacked: 65_536,
+            unacked_mib: 128,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ObjectTable {
+    name: String,
+    id: u16,
+    key_bytes: usize,
+    value_bytes: usize,
+    allocator: AllocatorName,
+    external: Option<Vec<Ipv4Addr>>,
+    ports: Option<String>,
+    idle: Option<IdleTable>,
+    idle_s: Option<u32>,
+}
+
+#[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+enum AllocatorName {
+    Zero,
+    NatPorts,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct IdleTable {
+    tcp_s: u32,
+    udp_s: u32,
+    icmp_s: u32,
+    other_s: u32,
+}
+
+impl Default for IdleTable {
+    fn default() -> Self {
+        // RFC 5382 REQ-5 (2 h 4 min), RFC 4787 REQ-5 (recommended 5 min), RFC 5508 REQ-1 (60 s).
+        IdleTable { tcp_s: 7_440, udp_s: 300, icmp_s: 60, other_s: 300 }
+    }
+}
+
+fn default_lease_ms() -> u32 {
+    250
+}
+
+fn default_drift_ppm() -> u32 {
+    1_000
+}
+
+fn default_margin_us() -> u32 {
+    1_000
+}
+
+fn default_resend_ms() -> u32 {
+    10
+}
+
+fn default_chain_datagram_bytes() -> usize {
+    1_400
+}
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+impl Config {
+    /// Reads and checks a file.
+    pub fn load(path: &Path) -> Result<Config, ConfigError> {
+        let text =
+            std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        Config::parse(path, &text)
+    }
+
+    /// Checks a file's text; `path` is for messages.
+    pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
+        let file: File = toml::from_str(text).map_err(|error| parse_error(path, text, &error))?;
+        check(file).map_err(|(field, problem)| ConfigError::Field { path: path.to_owned(), field, problem })
+    }
+}
+
+fn parse_error(path: &Path, text: &str, error: &toml::de::Error) -> ConfigError {
+    let at = error.span().map(|span| {
+        let before = text.get(..span.start).unwrap_or(text);
+        let line = before.matches('\n').count() + 1;
+        let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+        format!("{line}:{column}: ")
+    });
+    let message = format!("{}{}", at.unwrap_or_default(), error.message());
+    ConfigError::Parse { path: path.to_owned(), message }
+}
+
+type Problem = (String, String);
+
+fn require(holds: bool, field: &str, problem: impl FnOnce() -> String) -> Result<(), Problem> {
+    if holds { Ok(()) } else { Err((field.to_owned(), problem())) }
+}
+
+fn check(file: File) -> Result<Config, Problem> {
+    let position = file.chain.iter().position(|address| *address == file.listen);
+    let Some(position) = position else {
+        let problem =
+            format!("does not contain this server's `listen` ({}); add it at its place, head first", file.listen);
+        return Err(("chain".to_owned(), problem));
+    };
+    let distinct: HashSet<_> = file.chain.iter().collect();
+    require(distinct.len() == file.chain.len(), "chain", || {
+        "names an address twice; name each server once".to_owned()
+    })?;
+    for address in &file.chain {
+        require(!address.ip().is_unspecified() && address.port() != 0, "chain", || {
+            format!("{address} is no address that the others can send to; write the server's own address and port")
+        })?;
+    }
+    require((1..=60_000).contains(&file.lease_ms), "lease_ms", || {
+        format!("{} is out of range; write 1 to 60000 (default 250)", file.lease_ms)
+    })?;
+    require(file.clock_drift_ppm <= 100_000, "clock_drift_ppm", || {
+        format!("{} is out of range; write 0 to 100000 (default 1000)", file.clock_drift_ppm)
+    })?;
+    require(file.lease_margin_us <= 1_000_000, "lease_margin_us", || {
+        format!("{} is out of range; write 0 to 1000000 (default 1000)", file.lease_margin_us)
+    })?;
+    require((1..=10_000).contains(&file.resend_ms), "resend_ms", || {
+        format!("{} is out of range; write 1 to 10000 (default 10)", file.resend_ms)
+    })?;
+    require((512..=60_000).contains(&file.chain_datagram_bytes), "chain_datagram_bytes", || {
+        format!("{} is out of range; write 512 to 60000 (default 1400)", file.chain_datagram_bytes)
+    })?;
+    require(!file.object.is_empty(), "object", || {
+        "there is none; add an [[object]] for each FlowState object".to_owned()
+    })?;
+    let limits = check_limits(&file.limits)?;
+    let objects = check_objects(file.object)?;
+    let hold_ms = file.hold_ms.unwrap_or(2 * file.lease_ms);
+    Ok(Config {
+        name: file.name,
+        listen: file.listen,
+        metrics: file.metrics,
+        seed: file.seed,
+        settings: Settings {
+            chain: file.chain,
+            position,
+            lease_us: file.lease_ms * 1_000,
+            clock_drift_ppm: file.clock_drift_ppm,
+            lease_margin_us: file.lease_margin_us,
+            hold_ns: u64::from(hold_ms) * 1_000_000,
+            resend_ns: u64::from(file.resend_ms) * 1_000_000,
+            chain_datagram_bytes: file.chain_datagram_bytes,
+            limits,
+            objects,
+        },
+    })
+}
+
+fn check_limits(limits: &LimitsTable) -> Result<Limits, Problem> {
+    let positive = |value: usize, most: usize, field: &str| {
+        require((1..=most).contains(&value), field, || format!("{value} is out of range; write 1 to {most}"))
+    };
+    positive(limits.records, 1 << 31, "limits.records")?;
+    positive(limits.held, 1 << 24, "limits.held")?;
+    positive(limits.held_per_flow, 1 << 16, "limits.held_per_flow")?;
+    positive(limits.held_mib, 1 << 16, "limits.held_mib")?;
+    positive(limits.unacked, 1 << 24, "limits.unacked")?;
+    positive(limits.unacked_mib, 1 << 16, "limits.unacked_mib")?;
+    Ok(Limits {
+        records: limits.records,
+        held: limits.held,
+        held_per_flow: limits.held_per_flow,
+        held_bytes: limits.held_mib << 20,
+        unacked: limits.unacked,
+        unacked_bytes: limits.unacked_mib << 20,
+    })
+}
+
+fn check_objects(tables: Vec<ObjectTable>) -> Result<Vec<ObjectSettings>, Problem> {
+    let mut ids = HashSet::new();
+    let mut objects = Vec::new();
+    for (at, table) in tables.into_iter().enumerate() {
+        let place = format!("object[{at}] \"{}\"", table.name);
+        let unique = ids.insert(table.id);
+        require(unique, &format!("{place}.id"), || format!("{} is used twice; give each object its own", table.id))?;
+        objects.push(check_object(table, &place)?);
+    }
+    Ok(objects)
+}
+
+fn check_object(table: ObjectTable, place: &str) -> Result<ObjectSettings, Problem> {
+    require((1..=MAX_KEY_BYTES).contains(&table.key_bytes), &format!("{place}.key_bytes"), || {
+        format!("{} is out of range; write 1 to {MAX_KEY_BYTES}", table.key_bytes)
+    })?;
+    require((1..=MAX_VALUE_BYTES).contains(&table.value_bytes), &format!("{place}.value_bytes"), || {
+        format!("{} is out of range; write 1 to {MAX_VALUE_BYTES}", table.value_bytes)
+    })?;
+    let allocator = match table.allocator {
+        AllocatorName::Zero => check_zero(&table, place)?,
+        AllocatorName::NatPorts => AllocatorSettings::NatPorts(check_nat(&table, place)?),
+    };
+    Ok(ObjectSettings {
+        name: table.name,
+        id: table.id,
+        key_bytes: table.key_bytes,
+        value_bytes: table.value_bytes,
+        allocator,
+    })
+}
+
+fn check_zero(table: &ObjectTable, place: &str) -> Result<AllocatorSettings, Problem> {
+    for (present, field) in
+        [(table.external.is_some(), "external"), (table.ports.is_some(), "ports"), (table.idle.is_some(), "idle")]
+    {
+        require(!present, &format!("{place}.{field}"), || {
+            "belongs to allocator = \"nat_ports\"; remove it (idle_s is the idle time of \"zero\")".to_owned()
+        })?;
+    }
+    require(table.idle_s != Some(0), &format!("{place}.idle_s"), || {
+        "0 would remove records at once; leave it out to keep them for ever".to_owned()
+    })?;
+    Ok(AllocatorSettings::Zero { idle_ns: table.idle_s.map(|seconds| u64::from(seconds) * NS_PER_S) })
+}
+
+fn check_nat(table: &ObjectTable, place: &str) -> Result<NatSettings, Problem> {
+    require(table.key_bytes == KEY_BYTES, &format!("{place}.key_bytes"), || {
+        format!("allocator \"nat_ports\" needs {KEY_BYTES} (addresses, ports, protocol), not {}", table.key_bytes)
+    })?;
+    require(table.value_bytes == VALUE_BYTES, &format!("{place}.value_bytes"), || {
+        format!("allocator \"nat_ports\" needs {VALUE_BYTES} (address, port), not {}", table.value_bytes)
+    })?;
+    require(table.idle_s.is_none(), &format!("{place}.idle_s"), || {
+        "belongs to allocator = \"zero\"; write idle = { tcp_s = …, udp_s = …, icmp_s = … }".to_owned()
+    })?;
+    let external = table.external.clone().unwrap_or_default();
+    let distinct: HashSet<_> = external.iter().collect();
+    require(!external.is_empty() && distinct.len() == external.len(), &format!("{place}.external"), || {
+        "must list at least one address, each once, such as external = [\"203.0.113.1\"]".to_owned()
+    })?;
+    let default_idle = IdleTable::default();
+    let idle = table.idle.as_ref().unwrap_or(&default_idle);
+    for (seconds, field) in
+        [(idle.tcp_s, "tcp_s"), (idle.udp_s, "udp_s"), (idle.icmp_s, "icmp_s"), (idle.other_s, "other_s")]
+    {
+        require(seconds > 0, &format!("{place}.idle.{field}"), || {
+            "0 would free bindings in use; write 1 or more".to_owned()
+        })?;
+    }
+    let ns = |seconds: u32| u64::from(seconds) * NS_PER_S;
+    Ok(NatSettings {
+        external,
+        ports: check_ports(table.ports.as_deref().unwrap_or("1024-65535"), place)?,
+        idle_ns: IdleNs { tcp: ns(idle.tcp_s), udp: ns(idle.udp_s), icmp: ns(idle.icmp_s), other: ns(idle.other_s) },
+    })
+}
+
+fn check_ports(text: &str, place: &str) -> Result<std::ops::RangeInclusive<u16>, Problem> {
+    let bounds = text.split_once('-').and_then(|(low, high)| {
+        let range: (u16, u16) = (low.trim().parse().ok()?, high.trim().parse().ok()?);
+        Some(range)
+    });
+    match bounds {
+        Some((low, high)) if low > 0 && low <= high => Ok(low..=high),
+        _ => Err((
+            format!("{place}.ports"),
+            format!("\"{text}\" is no range of ports; write lowest-highest, such as \"1024-65535\""),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = include_str!("../../../docs/store.example.toml");
+
+    fn problem(from: &str, to: &str) -> String {
+        assert!(GOOD.contains(from), "the example has no `{from}`");
+        Config::parse(Path::new("store.toml"), &GOOD.replacen(from, to, 1)).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_example_is_good() {
+        let config = Config::parse(Path::new("store.toml"), GOOD).unwrap();
+        assert_eq!(config.settings.position, 0);
+        assert_eq!(config.settings.chain.len(), 3);
+        assert_eq!(config.settings.hold_ns, 500_000_000);
+    }
+
+    #[test]
+    fn every_fault_names_its_field_and_remedy() {
+        for (from, to, field, remedy) in [
+            ("listen = \"10.0.3.1:5407\"", "listen = \"10.9.9.9:5407\"", "chain", "add it"),
+            ("lease_ms = 250", "lease_ms = 0", "lease_ms", "1 to 60000"),
+            ("key_bytes = 13", "key_bytes = 12", "key_bytes", "needs 13"),
+            ("value_bytes = 6", "value_bytes = 65", "value_bytes", "1 to 64"),
+            ("ports = \"1024-65535\"", "ports = \"9-8\"", "ports", "lowest-highest"),
+            ("external = [\"203.0.113.1\", \"203.0.113.2\"]", "external = []", "external", "at least one"),
+            ("id = 1", "id = 2", "object[1]", "its own"),
+            ("lease_ms", "lease_mss", "lease_mss", "5:1"),
+            ("udp_s = 300", "udp_s = 0", "idle.udp_s", "1 or more"),
+        ] {
+            let text = problem(from, to);
+            assert!(text.starts_with("store.toml: ") && text.contains(field), "{from}: {text}");
+            assert!(text.contains(remedy) || field == "lease_mss", "{from}: {text}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What a server counts.
+
+use state_protocol::Malformed;
+
+macro_rules! counters {
+    ($($(#[doc = $help:literal])+ $name:ident),* $(,)?) => {
+        /// Events since the server started.
+        #[derive(Debug, Clone, PartialEq, Eq, Default)]
+        pub struct Counters {
+            $($(#[doc = $help])+ pub $name: u64,)*
+            /// Datagrams dropped as malformed, by reason, in the order of `Malformed::ALL`.
+            pub malformed: [u64; Malformed::ALL.len()],
+        }
+
+        impl Counters {
+            /// Every counter with its name and meaning, except `malformed`.
+            pub fn named(&self) -> Vec<(&'static str, &'static str, u64)> {
+                vec![$((stringify!($name), concat!($($help),+), self.$name)),*]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Requests received at the head.
+    requests,
+    /// Leases granted, new and to another owner.
+    grants,
+    /// Leases granted again to the owner that asked.
+    regrants,
+    /// Leases prolonged on LEASE_RENEW.
+    renewals,
+    /// Renewals not answered because another switch waits for the flow.
+    renewals_withheld,
+    /// Updates recorded.
+    updates,
+    /// Updates that were recorded before: acknowledged again.
+    updates_stale,
+    /// READ_COMMITs answered.
+    read_commits,
+    /// Requests for state that does not exist.
+    absent,
+    /// Allocations refused because no port, or no record, was free.
+    exhausted,
+    /// Requests refused: not the owner, or not the current epoch.
+    refused,
+    /// State created by an allocator.
+    allocated,
+    /// Records removed because they were idle.
+    freed,
+    /// Replies sent by the tail.
+    replies,
+    /// Requests held at the head until a lease ends or an update comes.
+    held,
+    /// Held requests dropped because their time was over.
+    held_expired,
+    /// Requests dropped because too many are held.
+    held_overflow,
+    /// Requests dropped because this server is not the head.
+    dropped_not_head,
+    /// Requests dropped because the chain is not serving.
+    dropped_not_serving,
+    /// Requests dropped because the chain does not keep up.
+    dropped_back_pressure,
+    /// Requests dropped because their object is unknown.
+    dropped_unknown_object,
+    /// Requests dropped because key or value are not as long as the object's.
+    dropped_wrong_size,
+    /// Datagrams dropped because their type does not belong here.
+    dropped_wrong_direction,
+    /// Requests dropped because a flow's epochs are used up.
+    dropped_epochs_used_up,
+    /// Chain messages dropped because they came from no neighbour.
+    chain_not_neighbour,
+    /// Chain messages dropped because they name another incarnation.
+    chain_other_incarnation,
+    /// Chain entries applied.
+    chain_applied,
+    /// Chain entries dropped because they were applied before.
+    chain_duplicates,
+    /// Chain messages dropped because an entry before them is missing.
+    chain_gaps,
+    /// Times the unacknowledged entries were sent again.
+    chain_resends,
+    /// Status requests answered.
+    status_requests,
+}
+
+impl Counters {
+    pub(crate) fn count_malformed(&mut self, reason: Malformed) {
+        if let Some(at) = Malformed::ALL.iter().position(|candidate| *candidate == reason) {
+            self.malformed[at] += 1;
+        }
+    }
+
+    /// All datagrams dropped as malformed.
+    pub fn malformed_total(&self) -> u64 {
+        self.malformed.iter().sum()
+    }
+}

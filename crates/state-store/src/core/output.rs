@@ -1,0 +1,95 @@
+//! What the core wants sent and told: reused from batch to batch, so that steady state allocates nothing.
+
+use std::net::SocketAddrV4;
+
+/// Datagrams to send, in order, and events to log.
+#[derive(Debug, Default)]
+pub struct Outputs {
+    arena: Vec<u8>,
+    datagrams: Vec<(SocketAddrV4, usize, usize)>,
+    /// What an operator should know of; the shell logs and removes them.
+    pub events: Vec<Event>,
+}
+
+impl Outputs {
+    /// Nothing to send.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets all datagrams, keeps the memory and the events.
+    pub fn clear(&mut self) {
+        self.arena.clear();
+        self.datagrams.clear();
+    }
+
+    /// How many datagrams there are to send.
+    pub fn len(&self) -> usize {
+        self.datagrams.len()
+    }
+
+    /// Whether there is nothing to send.
+    pub fn is_empty(&self) -> bool {
+        self.datagrams.is_empty()
+    }
+
+    /// The datagrams with their destinations, in the order they were decided.
+    pub fn datagrams(&self) -> impl Iterator<Item = (SocketAddrV4, &[u8])> {
+        self.datagrams.iter().map(|&(to, start, end)| (to, &self.arena[start..end]))
+    }
+
+    /// Adds a datagram whose bytes `fill` appends.
+    pub(crate) fn push_with<R>(&mut self, to: SocketAddrV4, fill: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+        let start = self.arena.len();
+        let result = fill(&mut self.arena);
+        self.datagrams.push((to, start, self.arena.len()));
+        result
+    }
+
+    /// Adds a datagram.
+    pub(crate) fn push(&mut self, to: SocketAddrV4, bytes: &[u8]) {
+        self.push_with(to, |arena| arena.extend_from_slice(bytes));
+    }
+}
+
+/// What an operator should know of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// The link to the predecessor is up.
+    PredecessorBound(SocketAddrV4),
+    /// The link to the successor is up.
+    SuccessorBound(SocketAddrV4),
+    /// All links down to the tail are up; the head serves once every lease of an earlier chain is over.
+    Ready,
+    /// This server's chain lost a member's state: nothing is served until all members are restarted.
+    Broken(BrokenReason),
+    /// The neighbour at this address holds state of an earlier chain: it must be restarted too.
+    NeighbourOfEarlierChain(SocketAddrV4),
+    /// The neighbour at this address has another configuration.
+    ConfigMismatch(SocketAddrV4),
+}
+
+/// Why a chain stopped serving.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BrokenReason {
+    /// The predecessor at this address restarted and lost its state.
+    PredecessorRestarted(SocketAddrV4),
+    /// The successor at this address restarted and lost its state.
+    SuccessorRestarted(SocketAddrV4),
+    /// The neighbour at this address says so.
+    ToldBy(SocketAddrV4),
+    /// An entry from the predecessor does not fit the records here.
+    EntryDoesNotApply,
+}
+
+impl BrokenReason {
+    /// A sentence for logs and status.
+    pub fn describe(&self) -> String {
+        match self {
+            BrokenReason::PredecessorRestarted(address) => format!("predecessor {address} restarted without its state"),
+            BrokenReason::SuccessorRestarted(address) => format!("successor {address} restarted without its state"),
+            BrokenReason::ToldBy(address) => format!("neighbour {address} reports a broken chain"),
+            BrokenReason::EntryDoesNotApply => "an entry of the chain does not apply to the records here".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What the core must know of its configuration. Checked by `config`; the core trusts it.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::ops::RangeInclusive;
+
+/// Configuration of one server.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Addresses of the chain's servers, head first; not empty.
+    pub chain: Vec<SocketAddrV4>,
+    /// Which of them this server is.
+    pub position: usize,
+    /// Length of a lease in microseconds.
+    pub lease_us: u32,
+    /// The most by which two machines' clocks run at different rates, in parts per million.
+    pub clock_drift_ppm: u32,
+    /// Constant added to every lease at the store, in microseconds.
+    pub lease_margin_us: u32,
+    /// How long a request may be held at the head, in ns.
+    pub hold_ns: u64,
+    /// Time without an acknowledgement after which entries are sent again, in ns; doubles up to sixteen times that.
+    pub resend_ns: u64,
+    /// Entries are gathered into chain datagrams of at most this many bytes (one entry may be longer).
+    pub chain_datagram_bytes: usize,
+    /// Bounds of memory.
+    pub limits: Limits,
+    /// The FlowState objects.
+    pub objects: Vec<ObjectSettings>,
+}
+
+/// Bounds of what a server keeps.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Records in all objects.
+    pub records: usize,
+    /// Requests held at the head, of all flows.
+    pub held: usize,
+    /// Requests held at the head, of one flow.
+    pub held_per_flow: usize,
+    /// Bytes of all requests held at the head.
+    pub held_bytes: usize,
+    /// Entries that the tail has not confirmed.
+    pub unacked: usize,
+    /// Bytes of those entries.
+    pub unacked_bytes: usize,
+}
+
+/// One FlowState object.
+#[derive(Debug, Clone)]
+pub struct ObjectSettings {
+    /// Its name in the program, for people.
+    pub name: String,
+    /// Its number in the manifest.
+    pub id: u16,
+    /// Length of its keys.
+    pub key_bytes: usize,
+    /// Length of its values.
+    pub value_bytes: usize,
+    /// Who makes the first value.
+    pub allocator: AllocatorSettings,
+}
+
+/// Who makes the first value of a flow.
+#[derive(Debug, Clone)]
+pub enum AllocatorSettings {
+    /// Every field zero.
+    Zero {
+        /// Time without a request after which a record is removed, in ns; `None`: never.
+        idle_ns: Option<u64>,
+    },
+    /// External address and port of a NAT, with the reverse binding.
+    NatPorts(NatSettings),
+}
+
+/// A NAT's pool.
+#[derive(Debug, Clone)]
+pub struct NatSettings {
+    /// External addresses; not empty.
+    pub external: Vec<Ipv4Addr>,
+    /// External ports (for ICMP: identifiers).
+    pub ports: RangeInclusive<u16>,
+    /// Idle times in ns: TCP, UDP, ICMP, other protocols.
+    pub idle_ns: IdleNs,
+}
+
+/// Time without a request after which a binding is removed, in ns.
+#[derive(Debug, Clone, Copy)]
+pub struct IdleNs {
+    /// Protocol 6.
+    pub tcp: u64,
+    /// Protocol 17.
+    pub udp: u64,
+    /// Protocol 1.
+    pub icmp: u64,
+    /// Any other.
+    pub other: u64,
+}
+
+/// What a server is given when it starts, beside its configuration.
+#[derive(Debug, Clone, Copy)]
+pub struct Start {
+    /// Random, not 0: tells this life of the server from any other.
+    pub incarnation: u64,
+    /// Epochs begin above this. Must be above all epochs of earlier chains: seconds since 1970 serve.
+    pub epoch_base: u32,
+    /// Seed of the allocators' probing.
+    pub seed: u64,
+    /// The clock at start, in ns.
+    pub now_ns: u64,
+}
+
+impl Settings {
+    /// How long the store counts a lease as running from the moment that the head granted it, in ns.
+    ///
+    /// The switch counts `lease_us` from when it sent the request, on its own clock; sent ≤ granted, and the drift margin covers a
+    /// switch's clock that runs slower than ours (docs/state-protocol.md, rule 2 of the store).
+    pub fn store_lease_ns(&self) -> u64 {
+        let lease_ns = u64::from(self.lease_us) * 1_000;
+        let drift_ns = (lease_ns * u64::from(self.clock_drift_ppm)).div_ceil(1_000_000);
+        lease_ns + drift_ns + u64::from(self.lease_margin_us) * 1_000
+    }
+
+    /// Digest of what all servers of a chain must share (FNV-1a over its text).
+    pub fn digest(&self) -> u64 {
+        let shared = format!(
+            "{:?} {} {} {} {:?}",
+            self.chain, self.lease_us, self.clock_drift_ppm, self.lease_margin_us, self.objects
+        );
+        shared.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    }
+}
+
+impl ObjectSettings {
+    /// Idle time of a key of this object, in ns; `None`: never removed.
+    pub fn idle_ns(&self, key: &[u8]) -> Option<u64> {
+        match &self.allocator {
+            AllocatorSettings::Zero { idle_ns } => *idle_ns,
+            AllocatorSettings::NatPorts(nat) => Some(match key.last() {
+                Some(6) => nat.idle_ns.tcp,
+                Some(17) => nat.idle_ns.udp,
+                Some(1) => nat.idle_ns.icmp,
+                _ => nat.idle_ns.other,
+            }),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Metrics in Prometheus' text format, and the smallest HTTP server that gives them out. It never blocks the store: few connections, short
+//! requests, one answer each.
+
+use crate::core::Server;
+use state_protocol::Malformed;
+use std::fmt::Write as _;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+
+const MOST_CONNECTIONS: usize = 16;
+const MOST_REQUEST_BYTES: usize = 8_192;
+const MOST_CONNECTION_NS: u64 = 5_000_000_000;
+
+/// The server's metrics in Prometheus' text format.
+pub fn render(server: &Server, now_ns: u64, send_errors: u64) -> String {
+    let status = server.status(now_ns);
+    let mut text = String::with_capacity(8_192);
+    let mut metric = |name: &str, kind: &str, help: &str, labels: &str, value: u64| {
+        if !help.is_empty() {
+            let _ = writeln!(text, "# HELP stateplane_store_{name} {help}\n# TYPE stateplane_store_{name} {kind}");
+        }
+        let _ = writeln!(text, "stateplane_store_{name}{labels} {value}");
+    };
+    for (name, help, value) in server.counters().named() {
+        metric(&format!("{name}_total"), "counter", help.trim(), "", value);
+    }
+    for (at, reason) in Malformed::ALL.iter().enumerate() {
+        let help = if at == 0 { "Datagrams dropped as malformed, by reason." } else { "" };
+        let labels = format!("{{reason=\"{}\"}}", reason.label());
+        metric("malformed_total", "counter", help, &labels, server.counters().malformed[at]);
+    }
+    metric("send_errors_total", "counter", "Datagrams that the kernel would not send.", "", send_errors);
+    for (at, object) in status.objects.iter().enumerate() {
+        let help = if at == 0 { "Records, by object." } else { "" };
+        metric("records", "gauge", help, &format!("{{object=\"{}\"}}", escape(&object.name)), object.records as u64);
+    }
+    let pools = status.objects.iter().filter_map(|object| Some((&object.name, object.ports_in_use?)));
+    for (at, (name, in_use)) in pools.enumerate() {
+        let help = if at == 0 { "External ports in use, per remote end, by object." } else { "" };
+        metric("ports_in_use", "gauge", help, &format!("{{object=\"{}\"}}", escape(name)), in_use as u64);
+    }
+    let gauges = [
+        ("ready", "All links to the tail are up and no state was lost.", u64::from(server.is_ready())),
+        ("broken", "A server of the chain lost its state: restart all.", u64::from(status.state == "broken")),
+        ("serving", "This is the head and it answers requests.", u64::from(server.is_serving(now_ns))),
+        ("index", "The last entry of the chain applied here.", status.index),
+        ("committed", "The last entry known to be at the tail.", status.committed),
+        ("unacked", "Entries that the tail has not confirmed.", status.unacked as u64),
+        ("held_requests", "Requests held at the head now.", status.held as u64),
+        ("stalled_ms", "Time since the successor confirmed anything while entries wait.", status.stalled_ms),
+    ];
+    for (name, help, value) in gauges {
+        metric(name, "gauge", help, "", value);
+    }
+    text
+}
+
+fn escape(label: &str) -> String {
+    label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+struct Connection {
+    stream: TcpStream,
+    request: Vec<u8>,
+    since_ns: u64,
+}
+
+/// Answers GET /metrics; anything else gets 404.
+pub struct MetricsServer {
+    listener: TcpListener,
+    connections: Vec<Connection>,
+}
+
+impl MetricsServer {
+    /// Listens at `address`.
+    pub fn bind(address: SocketAddr) -> std::io::Result<MetricsServer> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(MetricsServer { listener, connections: Vec::new() })
+    }
+
+    /// What to poll for reading.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        std::iter::once(self.listener.as_fd())
+            .chain(self.connections.iter().map(|connection| connection.stream.as_fd()))
+    }
+
+    /// Takes new connections, and answers those whose request is complete.
+    pub fn serve(&mut self, now_ns: u64, body: impl Fn() -> String) {
+        self.connections.retain(|connection| now_ns < connection.since_ns + MOST_CONNECTION_NS);
+        while let Ok((stream, _)) = self.listener.accept() {
+            if self.connections.len() < MOST_CONNECTIONS && stream.set_nonblocking(true).is_ok() {
+                self.connections.push(Connection { stream, request: Vec::new(), since_ns: now_ns });
+            }
+        }
+        self.connections.retain_mut(|connection| advance(connection, &body));
+    }
+}
+
+/// Whether the connection is to be kept.
+fn advance(connection: &mut Connection, body: &impl Fn() -> String) -> bool {
+    let mut buffer = [0; 1_024];
+    loop {
+        match connection.stream.read(&mut buffer) {
+            Ok(0) => return false,
+            Ok(count) => connection.request.extend_from_slice(&buffer[..count]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(_) => return false,
+        }
+        if connection.request.len() > MOST_REQUEST_BYTES {
+            return false;
+        }
+    }
+    if !connection.request.windows(4).any(|window| window == b"\r\n\r\n") {
+        return true;
+    }
+    let found = connection.request.starts_with(b"GET /metrics ");
+    let (code, text) = if found { ("200 OK", body()) } else { ("404 Not Found", "GET /metrics\n".to_owned()) };
+    let head = format!(
+        "HTTP/1.1 {code}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        text.len()
+    );
+    // A socket buffer holds the whole answer; a client that lets it fill up gets less.
+    let _ = connection.stream.write_all((head + &text).as_bytes());
+    false
+}

@@ -1,0 +1,223 @@
+//! The shell around the core: UDP socket, clock, timers, signals, metrics. One thread.
+
+mod metrics;
+mod query;
+mod udp;
+
+pub use query::{QueryError, query_status};
+
+use crate::config::Config;
+use crate::core::{Event, Input, Outputs, Server, Start};
+use metrics::MetricsServer;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, clock_gettime};
+use std::io::Read;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::time::Duration;
+use thiserror::Error;
+use udp::BatchSocket;
+
+/// Batches between two looks at signals and metrics under full load.
+const BATCHES_PER_LOOK: u32 = 64;
+const MOST_SLEEP: Duration = Duration::from_secs(1);
+const REPEAT_EVENT_NS: u64 = 5_000_000_000;
+
+/// Why a server cannot run.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// An address cannot be used.
+    #[error("{address}: cannot listen: {source}; is another server running there, and is the address this host's?")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The operating system refused something basic.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system says.
+        source: std::io::Error,
+    },
+}
+
+fn system(what: &'static str) -> impl Fn(nix::Error) -> RunError {
+    move |error| RunError::System { what, source: error.into() }
+}
+
+/// The time in ns that leases count in: since boot, suspension included.
+fn now_ns() -> u64 {
+    let time = clock_gettime(ClockId::CLOCK_BOOTTIME).or_else(|_| clock_gettime(ClockId::CLOCK_MONOTONIC));
+    let time = Duration::from(time.unwrap_or(TimeSpec::new(0, 0)));
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn random_u64() -> Result<u64, RunError> {
+    let mut bytes = [0; 8];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .map_err(|source| RunError::System { what: "/dev/urandom", source })?;
+    Ok(u64::from_be_bytes(bytes))
+}
+
+/// Seconds since 1970: above every epoch of earlier chains, as long as no flow changed hands more than once a second on average.
+fn epoch_base() -> u32 {
+    let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u32::try_from(since_1970.as_secs()).unwrap_or(u32::MAX / 2)
+}
+
+/// Runs a server until SIGTERM or SIGINT. Must be called before the process starts other threads: it blocks those signals.
+pub fn run(config: Config) -> Result<(), RunError> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGTERM);
+    signals.add(Signal::SIGINT);
+    signals.thread_block().map_err(system("blocking signals"))?;
+    let signal_fd = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
+        .map_err(system("opening a signal descriptor"))?;
+    let listen = config.listen;
+    let socket =
+        BatchSocket::bind(listen).map_err(|source| RunError::Bind { address: SocketAddr::V4(listen), source })?;
+    let metrics = match config.metrics {
+        Some(address) => Some(MetricsServer::bind(address).map_err(|source| RunError::Bind { address, source })?),
+        None => None,
+    };
+    let start = Start {
+        incarnation: random_u64()?.max(1),
+        epoch_base: epoch_base(),
+        seed: config.seed.map_or_else(random_u64, Ok)?,
+        now_ns: now_ns(),
+    };
+    let server = Server::new(config.settings.clone(), start);
+    tracing::info!(name = config.name, %listen, incarnation = start.incarnation, seed = start.seed, "state store started");
+    Loop { server, socket, signal_fd, metrics, out: Outputs::new(), last_events: Vec::new() }.run(&config)
+}
+
+struct Loop {
+    server: Server,
+    socket: BatchSocket,
+    signal_fd: SignalFd,
+    metrics: Option<MetricsServer>,
+    out: Outputs,
+    last_events: Vec<(Event, u64)>,
+}
+
+impl Loop {
+    fn run(mut self, config: &Config) -> Result<(), RunError> {
+        let mut batches = 0;
+        loop {
+            let count = self.socket.receive().map_err(|source| RunError::System { what: "receiving", source })?;
+            // Read after receiving: a lease must not count from before its request was sent.
+            let now = now_ns();
+            for (from, bytes) in self.socket.received(count) {
+                self.server.handle(now, Input::Datagram { from, bytes }, &mut self.out);
+            }
+            if self.server.next_deadline().is_some_and(|at| at <= now) {
+                self.server.handle(now, Input::Timer, &mut self.out);
+            }
+            self.server.flush(now, &mut self.out);
+            // Logged first: whoever sees a new state answered can find its reason in the log.
+            self.log_events(now, config);
+            self.socket.send(&self.out);
+            self.out.clear();
+            batches += 1;
+            if count > 0 && batches < BATCHES_PER_LOOK {
+                continue;
+            }
+            batches = 0;
+            let sleep = if count > 0 { Duration::ZERO } else { self.time_to_deadline() };
+            self.wait(sleep)?;
+            if let Ok(Some(signal)) = self.signal_fd.read_signal() {
+                self.summarise(signal.ssi_signo, config);
+                return Ok(());
+            }
+            let (server, send_errors) = (&self.server, self.socket.send_errors);
+            if let Some(metrics) = &mut self.metrics {
+                let now = now_ns();
+                metrics.serve(now, || metrics::render(server, now, send_errors));
+            }
+        }
+    }
+
+    fn time_to_deadline(&self) -> Duration {
+        let until = self.server.next_deadline().map(|at| Duration::from_nanos(at.saturating_sub(now_ns())));
+        until.unwrap_or(MOST_SLEEP).min(MOST_SLEEP)
+    }
+
+    fn wait(&self, sleep: Duration) -> Result<(), RunError> {
+        let mut polled = vec![
+            PollFd::new(self.socket.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.signal_fd.as_fd(), PollFlags::POLLIN),
+        ];
+        let descriptors = self.metrics.iter().flat_map(MetricsServer::descriptors);
+        polled.extend(descriptors.map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN)));
+        match ppoll(&mut polled, Some(TimeSpec::from_duration(sleep)), None) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+            Err(error) => Err(system("waiting for datagrams")(error)),
+        }
+    }
+
+    /// Logs events; the same one again only after a while.
+    fn log_events(&mut self, now: u64, config: &Config) {
+        if self.out.events.is_empty() {
+            return;
+        }
+        self.last_events.retain(|(_, at)| now < at + REPEAT_EVENT_NS);
+        for event in std::mem::take(&mut self.out.events) {
+            if self.last_events.iter().any(|(logged, _)| *logged == event) {
+                continue;
+            }
+            self.last_events.push((event, now));
+            log_event(event, &config.name);
+        }
+    }
+
+    fn summarise(&self, signal: u32, config: &Config) {
+        let status = self.server.status(now_ns());
+        let counters = self.server.counters();
+        tracing::info!(
+            name = config.name,
+            signal,
+            role = status.role,
+            state = status.state,
+            uptime_ms = status.uptime_ms,
+            records = status.records,
+            requests = counters.requests,
+            grants = counters.grants,
+            updates = counters.updates,
+            replies = counters.replies,
+            refused = counters.refused,
+            malformed = status.malformed,
+            chain_resends = counters.chain_resends,
+            "state store stopped"
+        );
+    }
+}
+
+fn log_event(event: Event, name: &str) {
+    match event {
+        Event::PredecessorBound(address) => tracing::info!(name, %address, "link to the predecessor is up"),
+        Event::SuccessorBound(address) => tracing::info!(name, %address, "link to the successor is up"),
+        Event::Ready => tracing::info!(name, "all links to the tail are up"),
+        Event::Broken(reason) => tracing::error!(
+            name,
+            reason = reason.describe(),
+            "CHAIN BROKEN: state was lost, nothing is served; restart all servers of the chain"
+        ),
+        Event::NeighbourOfEarlierChain(address) => tracing::error!(
+            name,
+            %address,
+            "the neighbour holds state of an earlier chain that this server lost; restart it too"
+        ),
+        Event::ConfigMismatch(address) => tracing::error!(
+            name,
+            %address,
+            "the neighbour has another configuration; give both the same chain, lease and objects"
+        ),
+    }
+}

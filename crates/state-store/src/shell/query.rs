@@ -1,0 +1,79 @@
+//! Asking a running server for its status.
+
+use crate::core::Status;
+use state_protocol::{Flags, MAX_MESSAGE_BYTES, Message, MessageType, Owner};
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// Why there is no status.
+#[derive(Debug, Error)]
+pub enum QueryError {
+    /// No answer in time.
+    #[error("{address}: no answer within {waited_ms} ms; is a state store running there?")]
+    NoAnswer {
+        /// Who was asked.
+        address: SocketAddrV4,
+        /// How long.
+        waited_ms: u128,
+    },
+    /// An answer that is no status.
+    #[error("{address}: the answer is no status: {problem}; is a state store of this version running there?")]
+    BadAnswer {
+        /// Who was asked.
+        address: SocketAddrV4,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The operating system refused.
+    #[error("{address}: {source}")]
+    System {
+        /// Who was asked.
+        address: SocketAddrV4,
+        /// What the system says.
+        source: std::io::Error,
+    },
+}
+
+const ASK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Asks the server at `address`, again every 100 ms, until it answers or `timeout` is over.
+pub fn query_status(address: SocketAddrV4, timeout: Duration) -> Result<Status, QueryError> {
+    let system = |source| QueryError::System { address, source };
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(system)?;
+    socket.connect(address).map_err(system)?;
+    let request = Message {
+        message_type: MessageType::StatusRequest,
+        object_id: 0,
+        flags: Flags::NONE,
+        sender: Owner { switch_id: 0, incarnation: 0 },
+        request_ns: 0,
+        epoch: 0,
+        seq: 0,
+        lease_us: 0,
+        port: 0,
+        key: &[],
+        value: &[],
+        packet: &[],
+    };
+    let bad = |problem: String| QueryError::BadAnswer { address, problem };
+    let mut bytes = Vec::new();
+    request.append_to(&mut bytes).map_err(|error| bad(error.to_string()))?;
+    let mut buffer = vec![0; MAX_MESSAGE_BYTES];
+    let start = Instant::now();
+    loop {
+        let left = timeout.saturating_sub(start.elapsed());
+        if left.is_zero() {
+            return Err(QueryError::NoAnswer { address, waited_ms: timeout.as_millis() });
+        }
+        // A refused datagram (nobody listens there yet) shows as an error of a later call: not the end.
+        let _ = socket.send(&bytes);
+        socket.set_read_timeout(Some(left.min(ASK_AGAIN))).map_err(system)?;
+        let Ok(count) = socket.recv(&mut buffer) else {
+            std::thread::sleep(left.min(Duration::from_millis(5)));
+            continue;
+        };
+        let reply = Message::decode(&buffer[..count]).map_err(|reason| bad(reason.to_string()))?;
+        return serde_json::from_slice(reply.packet).map_err(|error| bad(error.to_string()));
+    }
+}
