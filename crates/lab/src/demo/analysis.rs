@@ -71,7 +71,8 @@ impl<'a> Series<'a> {
         if to <= from {
             return 0.0;
         }
-        (self.at(to, &counter) - self.at(from, &counter)) * 8.0 / 1e6 / (to - from)
+        // A short frame without payload can make the difference negative by a few bytes.
+        (self.at(to, &counter) - self.at(from, &counter)).max(0.0) * 8.0 / 1e6 / (to - from)
     }
 
     /// Goodput of each 100 ms bin from 0 to `end`, in Mbit/s.

@@ -60,7 +60,7 @@ pub struct Outcome {
 
 /// What the thread that kills and restores reports.
 enum Deed {
-    Failed(Result<Instant>),
+    Failed(Result<()>),
     Restored(Result<()>),
 }
 
@@ -148,12 +148,8 @@ impl Run<'_> {
             let act = |restore: bool| {
                 let (sender, victim): (Sender<Deed>, String) = (sender.clone(), victim.clone());
                 scope.spawn(move || {
-                    let deed = if restore {
-                        Deed::Restored(lab.restore(&victim))
-                    } else {
-                        let at = Instant::now();
-                        Deed::Failed(lab.fail(&victim).map(|()| at))
-                    };
+                    let deed =
+                        if restore { Deed::Restored(lab.restore(&victim)) } else { Deed::Failed(lab.fail(&victim)) };
                     // The receiver is gone only if the run was given up.
                     let _ = sender.send(deed);
                 });
@@ -176,6 +172,7 @@ impl Run<'_> {
         picture: &mut Picture,
     ) -> Result<()> {
         let plan = self.timeline;
+        let victim = self.victim().to_string();
         let mut steps = Vec::new();
         if self.kind.fails() {
             steps.push((plan.fail, Step::Fail));
@@ -192,7 +189,13 @@ impl Run<'_> {
             }
             if let Some((_, step)) = steps.next_if(|(t, _)| *t <= self.now()) {
                 match step {
-                    Step::Fail => act(false),
+                    Step::Fail => {
+                        // The kill follows within a fraction of a millisecond.
+                        let t = self.now();
+                        self.failed_at = Some(t);
+                        self.event(t, &format!("{victim} dies: SIGKILL, ports down"), picture);
+                        act(false);
+                    }
                     Step::Restore => act(true),
                     Step::Check(label) => idle.check(label, ANSWER_TIMEOUT)?,
                 }
@@ -227,11 +230,7 @@ impl Run<'_> {
     fn done(&mut self, deed: Deed, picture: &mut Picture) -> Result<()> {
         let victim = self.victim().to_string();
         match deed {
-            Deed::Failed(at) => {
-                let t = at?.duration_since(self.zero).as_secs_f64();
-                self.failed_at = Some(t);
-                self.event(t, &format!("{victim} dies: SIGKILL, ports down"), picture);
-            }
+            Deed::Failed(done) => done?,
             Deed::Restored(done) => {
                 done?;
                 let t = self.now();
