@@ -53,6 +53,10 @@ pub fn parse_source(name: &str, text: &str, options: &Options) -> ParseResult {
     parse_input(&Input::Text(name), text, options)
 }
 
+fn start_of(diagnostic: &Diagnostic) -> Option<u32> {
+    diagnostic.span.map(|s| s.start)
+}
+
 fn read_text(path: &Path) -> Result<String, String> {
     let cannot = |e: &dyn std::fmt::Display| format!("cannot read {}: {e}", path.display());
     let meta = fs::metadata(path).map_err(|e| cannot(&e))?;
@@ -75,10 +79,14 @@ fn parse_input(input: &Input, text: &str, options: &Options) -> ParseResult {
     let (sources, mut diagnostics) = preprocess::preprocess(input, text, options)?;
     let (tokens, lexical) = lexer::lex(sources.text());
     let (mut program, syntactic) = parser::parse(sources.text(), tokens);
+    // The lexer's errors are comments and strings without an end, which swallow what follows.
+    let swallowed = lexical.iter().filter(|d| d.is_error()).filter_map(|d| d.span).map(|s| s.start).min();
     diagnostics.extend(lexical);
-    diagnostics.extend(syntactic);
+    let follows_from_it = |d: &Diagnostic| d.is_error() && start_of(d) >= swallowed && swallowed.is_some();
+    diagnostics.extend(syntactic.into_iter().filter(|d| !follows_from_it(d)));
     // Messages without a place go first; of the others, those of the text's first lines.
-    diagnostics.sort_by_key(|d| d.span.map(|s| s.start));
+    diagnostics.sort_by_key(start_of);
+    diagnostics.dedup_by(|b, a| a.is_error() && b.is_error() && a.span.is_some() && start_of(a) == start_of(b));
     if diagnostics.iter().any(Diagnostic::is_error) {
         return Err((diagnostics, sources));
     }

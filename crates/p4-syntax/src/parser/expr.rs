@@ -254,11 +254,10 @@ impl Parser<'_> {
             return self.struct_expr(open);
         }
         let items = self.comma_list(Tok::RBrace, true, Self::expression)?;
-        if let Some((_, init)) = items.split_last() {
-            if let Some(e) = init.iter().find(|e| matches!(e.kind, ExprKind::Dots)) {
-                let d = Diagnostic::error(e.span, "`...` must be the last element");
-                self.report_always(d);
-            }
+        let mut inner = items.iter().rev().skip(1);
+        if let Some(e) = inner.find(|e| matches!(e.kind, ExprKind::Dots)) {
+            let d = Diagnostic::error(e.span, "`...` must be the last element");
+            self.report_always(d);
         }
         let span = open.to(self.expect(Tok::RBrace)?);
         let below = self.deepest(&items);
