@@ -58,8 +58,8 @@ impl Object {
     pub fn open(path: &Path, manifest: Manifest) -> Result<Object> {
         keep_warnings();
         let shown = path.display().to_string();
-        let bytes = std::fs::read(path)
-            .map_err(|error| Error::Object { path: shown.clone(), reason: error.to_string() })?;
+        let bytes =
+            std::fs::read(path).map_err(|error| Error::Object { path: shown.clone(), reason: error.to_string() })?;
         // From memory: libbpf's own error for a missing or foreign file says less.
         let open = ObjectBuilder::default().open_memory(&bytes).map_err(|error| Error::Object {
             path: shown.clone(),
@@ -114,8 +114,7 @@ impl Object {
     pub fn set_map_size(&mut self, name: &str, entries: u32) -> Result<bool> {
         for mut map in self.open.maps_mut() {
             if map.name() == name {
-                map.set_max_entries(entries)
-                    .map_err(|error| Error::libbpf(format!("size of map {name}"), error))?;
+                map.set_max_entries(entries).map_err(|error| Error::libbpf(format!("size of map {name}"), error))?;
                 return Ok(true);
             }
         }

@@ -68,15 +68,14 @@ pub(crate) fn find<'a>(kind: &'static str, name: &str, known: impl Iterator<Item
     }
     let ends = |candidate: &str, end: &str| candidate.strip_suffix(end).is_some_and(|before| before.ends_with('.'));
     // `routes` for `ingress.routes`; and `my_ingress.routes` for `routes`, when a program hides the control's name.
-    let fits: Vec<usize> =
-        (0..known.len()).filter(|index| ends(&plain(known[*index]), &wanted) || ends(&wanted, &plain(known[*index]))).collect();
+    let fits: Vec<usize> = (0..known.len())
+        .filter(|index| ends(&plain(known[*index]), &wanted) || ends(&wanted, &plain(known[*index])))
+        .collect();
     match fits[..] {
         [index] => Ok(index),
-        [] => Err(Error::Unknown {
-            kind,
-            name: name.to_owned(),
-            known: known.into_iter().map(str::to_owned).collect(),
-        }),
+        [] => {
+            Err(Error::Unknown { kind, name: name.to_owned(), known: known.into_iter().map(str::to_owned).collect() })
+        }
         _ => Err(Error::Ambiguous {
             kind,
             name: name.to_owned(),
@@ -171,9 +170,7 @@ impl TableRef<'_> {
     pub fn describe_action(&self, call: &ActionCall) -> (String, Vec<(String, String)>) {
         let parameters = self.parameters(call.action).iter().zip(&call.arguments);
         let arguments = parameters
-            .map(|(parameter, value)| {
-                (parameter.name.clone(), format_value(*value, parameter.width, &parameter.name))
-            })
+            .map(|(parameter, value)| (parameter.name.clone(), format_value(*value, parameter.width, &parameter.name)))
             .collect();
         (self.action_name(call.action).to_owned(), arguments)
     }
@@ -183,7 +180,11 @@ impl ListedEntry {
     /// As it would be written to be added again.
     pub fn to_spec(&self) -> EntrySpec {
         EntrySpec {
-            keys: self.keys.iter().map(|(name, text)| KeySpec { name: Some(name.clone()), text: text.clone() }).collect(),
+            keys: self
+                .keys
+                .iter()
+                .map(|(name, text)| KeySpec { name: Some(name.clone()), text: text.clone() })
+                .collect(),
             priority: self.priority,
             action: ActionSpec {
                 name: self.action.clone(),

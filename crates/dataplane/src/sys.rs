@@ -157,10 +157,8 @@ pub(crate) enum Update {
 /// Writes an element; the lengths must be the map's own (checked by the caller).
 fn map_update_raw(map: BorrowedFd<'_>, key: &[u8], value: &[u8], how: Update) -> io::Result<()> {
     // SAFETY: key and value are as long as the map's (the caller checks), and outlive the call.
-    check(unsafe {
-        sys::bpf_map_update_elem(map.as_raw_fd(), key.as_ptr().cast(), value.as_ptr().cast(), how as u64)
-    })
-    .map(drop)
+    check(unsafe { sys::bpf_map_update_elem(map.as_raw_fd(), key.as_ptr().cast(), value.as_ptr().cast(), how as u64) })
+        .map(drop)
 }
 
 /// Writes an element of a map that is not per-CPU.

@@ -140,7 +140,9 @@ impl<'a> TableRef<'a> {
                         let mask = self.manifest_number(mask)?;
                         Match::Mask { value: self.manifest_number(value)? & mask, mask }
                     }
-                    KeyMatch::Range { .. } => return self.fail("the manifest has a range, which this build cannot fill"),
+                    KeyMatch::Range { .. } => {
+                        return self.fail("the manifest has a range, which this build cannot fill");
+                    }
                 })
             })
             .collect::<Result<_>>()?;
@@ -212,8 +214,12 @@ impl<'a> TableRef<'a> {
     pub fn write(&self, entry: &Entry, how: Write) -> Result<()> {
         let matches = self.normalise(&entry.matches)?;
         self.check_call(&entry.action, false)?;
-        let value =
-            layout::value(self.table, entry.action.action, self.parameters(entry.action.action), &entry.action.arguments);
+        let value = layout::value(
+            self.table,
+            entry.action.action,
+            self.parameters(entry.action.action),
+            &entry.action.arguments,
+        );
         let update = match how {
             Write::Add => Update::Create,
             Write::Modify => Update::Replace,
@@ -284,9 +290,7 @@ impl<'a> TableRef<'a> {
             TableKind::Exact { map, .. } => self.list_map(self.map(map)?, |key| {
                 layout::read_key_struct(&self.table.keys, key).into_iter().map(Match::Exact).collect()
             })?,
-            TableKind::Lpm { map, .. } => {
-                self.list_map(self.map(map)?, |key| layout::read_lpm_key(self.table, key))?
-            }
+            TableKind::Lpm { map, .. } => self.list_map(self.map(map)?, |key| layout::read_lpm_key(self.table, key))?,
         };
         found.sort_by_key(|listed| {
             let values: Vec<u128> = listed.entry.matches.iter().map(Match::value).collect();

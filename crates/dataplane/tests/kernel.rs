@@ -212,7 +212,8 @@ fn entries_never_vanish_while_others_come_and_go() {
             runs
         });
         for round in 0..200u32 {
-            let ports: Vec<String> = (0..6).map(|bit| format!("{:#x}&&&{:#x}", 1 << (bit + 8), 1 << (bit + 8))).collect();
+            let ports: Vec<String> =
+                (0..6).map(|bit| format!("{:#x}&&&{:#x}", 1 << (bit + 8), 1 << (bit + 8))).collect();
             for (index, port) in ports.iter().enumerate() {
                 let priority = (round * 7 + index as u32 * 3) % 11;
                 add(&dataplane, "ternary", spec(&[("dst_port", port)], Some(priority), "drop", &[])).unwrap();
@@ -237,7 +238,14 @@ fn defaults_registers_counters_and_growth() {
     assert_eq!(outcome.verdict, Verdict::Forward { port: 300 });
     assert_eq!(outcome.frame.len(), sent.len() + 64);
     assert_eq!((outcome.frame[0], &outcome.frame[64..]), (300u32 as u8, &sent[..]));
-    assert!(table.write(&Entry { matches: vec![], priority: 0, action: ActionCall { action: 0, arguments: vec![] } }, Write::Add).is_err());
+    assert!(
+        table
+            .write(
+                &Entry { matches: vec![], priority: 0, action: ActionCall { action: 0, arguments: vec![] } },
+                Write::Add
+            )
+            .is_err()
+    );
 
     let seen = dataplane.register("seen").unwrap();
     assert_eq!(dataplane.read_register(seen, 0).unwrap(), 1);
@@ -306,7 +314,15 @@ fn a_rejected_program_comes_with_the_verifiers_log() {
     .unwrap();
     let object = scratch.0.join("bad.o");
     let status = std::process::Command::new("clang")
-        .args(["-target", "bpf", "-O2", "-g", "-I/usr/include/x86_64-linux-gnu", "-I/usr/include/aarch64-linux-gnu", "-c"])
+        .args([
+            "-target",
+            "bpf",
+            "-O2",
+            "-g",
+            "-I/usr/include/x86_64-linux-gnu",
+            "-I/usr/include/aarch64-linux-gnu",
+            "-c",
+        ])
         .arg(&source)
         .arg("-o")
         .arg(&object)

@@ -1,0 +1,168 @@
+//! Runs a case through a loaded object.
+
+use crate::report::{CaseReport, Failure, diff, difference, dump};
+use crate::stf::{Case, Command, Pattern, Port};
+use dataplane::{Dataplane, EntrySpec, Verdict, Write};
+use std::collections::BTreeMap;
+
+/// Runs one case. Every case needs a freshly loaded object: tables and state are not reset.
+pub struct Runner<'a> {
+    dataplane: &'a Dataplane,
+    case: &'a Case,
+    clock_ns: u64,
+    adds: u32,
+    sent: BTreeMap<Port, Vec<Sent>>,
+    expected: BTreeMap<Port, Vec<(u32, Option<&'a Pattern>)>>,
+    report: CaseReport,
+}
+
+/// A packet that came out.
+struct Sent {
+    /// The line of the packet that went in.
+    line: u32,
+    frame: Vec<u8>,
+}
+
+/// Where the clock starts: not 0, so that a program can't take "never" for "now".
+const CLOCK_START_NS: u64 = 1_000_000_000;
+/// Entries of equal priority: the first one wins, as it does in the reference switch. Priorities are scaled to leave room for that.
+const ORDERS: u32 = 4096;
+
+impl<'a> Runner<'a> {
+    /// Prepares a case on a freshly loaded object (loaded in test mode, with the virtual clock).
+    pub fn new(dataplane: &'a Dataplane, case: &'a Case) -> Runner<'a> {
+        let report = CaseReport { case: case.path.clone(), packets: 0, matched: 0, failures: vec![] };
+        let (sent, expected) = (BTreeMap::new(), BTreeMap::new());
+        Runner { dataplane, case, clock_ns: CLOCK_START_NS, adds: 0, sent, expected, report }
+    }
+
+    /// Runs all commands and compares. A command that cannot be carried out (an unknown table, say) is a failure too, and the rest still runs.
+    pub fn run(mut self) -> CaseReport {
+        let case = self.case;
+        for (line, command) in &case.commands {
+            if let Err(error) = self.step(*line, command) {
+                self.fail(*line, error.to_string(), None);
+            }
+        }
+        self.compare();
+        self.report
+    }
+
+    fn fail(&mut self, line: u32, reason: String, diff: Option<String>) {
+        self.report.failures.push(Failure { file: self.case.path.clone(), line, reason, diff });
+    }
+
+    fn step(&mut self, line: u32, command: &'a Command) -> dataplane::Result<()> {
+        match command {
+            Command::Packet { port, bytes } => self.packet(line, *port, bytes)?,
+            Command::Expect { port, pattern } => {
+                self.expected.entry(*port).or_default().push((line, pattern.as_ref()));
+            }
+            Command::Add { table, entry } => self.add(table, entry)?,
+            Command::SetDefault { table, action } => {
+                let table = self.dataplane.table(table)?;
+                table.set_default(&table.resolve_action(action)?)?;
+            }
+            Command::NoPacket => self.no_packet(line),
+            Command::Wait => {}
+            Command::CheckCounter { counter, index, bytes, value } => {
+                let counter = self.dataplane.counter(counter)?;
+                let found = self.dataplane.read_counter(counter, *index)?;
+                let (found, unit) = if *bytes { (found.bytes, "bytes") } else { (found.packets, "packets") };
+                if found != *value {
+                    let name = &counter.name;
+                    self.fail(line, format!("counter {name}({index}) has {found} {unit}, {value} expected"), None);
+                }
+            }
+            Command::CheckRegister { register, index, value } => {
+                let register = self.dataplane.register(register)?;
+                let found = self.dataplane.read_register(register, *index)?;
+                if found != *value {
+                    let name = &register.name;
+                    self.fail(line, format!("register {name}({index}) is {found:#x}, {value:#x} expected"), None);
+                }
+            }
+            Command::Clock { nanoseconds } => self.clock_ns = self.clock_ns.saturating_add(*nanoseconds),
+        }
+        Ok(())
+    }
+
+    fn packet(&mut self, line: u32, port: u32, bytes: &[u8]) -> dataplane::Result<()> {
+        self.report.packets += 1;
+        let outcome = self.dataplane.run(bytes, port, self.clock_ns)?;
+        let to = match outcome.verdict {
+            Verdict::Drop => return Ok(()),
+            Verdict::Forward { port } => Port::Number(port),
+            Verdict::ToHost => Port::Host,
+        };
+        self.sent.entry(to).or_default().push(Sent { line, frame: outcome.frame });
+        Ok(())
+    }
+
+    fn add(&mut self, table: &str, spec: &EntrySpec) -> dataplane::Result<()> {
+        let table = self.dataplane.table(table)?;
+        let ternary = matches!(table.description().kind, manifest::TableKind::Ternary { .. });
+        if !ternary {
+            // A priority where none can matter is harmless.
+            let spec = EntrySpec { priority: None, ..spec.clone() };
+            return table.write(&table.resolve(&spec)?, Write::Add);
+        }
+        let order = (ORDERS - 1).saturating_sub(self.adds);
+        self.adds += 1;
+        let priority = spec.priority.unwrap_or(1);
+        let Some(scaled) = priority.checked_mul(ORDERS).and_then(|scaled| scaled.checked_add(order)) else {
+            return Err(dataplane::Error::Value {
+                what: "priority".to_owned(),
+                text: priority.to_string(),
+                reason: format!("must be below {}", u32::MAX / ORDERS),
+            });
+        };
+        table.write(&table.resolve(&EntrySpec { priority: Some(scaled), ..spec.clone() })?, Write::Add)
+    }
+
+    /// More packets have come out than were expected so far.
+    fn no_packet(&mut self, line: u32) {
+        let mut surplus = vec![];
+        for (port, sent) in &self.sent {
+            let expected = self.expected.get(port).map_or(0, Vec::len);
+            if let Some(first) = sent.get(expected) {
+                surplus.push(format!("port {port}: no packet expected, but one came out (from line {})", first.line));
+            }
+        }
+        for reason in surplus {
+            self.fail(line, reason, None);
+        }
+    }
+
+    fn compare(&mut self) {
+        let (sent, expected) = (std::mem::take(&mut self.sent), std::mem::take(&mut self.expected));
+        for (port, wanted) in &expected {
+            let came = sent.get(port).map_or(&[][..], |came| came);
+            for (index, (line, pattern)) in wanted.iter().enumerate() {
+                match (came.get(index), pattern) {
+                    (None, _) => {
+                        self.fail(*line, format!("port {port}: a packet was expected, and none came out"), None);
+                    }
+                    (Some(packet), Some(pattern)) if !pattern.fits(&packet.frame) => self.fail(
+                        *line,
+                        difference(pattern, &packet.frame, *port, packet.line),
+                        Some(diff(pattern, &packet.frame)),
+                    ),
+                    _ => self.report.matched += 1,
+                }
+            }
+        }
+        for (port, came) in &sent {
+            let wanted = expected.get(port).map_or(&[][..], |wanted| wanted);
+            // `expect PORT` without data takes any number.
+            if !wanted.is_empty() && wanted.iter().all(|(_, pattern)| pattern.is_none()) {
+                continue;
+            }
+            for packet in came.iter().skip(wanted.len()) {
+                let reason = format!("port {port}: a packet came out that was not expected");
+                self.fail(packet.line, reason, Some(dump(&packet.frame)));
+            }
+        }
+        self.report.failures.sort_by_key(|failure| failure.line);
+    }
+}
