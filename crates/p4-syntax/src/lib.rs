@@ -84,8 +84,8 @@ fn parse_input(input: &Input, text: &str, options: &Options) -> ParseResult {
     diagnostics.extend(lexical);
     let follows_from_it = |d: &Diagnostic| d.is_error() && start_of(d) >= swallowed && swallowed.is_some();
     diagnostics.extend(syntactic.into_iter().filter(|d| !follows_from_it(d)));
-    // Messages without a place go first; of the others, those of the text's first lines.
-    diagnostics.sort_by_key(start_of);
+    // In the order of the text; messages without a place go last.
+    diagnostics.sort_by_key(|d| start_of(d).unwrap_or(u32::MAX));
     diagnostics.dedup_by(|b, a| a.is_error() && b.is_error() && a.span.is_some() && start_of(a) == start_of(b));
     if diagnostics.iter().any(Diagnostic::is_error) {
         return Err((diagnostics, sources));

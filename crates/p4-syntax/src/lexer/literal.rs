@@ -63,21 +63,21 @@ fn fit(value: BigInt, width: u32, signed: bool) -> Result<IntLiteral, LiteralErr
 
 fn parse_digits(text: &str) -> Result<BigInt, LiteralError> {
     let (radix, digits, kind) = match text.as_bytes() {
-        [b'0', b'x' | b'X', ..] => (16, &text[2..], "hexadecimal"),
-        [b'0', b'b' | b'B', ..] => (2, &text[2..], "binary"),
-        [b'0', b'o' | b'O', ..] => (8, &text[2..], "octal"),
-        [b'0', b'd' | b'D', ..] => (10, &text[2..], "decimal"),
-        _ => (10, text, "decimal"),
+        [b'0', b'x' | b'X', ..] => (16, &text[2..], "a hexadecimal"),
+        [b'0', b'b' | b'B', ..] => (2, &text[2..], "a binary"),
+        [b'0', b'o' | b'O', ..] => (8, &text[2..], "an octal"),
+        [b'0', b'd' | b'D', ..] => (10, &text[2..], "a decimal"),
+        _ => (10, text, "a decimal"),
     };
     let mut values = Vec::with_capacity(digits.len());
     for c in digits.chars().filter(|c| *c != '_') {
         match c.to_digit(radix) {
             Some(d) => values.push(d as u8),
-            None => return Err(LiteralError::Invalid(format!("`{c}` is not a {kind} digit"))),
+            None => return Err(LiteralError::Invalid(format!("`{c}` is not {kind} digit"))),
         }
     }
     if values.is_empty() {
-        return Err(LiteralError::Invalid(format!("a {kind} number needs at least one digit")));
+        return Err(LiteralError::Invalid(format!("{kind} number needs at least one digit")));
     }
     if values.len() > MAX_DIGITS {
         return Err(LiteralError::Invalid(format!("the number has more than {MAX_DIGITS} digits")));

@@ -239,8 +239,7 @@ impl Parser<'_> {
         self.errors += usize::from(diagnostic.is_error());
         self.diagnostics.push(diagnostic);
         if self.errors >= MAX_ERRORS {
-            let at = self.span();
-            self.diagnostics.push(Diagnostic::error(at, format!("stopped after {MAX_ERRORS} syntax errors")));
+            self.diagnostics.push(Diagnostic::global(format!("stopped after {MAX_ERRORS} syntax errors")));
             self.gave_up = true;
             self.pos = self.tokens.len().saturating_sub(1);
         }
