@@ -5,7 +5,7 @@
 //! so to its neighbours and serves no more, until all were restarted. (Repair with state transfer is a matter of its own.)
 
 use super::link::{Downstream, condition};
-use super::{BrokenReason, Event, Outputs, Server};
+use super::{BrokenReason, EPOCH_TICK_NS, Event, Outputs, Server};
 use state_protocol::{ChainFlags, ChainHeader, ChainType, Entries};
 use std::net::SocketAddrV4;
 
@@ -203,7 +203,7 @@ impl Server {
         if ready {
             out.events.push(Event::Ready);
             // Switches may hold leases that an earlier chain granted: wait until the last of them is over.
-            self.serve_from_ns.get_or_insert(now_ns + self.store_lease_ns);
+            self.serve_from_ns.get_or_insert(now_ns + self.store_lease_ns.max(EPOCH_TICK_NS));
         }
     }
 

@@ -20,7 +20,7 @@ pub use counters::Counters;
 pub use output::{BrokenReason, Event, Outputs};
 pub use records::{Record, Records};
 pub use rng::SplitMix64;
-pub use settings::{AllocatorSettings, IdleNs, Limits, NatSettings, ObjectSettings, Settings, Start};
+pub use settings::{AllocatorSettings, EPOCH_TICK_NS, IdleNs, Limits, NatSettings, ObjectSettings, Settings, Start};
 pub use status::{ObjectStatus, Status};
 
 use link::{Downstream, Upstream};

@@ -3,6 +3,9 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::RangeInclusive;
 
+/// A chain serves no earlier than this after it is formed, in ns: the resolution of `Start::epoch_base`.
+pub const EPOCH_TICK_NS: u64 = 250_000_000;
+
 /// Configuration of one server.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -101,7 +104,8 @@ pub struct IdleNs {
 pub struct Start {
     /// Random, not 0: tells this life of the server from any other.
     pub incarnation: u64,
-    /// Epochs begin above this. Must be above all epochs of earlier chains: seconds since 1970 serve.
+    /// Epochs begin above this. Must be above all epochs of earlier chains: time in ticks of `EPOCH_TICK_NS` serves, because a chain does not
+    /// serve in its first tick.
     pub epoch_base: u32,
     /// Seed of the allocators' probing.
     pub seed: u64,

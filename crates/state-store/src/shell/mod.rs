@@ -7,7 +7,7 @@ mod udp;
 pub use query::{QueryError, query_status};
 
 use crate::config::Config;
-use crate::core::{Event, Input, Outputs, Server, Start};
+use crate::core::{EPOCH_TICK_NS, Event, Input, Outputs, Server, Start};
 use metrics::MetricsServer;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::signal::{SigSet, Signal};
@@ -25,6 +25,7 @@ use udp::BatchSocket;
 const BATCHES_PER_LOOK: u32 = 64;
 const MOST_SLEEP: Duration = Duration::from_secs(1);
 const REPEAT_EVENT_NS: u64 = 5_000_000_000;
+const UNIX_2025_S: u64 = 1_735_689_600;
 
 /// Why a server cannot run.
 #[derive(Debug, Error)]
@@ -66,10 +67,13 @@ fn random_u64() -> Result<u64, RunError> {
     Ok(u64::from_be_bytes(bytes))
 }
 
-/// Seconds since 1970: above every epoch of earlier chains, as long as no flow changed hands more than once a second on average.
+/// Ticks of 250 ms since 2025-01-01, good until 2059: above every epoch of earlier chains. A chain that granted anything had waited out a tick
+/// first, and a flow changes hands at most once a lease, so epochs grow no faster than this (with leases of 250 ms or more; with shorter ones,
+/// as long as no flow changes hands more than four times a second on average).
 fn epoch_base() -> u32 {
     let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    u32::try_from(since_1970.as_secs()).unwrap_or(u32::MAX / 2)
+    let since_2025 = since_1970.saturating_sub(Duration::from_secs(UNIX_2025_S));
+    u32::try_from(since_2025.as_nanos() / u128::from(EPOCH_TICK_NS)).unwrap_or(u32::MAX / 2)
 }
 
 /// Runs a server until SIGTERM or SIGINT. Must be called before the process starts other threads: it blocks those signals.
