@@ -85,9 +85,20 @@ impl Parser<'_> {
     fn if_statement(&mut self) -> Res<StatementKind> {
         self.bump();
         let condition = self.condition()?;
-        let then_branch = Box::new(self.scoped(Self::statement)?);
-        let else_branch = if self.eat(Tok::Else) { Some(Box::new(self.scoped(Self::statement)?)) } else { None };
+        let then_branch = self.branch()?;
+        let else_branch = if self.eat(Tok::Else) { Some(self.branch()?) } else { None };
         Ok(StatementKind::If { condition, then_branch, else_branch })
+    }
+
+    /// What `if`, `else` or a loop governs: its scope is its own, so a declaration there would be of no use.
+    fn branch(&mut self) -> Res<Box<Statement>> {
+        let statement = self.scoped(Self::statement)?;
+        if matches!(statement.kind, StatementKind::Declaration(_)) {
+            let d = Diagnostic::error(statement.span, "a declaration cannot stand here by itself")
+                .help("put it into a block: `{ ... }`");
+            self.report_always(d);
+        }
+        Ok(Box::new(statement))
     }
 
     fn condition(&mut self) -> Res<Expr> {
@@ -157,7 +168,7 @@ impl Parser<'_> {
             ForCollection::Expr(first)
         };
         self.expect(Tok::RParen)?;
-        let body = Box::new(self.statement()?);
+        let body = self.branch()?;
         Ok(StatementKind::ForIn { annotations, variable: Box::new(variable), collection, body })
     }
 
@@ -186,7 +197,7 @@ impl Parser<'_> {
         self.expect(Tok::Semi)?;
         let update = self.comma_list(Tok::RParen, false, Self::simple_statement)?;
         self.expect(Tok::RParen)?;
-        let body = Box::new(self.statement()?);
+        let body = self.branch()?;
         Ok(StatementKind::For { annotations, init, condition, update, body })
     }
 

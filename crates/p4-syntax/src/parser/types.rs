@@ -191,6 +191,8 @@ impl Parser<'_> {
                     i = self.brackets_end(i)?;
                     continue;
                 }
+                // `.T`, but not `E.A`, which is a value.
+                Tok::Dot if !matches!(self.nth(i - 1), Tok::Lt | Tok::Comma) => return None,
                 Tok::Comma | Tok::Dot | Tok::Int | Tok::DontCare => {}
                 t if t.is_name() || Self::is_type_keyword(t) => {}
                 _ => return None,
