@@ -80,7 +80,8 @@ impl Server {
         let neighbour = |position: Option<usize>| position.and_then(|at| settings.chain.get(at)).copied();
         let up = neighbour(settings.position.checked_sub(1)).map(Upstream::new);
         let down = neighbour(settings.position.checked_add(1)).map(|to| Downstream::new(to, start.now_ns));
-        Server {
+        let alone = settings.chain.len() == 1;
+        let mut server = Server {
             config_digest: settings.digest(),
             store_lease_ns: settings.store_lease_ns(),
             incarnation: start.incarnation,
@@ -99,7 +100,12 @@ impl Server {
             idle: BinaryHeap::new(),
             reply: Vec::new(),
             settings,
+        };
+        if alone {
+            // No link to wait for, and so no event to notice it by.
+            server.notice_ready(start.now_ns, &mut Outputs::new());
         }
+        server
     }
 
     /// Takes one input at `now_ns`, which must be read after the datagram was received: leases count from it. What it causes is in `out`,

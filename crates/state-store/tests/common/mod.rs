@@ -1,0 +1,239 @@
+//! A chain of servers in one process, with a perfect network and a clock that the test sets.
+#![allow(dead_code)]
+
+use state_protocol::{Flags, Message, MessageType, Owner};
+use state_store::core::{
+    AllocatorSettings, IdleNs, Input, Limits, NatSettings, ObjectSettings, Outputs, Server, Settings, Start,
+};
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+pub const MS: u64 = 1_000_000;
+pub const SECOND: u64 = 1_000 * MS;
+pub const COUNTER: u16 = 1;
+pub const NAT: u16 = 2;
+pub const LEASE_US: u32 = 100_000;
+/// What the store waits: the lease, 1000 ppm, 1 ms.
+pub const STORE_LEASE: u64 = 100 * MS + 100_000 + MS;
+
+pub fn server_address(at: usize) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, at as u8 + 1), 5407)
+}
+
+pub fn switch_address(switch_id: u32) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::new(10, 1, 0, switch_id as u8), 5407)
+}
+
+pub fn settings(length: usize, position: usize) -> Settings {
+    let idle_ns = IdleNs { tcp: 7_440 * SECOND, udp: 2 * SECOND, icmp: SECOND, other: 3 * SECOND };
+    let external = vec![Ipv4Addr::new(203, 0, 113, 1), Ipv4Addr::new(203, 0, 113, 2)];
+    let nat = NatSettings { external, ports: 2_000..=2_003, idle_ns };
+    let counter = AllocatorSettings::Zero { idle_ns: Some(4 * SECOND) };
+    let object = |id, name: &str, key_bytes, value_bytes, allocator| ObjectSettings {
+        name: name.to_owned(),
+        id,
+        key_bytes,
+        value_bytes,
+        allocator,
+    };
+    Settings {
+        chain: (0..length).map(server_address).collect(),
+        position,
+        lease_us: LEASE_US,
+        clock_drift_ppm: 1_000,
+        lease_margin_us: 1_000,
+        hold_ns: 200 * MS,
+        resend_ns: 10 * MS,
+        chain_datagram_bytes: 1_400,
+        limits: Limits {
+            records: 1_000,
+            held: 8,
+            held_per_flow: 4,
+            held_bytes: 4_096,
+            unacked: 64,
+            unacked_bytes: 1 << 20,
+        },
+        objects: vec![
+            object(COUNTER, "counter", 4, 8, counter),
+            object(NAT, "nat", 13, 6, AllocatorSettings::NatPorts(nat)),
+        ],
+    }
+}
+
+pub fn start(incarnation: u64, now_ns: u64) -> Start {
+    Start { incarnation, epoch_base: 1_000, seed: incarnation, now_ns }
+}
+
+/// A datagram on its way.
+#[derive(Clone)]
+pub struct Datagram {
+    pub from: SocketAddrV4,
+    pub to: SocketAddrV4,
+    pub bytes: Vec<u8>,
+}
+
+pub struct Chain {
+    pub servers: Vec<Server>,
+    pub now: u64,
+    /// Datagrams from or to these servers are lost.
+    pub down: Vec<usize>,
+    /// What the switches were sent, oldest first.
+    pub replies: VecDeque<Datagram>,
+    queue: VecDeque<Datagram>,
+}
+
+impl Chain {
+    /// A chain that serves.
+    pub fn new(length: usize) -> Chain {
+        Chain::with(length, |_| {})
+    }
+
+    pub fn with(length: usize, adjust: impl Fn(&mut Settings)) -> Chain {
+        let mut chain = Chain::unformed(length, adjust);
+        chain.run_until(SECOND);
+        assert!(chain.servers[0].is_serving(chain.now), "{:?}", chain.servers[0].status(chain.now));
+        chain
+    }
+
+    pub fn unformed(length: usize, adjust: impl Fn(&mut Settings)) -> Chain {
+        let server = |at: usize| {
+            let mut settings = settings(length, at);
+            adjust(&mut settings);
+            Server::new(settings, start(at as u64 + 1, 0))
+        };
+        let servers = (0..length).map(server).collect();
+        Chain { servers, now: 0, down: Vec::new(), replies: VecDeque::new(), queue: VecDeque::new() }
+    }
+
+    /// Lets all timers up to `until` fire.
+    pub fn run_until(&mut self, until: u64) {
+        let mut stuck = 0;
+        loop {
+            self.settle();
+            let next = self.servers.iter().filter_map(Server::next_deadline).min();
+            let Some(next) = next.filter(|next| *next <= until) else { break };
+            stuck = if next > self.now { 0 } else { stuck + 1 };
+            assert!(stuck < 10, "a deadline that does not move: {next}");
+            self.now = self.now.max(next);
+            for at in 0..self.servers.len() {
+                self.handle(at, Input::Timer);
+            }
+        }
+        self.now = until;
+        for at in 0..self.servers.len() {
+            self.handle(at, Input::Timer);
+        }
+        self.settle();
+    }
+
+    pub fn advance(&mut self, by: u64) {
+        self.run_until(self.now + by);
+    }
+
+    pub fn handle(&mut self, at: usize, input: Input<'_>) {
+        let mut out = Outputs::new();
+        self.servers[at].handle(self.now, input, &mut out);
+        self.servers[at].flush(self.now, &mut out);
+        let from = server_address(at);
+        self.queue.extend(out.datagrams().map(|(to, bytes)| Datagram { from, to, bytes: bytes.to_vec() }));
+    }
+
+    fn settle(&mut self) {
+        while let Some(datagram) = self.queue.pop_front() {
+            let place = |address| (0..self.servers.len()).find(|at| server_address(*at) == address);
+            let lost = |at: Option<usize>| at.is_some_and(|at| self.down.contains(&at));
+            let to = place(datagram.to);
+            if lost(place(datagram.from)) || lost(to) {
+                continue;
+            }
+            match to {
+                Some(at) => self.handle(at, Input::Datagram { from: datagram.from, bytes: &datagram.bytes }),
+                None => self.replies.push_back(datagram),
+            }
+        }
+    }
+
+    /// Sends to the head from a switch's address, and lets everything settle.
+    pub fn send(&mut self, message: &Message<'_>) {
+        let mut bytes = Vec::new();
+        message.append_to(&mut bytes).unwrap();
+        self.send_bytes(switch_address(message.sender.switch_id), &bytes);
+    }
+
+    pub fn send_bytes(&mut self, from: SocketAddrV4, bytes: &[u8]) {
+        self.handle(0, Input::Datagram { from, bytes });
+        self.settle();
+    }
+
+    /// The oldest reply not yet looked at.
+    pub fn reply(&mut self) -> Option<Reply> {
+        self.replies.pop_front().map(Reply)
+    }
+
+    /// Sends, and takes the answer.
+    pub fn ask(&mut self, message: &Message<'_>) -> Reply {
+        assert!(self.replies.is_empty());
+        self.send(message);
+        let reply = self.reply().expect("no answer");
+        assert_eq!(reply.0.to, switch_address(message.sender.switch_id));
+        let read = reply.message();
+        assert_eq!((read.sender, read.request_ns, read.port), (message.sender, message.request_ns, message.port));
+        assert_eq!((read.object_id, read.key), (message.object_id, message.key));
+        reply
+    }
+
+    pub fn head(&self) -> &Server {
+        &self.servers[0]
+    }
+
+    /// All servers have the same records.
+    pub fn assert_alike(&self) {
+        let digests: Vec<_> = self.servers.iter().map(|server| server.records().shared_digest()).collect();
+        assert!(digests.windows(2).all(|pair| pair[0] == pair[1]), "{digests:?}");
+    }
+}
+
+pub struct Reply(pub Datagram);
+
+impl Reply {
+    pub fn message(&self) -> Message<'_> {
+        Message::decode(&self.0.bytes).unwrap()
+    }
+
+    pub fn kind(&self) -> MessageType {
+        self.message().message_type
+    }
+
+    pub fn epoch(&self) -> u32 {
+        self.message().epoch
+    }
+}
+
+pub fn owner(switch_id: u32, incarnation: u32) -> Owner {
+    Owner { switch_id, incarnation }
+}
+
+pub fn message<'a>(message_type: MessageType, object_id: u16, sender: Owner, key: &'a [u8]) -> Message<'a> {
+    Message {
+        message_type,
+        object_id,
+        flags: Flags::NONE,
+        sender,
+        request_ns: 0x0123_4567_89ab_cdef,
+        epoch: 0,
+        seq: 0,
+        lease_us: 0,
+        port: 9,
+        key,
+        value: &[],
+        packet: &[],
+    }
+}
+
+pub fn lease(object_id: u16, sender: Owner, key: &[u8]) -> Message<'_> {
+    Message { flags: Flags::ALLOCATE, ..message(MessageType::LeaseRequest, object_id, sender, key) }
+}
+
+pub fn update<'a>(sender: Owner, key: &'a [u8], epoch: u32, seq: u64, value: &'a [u8]) -> Message<'a> {
+    Message { epoch, seq, value, ..message(MessageType::Update, COUNTER, sender, key) }
+}
