@@ -14,7 +14,7 @@ use crate::interrupt;
 use crate::netns::{self, Netns};
 use crate::process::{self, Identity};
 use crate::template::expand;
-use crate::topology::{Daemon, Node, Role, Topology, in_mode};
+use crate::topology::{Daemon, Node, Role, Setup, Topology, in_mode};
 use crate::{bird, build};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -146,6 +146,10 @@ impl Lab {
             }
         }
         build::network(self.topology(), &self.record.netns)?;
+        if !self.topology().build.is_empty() {
+            progress("building what the daemons load");
+            self.run_commands("build", &self.topology().build, &self.record.vars, None)?;
+        }
         progress("starting daemons");
         for node in &nodes {
             self.start_daemons(node)?;
@@ -283,23 +287,32 @@ impl Lab {
         }
     }
 
+    /// Runs those of a list of commands that belong to the lab's mode.
+    fn run_commands(
+        &self,
+        at: &str,
+        commands: &[Setup],
+        vars: &BTreeMap<String, String>,
+        netns: Option<&Netns>,
+    ) -> Result<()> {
+        for (i, setup) in commands.iter().enumerate() {
+            if !in_mode(&setup.modes, self.mode()) {
+                continue;
+            }
+            let command = self.expand_all(&format!("{at}[{i}].command"), &setup.command, vars)?;
+            let (good, said) = process::run(netns, &command)?;
+            if !good {
+                return Err(Error::Command { command: format!("{at}[{i}] ({})", command.join(" ")), reason: said });
+            }
+        }
+        Ok(())
+    }
+
     fn start_daemons(&self, name: &str) -> Result<()> {
         let netns = self.netns(name)?;
         let vars = self.variables(name);
         let spec = self.node(name)?;
-        for (i, setup) in spec.setup.iter().enumerate() {
-            if !in_mode(&setup.modes, self.mode()) {
-                continue;
-            }
-            let command = self.expand_all(&format!("node.{name}.setup[{i}].command"), &setup.command, &vars)?;
-            let (good, said) = process::run(&netns, &command)?;
-            if !good {
-                return Err(Error::Command {
-                    command: format!("node.{name}.setup[{i}] ({})", command.join(" ")),
-                    reason: said,
-                });
-            }
-        }
+        self.run_commands(&format!("node.{name}.setup"), &spec.setup, &vars, Some(&netns))?;
         for daemon in spec.daemon.iter().filter(|d| in_mode(&d.modes, self.mode())) {
             self.start_daemon(name, &netns, daemon, &vars)?;
         }
@@ -368,7 +381,7 @@ impl Lab {
             let command = self.expand_all(&at, &daemon.ready, &vars)?;
             let what = format!("{node}: {} is not ready", daemon.name);
             self.wait(READY_TIMEOUT_S, &what, || {
-                if process::run(&netns, &command)?.0 {
+                if process::run(Some(&netns), &command)?.0 {
                     return Ok(true);
                 }
                 self.check_alive(node, &daemon.name)?;
@@ -439,7 +452,7 @@ impl Lab {
             progress(&format!("waiting for {}: {text}", probe.node));
             let mut said = String::new();
             self.wait(READY_TIMEOUT_S, &format!("{}: \"{text}\" does not succeed", probe.node), || {
-                let (good, output) = process::run(&netns, &command)?;
+                let (good, output) = process::run(Some(&netns), &command)?;
                 said = output;
                 Ok(good)
             })
@@ -482,11 +495,13 @@ impl Lab {
         netns.ip_batch(&build::down_lines(self.topology(), name))?;
         process::wait_gone(&netns)?;
         remove_pins(&self.pins(name))?;
+        let wipe = &self.node(name)?.wipe;
+        self.run_commands(&format!("node.{name}.wipe"), wipe, &self.variables(name), Some(&netns))?;
         // Programs attached without a link outlive their loader; a dead switch has none.
         for (dev, ..) in self.topology().ports(name) {
             if self.node(name)?.role == Role::Switch {
                 let off = format!("ip link set {dev} xdp off").split(' ').map(str::to_string).collect::<Vec<_>>();
-                process::run(&netns, &off)?;
+                process::run(Some(&netns), &off)?;
             }
         }
         Ok(())

@@ -71,16 +71,19 @@ pub fn spawn(netns: &Netns, command_line: &[String], log: &Path) -> Result<Ident
     Ok(Identity::of(pid).unwrap_or(Identity { pid, start_ticks: 0 }))
 }
 
-/// Runs a command in a namespace to its end; returns whether it succeeded and what it printed.
+/// Runs a command to its end, in a namespace if one is given; returns whether it succeeded and what it printed.
 ///
 /// # Errors
 /// The program cannot be started.
-pub fn run(netns: &Netns, command_line: &[String]) -> Result<(bool, String)> {
+pub fn run(netns: Option<&Netns>, command_line: &[String]) -> Result<(bool, String)> {
     let (program, arguments) = command_line
         .split_first()
         .ok_or_else(|| Error::Command { command: String::new(), reason: "empty command line".to_string() })?;
-    let output = netns
-        .command(program)?
+    let mut command = Command::new(program);
+    if let Some(netns) = netns {
+        netns.enter(&mut command)?;
+    }
+    let output = command
         .args(arguments)
         .stdin(Stdio::null())
         .output()

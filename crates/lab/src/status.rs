@@ -70,8 +70,8 @@ pub fn status(lab: &Lab) -> Result<Status> {
             .collect();
         let socket = lab.bird_socket(name);
         let has_bird = node.asn.is_some() && socket.exists();
-        let routes = crate::process::run(&netns, &words("ip route show")).map(|(_, text)| text)?;
-        let links = crate::process::run(&netns, &words("ip -o link show")).map(|(_, text)| text)?;
+        let routes = crate::process::run(Some(&netns), &words("ip route show")).map(|(_, text)| text)?;
+        let links = crate::process::run(Some(&netns), &words("ip -o link show")).map(|(_, text)| text)?;
         let (ports_up, ports_down) =
             lab.topology().ports(name).map(|(dev, _, _, _)| dev.to_string()).partition(|dev| has_carrier(&links, dev));
         nodes.push(NodeStatus {

@@ -52,6 +52,9 @@ pub struct Topology {
     /// The links.
     #[serde(default)]
     pub link: Vec<Link>,
+    /// Commands run once, outside the namespaces, before the daemons start: what compiles what they load.
+    #[serde(default)]
+    pub build: Vec<Setup>,
     /// Commands that must succeed before the lab counts as up.
     #[serde(default)]
     pub ready: Vec<Probe>,
@@ -143,6 +146,10 @@ pub struct Node {
     /// Commands run in the namespace, in order, before the daemons start: at `up` and at `restore`.
     #[serde(default)]
     pub setup: Vec<Setup>,
+    /// Commands run in the namespace after a `fail`: they drop what a power cut would have wiped from the kernel's memory
+    /// (the lab itself removes pinned BPF objects).
+    #[serde(default)]
+    pub wipe: Vec<Setup>,
     /// Long-running programs, started in order, before BIRD.
     #[serde(default)]
     pub daemon: Vec<Daemon>,
@@ -160,7 +167,7 @@ pub struct Announce {
     pub when_reachable: Option<Ipv4Addr>,
 }
 
-/// A set-up command of a node.
+/// A command of the lab or of a node.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Setup {
@@ -328,6 +335,7 @@ impl Topology {
         if let Some(prefer) = &self.prefer {
             self.known_node("prefer", prefer)?;
         }
+        self.check_commands("build", &self.build)?;
         for (i, probe) in self.ready.iter().enumerate() {
             self.known_node(&format!("ready[{i}].node"), &probe.node)?;
             check_command(&format!("ready[{i}].command"), &probe.command)?;
@@ -361,9 +369,14 @@ impl Topology {
             check_command(&format!("{at}.command"), &daemon.command)?;
             self.check_modes(&format!("{at}.modes"), &daemon.modes)?;
         }
-        for (i, setup) in node.setup.iter().enumerate() {
-            check_command(&format!("{at}.setup[{i}].command"), &setup.command)?;
-            self.check_modes(&format!("{at}.setup[{i}].modes"), &setup.modes)?;
+        self.check_commands(&format!("{at}.setup"), &node.setup)?;
+        self.check_commands(&format!("{at}.wipe"), &node.wipe)
+    }
+
+    fn check_commands(&self, at: &str, commands: &[Setup]) -> Fallible {
+        for (i, setup) in commands.iter().enumerate() {
+            check_command(&format!("{at}[{i}].command"), &setup.command)?;
+            self.check_modes(&format!("{at}[{i}].modes"), &setup.modes)?;
         }
         Ok(())
     }
@@ -472,6 +485,7 @@ fn merge(base: &Node, node: &Node) -> Node {
         sysctl: over(&base.sysctl, &node.sysctl),
         vars: over(&base.vars, &node.vars),
         setup: chain(&base.setup, &node.setup),
+        wipe: chain(&base.wipe, &node.wipe),
         daemon: chain(&base.daemon, &node.daemon),
     }
 }

@@ -43,7 +43,7 @@ fn up(test: &str, text: &str, prefer: &str) -> lab::Result<Scoped> {
 
 fn run(lab: &Lab, node: &str, command: &str) -> (bool, String) {
     let words: Vec<String> = command.split(' ').map(str::to_string).collect();
-    process::run(&lab.netns(node).expect("namespace"), &words).expect("the command starts")
+    process::run(Some(&lab.netns(node).expect("namespace")), &words).expect("the command starts")
 }
 
 fn leftovers(name: &str) -> Vec<String> {

@@ -1,7 +1,7 @@
 //! What the terminal shows while the demonstration runs: a live picture on a terminal, plain lines elsewhere.
 
 use crate::demo::Kind;
-use crate::demo::analysis::{BIN_S, Series};
+use crate::demo::analysis::Series;
 use crate::demo::run::Outcome;
 use crate::peer::Exchange;
 use crossterm::style::{Color, ResetColor, SetForegroundColor};
@@ -143,9 +143,8 @@ impl Picture {
     }
 }
 
-/// The last `width` bins as bars, one a bin of [`BIN_S`].
+/// The last `width` bins as bars, one a bin of 100 ms.
 fn bars(bins: &[f64], width: usize, scale: f64) -> String {
-    debug_assert!(BIN_S > 0.0);
     bins[bins.len().saturating_sub(width)..]
         .iter()
         .map(|rate| {

@@ -112,9 +112,13 @@ pub fn run(config: &Config, lab: &Lab, kind: Kind, picture: &mut Picture) -> Res
     while run.exchanges.len() < expected {
         run.exchanges.push(idle.wait(2 * ANSWER_TIMEOUT + Duration::from_secs(1))?);
     }
-    let long = flows.finish(Duration::from_secs(4));
+    let mut long = flows.finish(Duration::from_secs(4));
     if interrupt::requested() {
         return Err(Error::Interrupted);
+    }
+    if long.broken == 0 && stalled(&samples, config.seconds) {
+        long.broken = long.flows;
+        long.reason = "no data came through at the end".to_string();
     }
     if !long.reason.is_empty() {
         run.event(run.now(), &format!("iperf3: {}", long.reason), picture);
@@ -122,6 +126,12 @@ pub fn run(config: &Config, lab: &Lab, kind: Kind, picture: &mut Picture) -> Res
     let outcome = run.outcome(samples, long.flows, long.broken);
     picture.end(&outcome);
     Ok(outcome)
+}
+
+/// Whether the long flows, though not reset, have stopped: less than a hundredth of the run's mean in its last second.
+fn stalled(samples: &[Sample], end: f64) -> bool {
+    let series = Series::new(samples);
+    series.goodput(end - 1.0, end) < 0.01 * series.goodput(0.0, end)
 }
 
 impl Run<'_> {
