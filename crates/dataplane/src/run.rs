@@ -9,6 +9,8 @@ use crate::sys;
 const LEAST_FRAME_BYTES: usize = 14;
 /// Interface `lo`, which every network namespace has.
 const LOOPBACK_IFINDEX: u32 = 1;
+/// As long as the generator's frames must be at the least: the longest message without a packet.
+pub const GENERATED_FRAME_BYTES: usize = 218;
 const XDP_PASS: u32 = 2;
 /// The longest frame that may come out, in bytes, beyond what went in: growth at the head.
 const LEAST_GROWTH_BYTES: usize = 512;
@@ -54,8 +56,28 @@ impl Dataplane {
         }
     }
 
+    /// Runs one generated frame through the packet generator's program at `clock_ns`: the message that it became, if any. The object must be
+    /// loaded in test mode.
+    pub fn run_generator(&self, clock_ns: u64) -> Result<Option<Vec<u8>>> {
+        let outcome = self.run_program("sp_generator", &[0; GENERATED_FRAME_BYTES], 0, 0, clock_ns)?;
+        Ok(matches!(outcome.verdict, Verdict::Forward { .. }).then_some(outcome.frame))
+    }
+
     fn run_padded(&self, frame: &[u8], padding: usize, ingress_port: u32, clock_ns: u64) -> Result<Outcome> {
-        let program = self.program("sp_main").ok_or_else(|| self.no_main())?;
+        self.run_program("sp_main", frame, padding, ingress_port, clock_ns)
+    }
+
+    fn run_program(
+        &self,
+        name: &str,
+        frame: &[u8],
+        padding: usize,
+        ingress_port: u32,
+        clock_ns: u64,
+    ) -> Result<Outcome> {
+        let program = self
+            .program(name)
+            .ok_or_else(|| Error::NoMap { map: name.to_owned(), owner: "programs".to_owned() })?;
         let mut control = Vec::with_capacity(24);
         for word in [ingress_port, 0, 0, padding as u32] {
             control.extend_from_slice(&word.to_ne_bytes());

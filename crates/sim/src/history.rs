@@ -1,0 +1,155 @@
+//! What went in and came out, per flow, and whether that is linearizable.
+//!
+//! The checked program counts packets of a flow and writes the count into the packet, so a history is easy to judge exactly: in any sequential order S each
+//! input takes the next number, and inputs without outputs may stand anywhere or nowhere (RedPlane Definition 3). A history is linearizable if and
+//! only if no two outputs of a flow have the same number, and whenever an output precedes an input, the input's number is greater, and a number n needs at least
+//! n inputs before its output.
+
+use std::collections::BTreeMap;
+
+/// An event at a switch's ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Packet `packet` of flow `flow` came in.
+    Input {
+        /// The flow.
+        flow: u32,
+        /// Unique over all flows.
+        packet: u32,
+    },
+    /// It went out with this count.
+    Output {
+        /// The flow.
+        flow: u32,
+        /// As in its input.
+        packet: u32,
+        /// The number that the program gave it.
+        count: u64,
+    },
+}
+
+/// Why a history is not linearizable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// Two packets of a flow got the same number.
+    SameCount {
+        /// Of which flow.
+        flow: u32,
+        /// The number.
+        count: u64,
+        /// The packets.
+        packets: (u32, u32),
+    },
+    /// A packet that came in after `earlier` had gone out got a smaller number.
+    WentBack {
+        /// Of which flow.
+        flow: u32,
+        /// Packet and number that went out first.
+        earlier: (u32, u64),
+        /// Packet and number that came in later.
+        later: (u32, u64),
+    },
+    /// More packets counted than had come in.
+    TooMany {
+        /// Of which flow.
+        flow: u32,
+        /// The number.
+        count: u64,
+        /// How many packets had come in when it went out.
+        inputs: u64,
+    },
+}
+
+/// Events in the order of (virtual) time.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    events: Vec<Event>,
+}
+
+impl History {
+    /// Adds an event.
+    pub fn push(&mut self, event: Event) {
+        self.events.push(event);
+    }
+
+    /// How many packets went out.
+    pub fn outputs(&self) -> usize {
+        self.events.iter().filter(|event| matches!(event, Event::Output { .. })).count()
+    }
+
+    /// Is it per-flow linearizable?
+    pub fn check(&self) -> Result<(), Violation> {
+        // Per flow: inputs so far, highest count that went out with its packet.
+        let mut flows: BTreeMap<u32, (u64, (u32, u64))> = BTreeMap::new();
+        let mut floor_at_input: BTreeMap<u32, (u32, u64)> = BTreeMap::new();
+        let mut seen: BTreeMap<(u32, u64), u32> = BTreeMap::new();
+        for event in &self.events {
+            match *event {
+                Event::Input { flow, packet } => {
+                    let state = flows.entry(flow).or_default();
+                    state.0 += 1;
+                    floor_at_input.insert(packet, state.1);
+                }
+                Event::Output { flow, packet, count } => {
+                    let state = flows.entry(flow).or_default();
+                    if let Some(&other) = seen.get(&(flow, count)) {
+                        if other == packet {
+                            continue; // the network doubled it
+                        }
+                        return Err(Violation::SameCount { flow, count, packets: (other, packet) });
+                    }
+                    seen.insert((flow, count), packet);
+                    if count > state.0 {
+                        return Err(Violation::TooMany { flow, count, inputs: state.0 });
+                    }
+                    let earlier = floor_at_input.get(&packet).copied().unwrap_or_default();
+                    if count <= earlier.1 {
+                        return Err(Violation::WentBack { flow, earlier, later: (packet, count) });
+                    }
+                    if count > state.1.1 {
+                        state.1 = (packet, count);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history(events: &[Event]) -> History {
+        History { events: events.to_vec() }
+    }
+    fn input(packet: u32) -> Event {
+        Event::Input { flow: 1, packet }
+    }
+    fn output(packet: u32, count: u64) -> Event {
+        Event::Output { flow: 1, packet, count }
+    }
+
+    #[test]
+    fn losses_and_overlapping_outputs_in_any_order_are_linearizable() {
+        let events = [input(1), input(2), input(3), output(3, 2), output(2, 3)];
+        assert_eq!(history(&events).check(), Ok(()));
+    }
+
+    #[test]
+    fn a_number_given_twice_is_found() {
+        let events = [input(1), output(1, 1), input(2), output(2, 1)];
+        assert!(matches!(history(&events).check(), Err(Violation::SameCount { count: 1, .. })));
+    }
+
+    #[test]
+    fn going_back_is_found() {
+        let events = [input(1), input(2), input(3), output(3, 3), input(4), output(4, 2)];
+        assert!(matches!(history(&events).check(), Err(Violation::WentBack { .. })));
+    }
+
+    #[test]
+    fn counting_what_never_came_is_found() {
+        assert!(matches!(history(&[input(1), output(1, 2)]).check(), Err(Violation::TooMany { .. })));
+    }
+}
