@@ -269,6 +269,16 @@ SP_INLINE __u64 sp_sat_signed(sp_s128 exact, int width)
 	return (__u64)exact;
 }
 
+struct sp_counter_value {
+	__u64 packets;
+	__u64 bytes;
+};
+
+/* bit<65> to bit<128> in a map: low word first. */
+struct sp_register128 {
+	__u64 word[2];
+};
+
 /* ---- The Internet checksum (RFC 1071) ---- */
 SP_INLINE __u16 sp_csum_fold(__u64 sum)
 {
@@ -277,6 +287,38 @@ SP_INLINE __u16 sp_csum_fold(__u64 sum)
 	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
 	return (__u16)~sum;
+}
+/* Adds the bytes after the parsed headers, zero-padded to whole words. Not 0: the frame lies in several buffers. */
+#define SP_MAX_PAYLOAD_BLOCKS 256
+SP_INLINE int sp_csum_payload(struct xdp_md *xdp, void *data, void *data_end, __u32 offset, __u64 *sum)
+{
+	__u8 *at = data + (offset & SP_OFFSET_MASK);
+	__u64 total = 0;
+
+	if (sp_length(xdp) != (__u32)(data_end - data))
+		return -1;
+	for (int i = 0; i < SP_MAX_PAYLOAD_BLOCKS; i++) {
+		if ((void *)(at + 16) > data_end)
+			break;
+		total += (__u64)sp_get32(at) + sp_get32(at + 4) + sp_get32(at + 8) + sp_get32(at + 12);
+		at += 16;
+	}
+	for (int i = 0; i < 8; i++) {
+		if ((void *)(at + 2) > data_end)
+			break;
+		total += sp_get16(at);
+		at += 2;
+	}
+	if ((void *)(at + 1) <= data_end)
+		total += (__u64)sp_get8(at) << 8;
+	*sum += (total & 0xffffffff) + (total >> 32);
+	return 0;
+}
+
+/* RFC 1624, equation 3: a checksum after `old` was replaced by `new` (both as sums of 16-bit words). */
+SP_INLINE __u16 sp_checksum_replace(__u16 checksum, __u64 old_sum, __u64 new_sum)
+{
+	return sp_csum_fold((__u64)(__u16)~checksum + sp_csum_fold(old_sum) + (new_sum & 0xffffffff) + (new_sum >> 32));
 }
 #define sp_csum_part128(v) ((__u64)(__u32)(v) + (__u32)((v) >> 32) + (__u32)((v) >> 64) + (__u32)((v) >> 96))
 #define sp_csum_part64(v) ((__u64)(__u32)(v) + (__u32)((v) >> 32))

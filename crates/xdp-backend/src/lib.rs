@@ -1,1 +1,95 @@
-//! xdp-backend
+//! The XDP back end: typed IR → restricted C → `clang -target bpf` → an object and its manifest.
+//!
+//! It owns: v1model's behaviour on XDP (simple_switch.md), the layout of maps, the emitted C and its runtime header (`include/`).
+//! It must not know: P4 syntax, how objects are run on ports.
+//!
+//! The pipeline is one function of labels and gotos over local variables; clang keeps what is hot in registers, and what nobody reads vanishes.
+//! Headers are values, as P4 says; the packet is only written by the deparser, in place where its layout stays.
+
+#![forbid(unsafe_code)]
+
+mod clang;
+mod deparser;
+mod emit;
+mod expr;
+mod externs;
+mod facts;
+mod flow;
+mod generator;
+mod layout;
+mod packet;
+mod parser;
+mod statement;
+mod table;
+mod verifier;
+mod walk;
+
+pub use clang::{CompileError, Compiled, compile, write_headers};
+pub use verifier::{VerifierReport, explain};
+
+use manifest::Manifest;
+use p4_ir::{Location, Program};
+
+/// Where headers and metadata live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Placement {
+    /// Locals: registers and the 512 bytes of stack. The fastest.
+    #[default]
+    Registers,
+    /// Headers and user metadata in a per-CPU scratch map.
+    Scratch,
+    /// All P4 variables in the scratch map.
+    AllScratch,
+}
+
+/// How to generate.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The P4 program's file name, for the manifest and the first comment.
+    pub program_name: String,
+    /// Where storage goes.
+    pub placement: Placement,
+}
+
+/// The P4 place of each line of the emitted C.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LineMap {
+    /// Index 0 is line 1.
+    pub lines: Vec<Option<Location>>,
+}
+
+impl LineMap {
+    /// The place that C line `line` (from 1) comes from: its own, or that of the nearest line before it within a few lines.
+    pub fn place(&self, line: usize) -> Option<Location> {
+        let last = line.min(self.lines.len());
+        (last.saturating_sub(8)..last).rev().find_map(|index| self.lines[index])
+    }
+}
+
+/// What [`generate`] makes.
+#[derive(Clone, Debug)]
+pub struct Generated {
+    /// The C program; it includes `stateplane_xdp.h`.
+    pub c_source: String,
+    /// For the runtime.
+    pub manifest: Manifest,
+    /// From C lines to P4.
+    pub line_map: LineMap,
+}
+
+/// Something that the XDP target cannot do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct BackendError {
+    /// Where in the P4 program.
+    pub location: Location,
+    /// What.
+    pub message: String,
+    /// What to do instead.
+    pub help: Option<String>,
+}
+
+/// Generates C and manifest. All errors of the program at once.
+pub fn generate(program: &Program, options: &Options) -> Result<Generated, Vec<BackendError>> {
+    generator::Generator::new(program, options).run(options)
+}

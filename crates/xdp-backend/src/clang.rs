@@ -1,0 +1,117 @@
+//! Runs clang on the emitted C, and chooses the fastest placement of storage that fits BPF's stack.
+
+use crate::{BackendError, Generated, Options, Placement, generate};
+use p4_ir::Program;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The runtime headers, built into the binary.
+const HEADERS: &[(&str, &str)] = &[
+    ("stateplane_xdp.h", include_str!("../include/stateplane_xdp.h")),
+    ("stateplane_flow.h", include_str!("../include/stateplane_flow.h")),
+    ("stateplane_flow_access.h", include_str!("../include/stateplane_flow_access.h")),
+    ("stateplane_flow_message.h", include_str!("../include/stateplane_flow_message.h")),
+];
+
+/// Why [`compile`] made no object.
+#[derive(Debug, thiserror::Error)]
+pub enum CompileError {
+    /// The program uses what XDP cannot do.
+    #[error("the program uses {} feature(s) that the XDP target does not have", .0.len())]
+    Unsupported(Vec<BackendError>),
+    /// No clang.
+    #[error("clang was not found: it turns the emitted C into BPF. Install it: apt install clang")]
+    NoClang,
+    /// clang rejected the emitted C: headers missing, or our fault.
+    #[error("clang failed:\n{0}")]
+    Clang(String),
+    /// A file could not be read or written.
+    #[error("{path}: {source}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// An object and what belongs to it.
+#[derive(Debug)]
+pub struct Compiled {
+    /// C, manifest, line map.
+    pub generated: Generated,
+    /// Where storage went.
+    pub placement: Placement,
+}
+
+fn file_error(path: &Path) -> impl FnOnce(io::Error) -> CompileError {
+    let path = path.to_path_buf();
+    move |source| CompileError::File { path, source }
+}
+
+/// Writes the runtime headers into a folder, for who compiles the emitted C by hand.
+pub fn write_headers(folder: &Path) -> io::Result<()> {
+    for (name, text) in HEADERS {
+        std::fs::write(folder.join(name), text)?;
+    }
+    Ok(())
+}
+
+/// Compiles to `object`. Climbs from registers to scratch memory while the stack is too small.
+pub fn compile(program: &Program, options: &Options, object: &Path) -> Result<Compiled, CompileError> {
+    let folder = tempfile::tempdir().map_err(file_error(Path::new("temporary folder")))?;
+    write_headers(folder.path()).map_err(file_error(folder.path()))?;
+    let name = object.file_stem().map_or("program".into(), |stem| stem.to_string_lossy().into_owned());
+    let source = folder.path().join(format!("{name}.c"));
+    let first = Options::PLACEMENTS.iter().position(|placement| *placement == options.placement).unwrap_or(0);
+    let mut last = String::new();
+    for placement in &Options::PLACEMENTS[first..] {
+        let attempt = Options { placement: *placement, ..options.clone() };
+        let generated = generate(program, &attempt).map_err(CompileError::Unsupported)?;
+        std::fs::write(&source, &generated.c_source).map_err(file_error(&source))?;
+        match run_clang(&source, object)? {
+            None => return Ok(Compiled { generated, placement: *placement }),
+            Some(stderr) => {
+                let too_big = stderr.contains("stack limit") || stderr.contains("BPF stack");
+                last = stderr;
+                if !too_big {
+                    break;
+                }
+            }
+        }
+    }
+    Err(CompileError::Clang(last))
+}
+
+/// None: good; else clang's messages.
+fn run_clang(source: &Path, object: &Path) -> Result<Option<String>, CompileError> {
+    let mut command = Command::new("clang");
+    command.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-std=gnu11", "-fno-strict-aliasing"]);
+    command.args(["-Wall", "-Wno-unused-label", "-Wno-unused-variable", "-Wno-unused-but-set-variable"]);
+    command.args(["-Wno-unused-const-variable", "-Wno-unused-function", "-Wno-parentheses-equality"]);
+    command.args(["-Wno-tautological-compare", "-Wno-constant-conversion", "-fno-color-diagnostics"]);
+    // Line information names files relative to here, so that objects do not depend on the temporary folder.
+    if let Some(folder) = source.parent() {
+        command.current_dir(folder);
+        command.arg(format!("-fdebug-prefix-map={}=.", folder.display()));
+    }
+    // Debian keeps asm/types.h under the multiarch folder, where -target bpf does not look.
+    for machine in [std::env::consts::ARCH.to_string()] {
+        let folder = PathBuf::from(format!("/usr/include/{machine}-linux-gnu"));
+        if folder.is_dir() {
+            command.arg("-I").arg(folder);
+        }
+    }
+    let absolute = std::path::absolute(object).map_err(file_error(object))?;
+    command.arg("-I.").arg("-c").arg(source.file_name().unwrap_or_default()).arg("-o").arg(absolute);
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(CompileError::NoClang),
+        Err(source) => return Err(CompileError::File { path: "clang".into(), source }),
+    };
+    if output.status.success() {
+        return Ok(None);
+    }
+    Ok(Some(String::from_utf8_lossy(&output.stderr).into_owned()))
+}

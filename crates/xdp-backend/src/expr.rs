@@ -1,0 +1,452 @@
+//! Expressions in C. Every emitted expression is unsigned and below 2^width; signed operations extend the sign where they need it.
+
+use crate::generator::Generator;
+use crate::layout::{HeaderPlace, Place, Scalar, c_type, header_bits, member_name, scalar_width};
+use num_bigint::BigInt;
+use num_traits::{One, Signed, ToPrimitive, Zero};
+use p4_ir::{BinaryOp, Expr, ExprKind, Location, Type, UnaryOp};
+
+/// 2^width - 1 as C.
+pub(crate) fn mask_text(width: u32) -> String {
+    literal(&((BigInt::one() << width) - 1), width)
+}
+
+/// A constant of `width` bits as C; negative ones in two's complement.
+pub(crate) fn literal(value: &BigInt, width: u32) -> String {
+    let value = if value.is_negative() { value + (BigInt::one() << width) } else { value.clone() };
+    let small = value < BigInt::from(10);
+    let hex = |value: u64| if small { value.to_string() } else { format!("0x{value:x}") };
+    match width {
+        0..=32 => format!("{}U", hex(value.to_u64().unwrap_or(0) & 0xffff_ffff)),
+        33..=64 => format!("{}ULL", hex(value.to_u64().unwrap_or(0))),
+        _ => {
+            let low = (&value & BigInt::from(u64::MAX)).to_u64().unwrap_or(0);
+            let high = ((&value >> 64u32) & BigInt::from(u64::MAX)).to_u64().unwrap_or(0);
+            format!("SP_U128(0x{high:x}ULL, 0x{low:x}ULL)")
+        }
+    }
+}
+
+/// The type that C computes in: at least 32 bits, so that nothing is promoted to int.
+fn compute_type(width: u32) -> &'static str {
+    match width {
+        0..=32 => "__u32",
+        33..=64 => "__u64",
+        _ => "sp_u128",
+    }
+}
+
+/// The value as a signed C integer.
+fn signed(value: &str, width: u32) -> String {
+    match width {
+        0..=32 => format!("sp_signed32({value}, {width})"),
+        33..=64 => format!("sp_signed64({value}, {width})"),
+        _ => format!("sp_signed128({value}, {width})"),
+    }
+}
+
+/// Cuts a C expression down to `width` bits and gives it its C type.
+pub(crate) fn truncate(value: &str, width: u32) -> String {
+    match width {
+        8 | 16 | 32 | 64 | 128 => format!("({})({value})", c_type(width)),
+        _ => format!("({})(({value}) & {})", c_type(width), mask_text(width)),
+    }
+}
+
+fn is_signed(ty: &Type) -> bool {
+    matches!(ty, Type::Bits { signed: true, .. })
+}
+
+impl Generator<'_> {
+    /// Width of a scalar expression.
+    pub fn width(&mut self, expr: &Expr) -> u32 {
+        match scalar_width(&expr.ty) {
+            Some(width) => width,
+            None => {
+                self.error(expr.location, "a scalar value is needed here", None);
+                32
+            }
+        }
+    }
+
+    /// The C of a scalar expression. May emit lines first (look-ahead, checks of a stack's bounds).
+    pub fn expr(&mut self, expr: &Expr) -> String {
+        match &expr.kind {
+            ExprKind::Const(value) => {
+                let width = self.width(expr);
+                if width > 128 {
+                    return self.too_wide(expr.location, width);
+                }
+                literal(value, width)
+            }
+            ExprKind::Var(_) | ExprKind::Index(..) | ExprKind::StackNext(_) | ExprKind::StackLast(_) => {
+                self.read_place(expr)
+            }
+            ExprKind::Field(base, index) => match &base.kind {
+                ExprKind::StructValue(fields) | ExprKind::HeaderValue(fields) => match fields.get(*index as usize) {
+                    Some(field) => self.expr(field),
+                    None => self.internal(expr.location, "field out of range"),
+                },
+                ExprKind::Lookahead => self.lookahead_field(base, *index),
+                ExprKind::Ternary(condition, then, otherwise) => {
+                    let pick = |side: &Expr| Expr {
+                        kind: ExprKind::Field(Box::new(side.clone()), *index),
+                        ty: expr.ty.clone(),
+                        location: expr.location,
+                    };
+                    let (condition, then, otherwise) =
+                        (self.expr(condition), self.expr(&pick(then)), self.expr(&pick(otherwise)));
+                    format!("({condition} ? {then} : {otherwise})")
+                }
+                _ => self.read_place(expr),
+            },
+            ExprKind::StackLastIndex(stack) => match self.place(stack) {
+                Some(Place::Stack(stack)) => format!("({} - 1)", stack.next),
+                _ => self.internal(expr.location, "lastIndex of something that is no stack"),
+            },
+            ExprKind::IsValid(header) => match self.place(header) {
+                Some(Place::Header(header)) => header.valid(),
+                Some(Place::Union(_, members)) => {
+                    let parts: Vec<String> = members
+                        .iter()
+                        .filter_map(|member| if let Place::Header(h) = member { Some(h.valid()) } else { None })
+                        .collect();
+                    format!("({})", parts.join(" | "))
+                }
+                _ => self.internal(expr.location, "isValid of something that is no header"),
+            },
+            ExprKind::Slice { base, high, low } => {
+                let width = high - low + 1;
+                let base_width = self.width(base);
+                let value = self.expr(base);
+                if base_width > 128 {
+                    return self.wide_slice(expr.location, &value, base_width, *high, *low);
+                }
+                let shifted = if *low == 0 { value } else { format!("({value} >> {low})") };
+                truncate(&shifted, width)
+            }
+            ExprKind::Unary(op, operand) => {
+                let width = self.narrow(operand);
+                let value = self.expr(operand);
+                match op {
+                    UnaryOp::Negate => truncate(&format!("0 - ({}){value}", compute_type(width)), width),
+                    UnaryOp::Complement => truncate(&format!("~({}){value}", compute_type(width)), width),
+                    UnaryOp::Not => format!("!({value})"),
+                }
+            }
+            ExprKind::Binary(op, left, right) => self.binary(expr, *op, left, right),
+            ExprKind::Cast(operand) => self.cast(expr, operand),
+            ExprKind::Ternary(condition, then, otherwise) => {
+                let (condition, then, otherwise) = (self.expr(condition), self.expr(then), self.expr(otherwise));
+                format!("({condition} ? {then} : {otherwise})")
+            }
+            ExprKind::Lookahead => self.lookahead_scalar(expr),
+            ExprKind::Str(_) | ExprKind::StructValue(_) | ExprKind::HeaderValue(_) | ExprKind::InvalidHeader => {
+                self.internal(expr.location, "a scalar was expected")
+            }
+        }
+    }
+
+    /// Width of an operand of arithmetic: at most 128.
+    fn narrow(&mut self, operand: &Expr) -> u32 {
+        let width = self.width(operand);
+        if width > 128 {
+            self.too_wide(operand.location, width);
+            return 128;
+        }
+        width
+    }
+
+    fn too_wide(&mut self, location: Location, width: u32) -> String {
+        self.error(
+            location,
+            &format!("arithmetic on {width} bits: the XDP target computes with at most 128"),
+            Some("values wider than 128 bits can be extracted, copied, compared, sliced and emitted; split the field"),
+        );
+        "0".into()
+    }
+
+    fn cast(&mut self, expr: &Expr, operand: &Expr) -> String {
+        let to = self.width(expr);
+        let from = self.width(operand);
+        let value = self.expr(operand);
+        if to > 128 || from > 128 {
+            if to == from {
+                return value;
+            }
+            if from > 128 && to <= 128 {
+                return self.wide_slice(expr.location, &value, from, to - 1, 0);
+            }
+            return self.too_wide(expr.location, to.max(from));
+        }
+        if to == from {
+            return value;
+        }
+        if to > from {
+            if is_signed(&operand.ty) {
+                return truncate(&format!("({}){}", compute_type(to), signed(&value, from)), to);
+            }
+            return format!("({}){value}", c_type(to));
+        }
+        truncate(&value, to)
+    }
+
+    fn binary(&mut self, expr: &Expr, op: BinaryOp, left: &Expr, right: &Expr) -> String {
+        use BinaryOp::{
+            Add, And, BitAnd, BitOr, BitXor, Concat, Div, Eq, Ge, Gt, Le, Lt, Mod, Mul, Ne, Or, SaturatingAdd,
+            SaturatingSub, ShiftLeft, ShiftRight, Sub,
+        };
+        if matches!(op, ShiftLeft | ShiftRight) {
+            return self.shift(op, left, right);
+        }
+        let width = self.width(left);
+        if width > 128 && matches!(op, Eq | Ne) {
+            return self.wide_equal(op, left, right, width);
+        }
+        let width = self.narrow(left);
+        let right_width = self.narrow(right);
+        let (a, b) = (self.expr(left), self.expr(right));
+        let wide = compute_type(width);
+        let minus = is_signed(&left.ty);
+        let compare = |symbol: &str| {
+            if minus {
+                format!("({} {symbol} {})", signed(&a, width), signed(&b, width))
+            } else {
+                format!("({a} {symbol} {b})")
+            }
+        };
+        match op {
+            Add => truncate(&format!("({wide}){a} + {b}"), width),
+            Sub => truncate(&format!("({wide}){a} - {b}"), width),
+            Mul => truncate(&format!("({wide}){a} * {b}"), width),
+            Div | Mod => self.divide(op, &a, right, width, minus),
+            SaturatingAdd | SaturatingSub => self.saturate(expr, op, &a, &b, width, minus),
+            BitAnd => format!("({a} & {b})"),
+            BitOr => format!("({a} | {b})"),
+            BitXor => format!("({a} ^ {b})"),
+            Eq => format!("({a} == {b})"),
+            Ne => format!("({a} != {b})"),
+            Lt => compare("<"),
+            Le => compare("<="),
+            Gt => compare(">"),
+            Ge => compare(">="),
+            And => format!("({a} && {b})"),
+            Or => format!("({a} || {b})"),
+            Concat => {
+                let total = width + right_width;
+                if total > 128 {
+                    return self.too_wide(expr.location, total);
+                }
+                format!("({})(({}){a} << {right_width} | {b})", c_type(total), compute_type(total))
+            }
+            ShiftLeft | ShiftRight => self.internal(expr.location, "shift"),
+        }
+    }
+
+    fn divide(&mut self, op: BinaryOp, a: &str, right: &Expr, width: u32, minus: bool) -> String {
+        let ExprKind::Const(divisor) = &right.kind else {
+            if width > 64 || minus {
+                self.error(
+                    right.location,
+                    "division by a value not known at compile time works on bit<W> up to 64 bits",
+                    None,
+                );
+            }
+            let b = self.expr(right);
+            let symbol = if op == BinaryOp::Div { '/' } else { '%' };
+            return format!("({}){a} {symbol} {b}", c_type(width));
+        };
+        if minus || divisor.is_zero() || divisor.is_negative() {
+            self.error(right.location, "division needs bit<W> operands and a positive divisor", None);
+            return "0".into();
+        }
+        let power = divisor.bits() - 1;
+        if (BigInt::one() << power) == *divisor {
+            return if op == BinaryOp::Div {
+                truncate(&format!("({}){a} >> {power}", compute_type(width)), width)
+            } else {
+                format!("({a} & {})", literal(&(divisor - 1), width))
+            };
+        }
+        if width > 64 {
+            self.error(right.location, "division of more than 64 bits works by powers of two only", None);
+            return "0".into();
+        }
+        let symbol = if op == BinaryOp::Div { '/' } else { '%' };
+        format!("(({})(({}){a} {symbol} {}))", c_type(width), compute_type(width), literal(divisor, width))
+    }
+
+    fn saturate(&mut self, expr: &Expr, op: BinaryOp, a: &str, b: &str, width: u32, minus: bool) -> String {
+        let add = op == BinaryOp::SaturatingAdd;
+        if minus {
+            if width > 64 {
+                self.error(expr.location, "saturating arithmetic on int<W> works up to 64 bits", None);
+                return "0".into();
+            }
+            let symbol = if add { '+' } else { '-' };
+            let (a, b) = (signed(a, width), signed(b, width));
+            return truncate(&format!("sp_sat_signed((sp_s128){a} {symbol} {b}, {width})"), width);
+        }
+        if add {
+            let bits = if width <= 64 { 64 } else { 128 };
+            return format!("({})sp_sat_add{bits}({a}, {b}, {})", c_type(width), mask_text(width));
+        }
+        format!("({})sp_sat_sub({a}, {b})", c_type(width))
+    }
+
+    fn shift(&mut self, op: BinaryOp, left: &Expr, right: &Expr) -> String {
+        let width = self.narrow(left);
+        let a = self.expr(left);
+        let minus = is_signed(&left.ty);
+        let apply = |amount: &str| match (op, minus) {
+            (BinaryOp::ShiftLeft, _) => truncate(&format!("({}){a} << {amount}", compute_type(width)), width),
+            (_, false) => format!("({})(({}){a} >> {amount})", c_type(width), compute_type(width)),
+            (_, true) => truncate(&format!("{} >> {amount}", signed(&a, width)), width),
+        };
+        let beyond = || if minus && op == BinaryOp::ShiftRight { apply(&(width - 1).to_string()) } else { "0".into() };
+        if let ExprKind::Const(amount) = &right.kind {
+            return match amount.to_u32().filter(|amount| *amount < width) {
+                Some(amount) => apply(&amount.to_string()),
+                None => beyond(),
+            };
+        }
+        self.narrow(right);
+        let b = self.expr(right);
+        let amount = self.temporary("__u32", &format!("({b} < {width} ? {b} : {width})"));
+        format!("({amount} < {width} ? {} : {})", apply(&amount), beyond())
+    }
+
+    fn read_place(&mut self, expr: &Expr) -> String {
+        match self.place(expr) {
+            Some(Place::Scalar(scalar) | Place::Varbit(scalar)) => scalar.read(),
+            Some(_) => self.internal(expr.location, "a scalar was expected"),
+            None => "0".into(),
+        }
+    }
+
+    fn wide_equal(&mut self, op: BinaryOp, left: &Expr, right: &Expr, width: u32) -> String {
+        let (a, b) = (self.expr(left), self.expr(right));
+        let words = width.div_ceil(8);
+        let same: Vec<String> = (0..words).map(|i| format!("{a}.byte[{i}] == {b}.byte[{i}]")).collect();
+        format!("{}({})", if op == BinaryOp::Ne { "!" } else { "" }, same.join(" && "))
+    }
+
+    /// Bits of a value wider than 128, kept as big-endian bytes with the unused bits of the first byte zero.
+    fn wide_slice(&mut self, location: Location, value: &str, base: u32, high: u32, low: u32) -> String {
+        let width = high - low + 1;
+        if width > 128 {
+            return self.too_wide(location, width);
+        }
+        let bytes = base.div_ceil(8);
+        let mut parts = Vec::new();
+        // Byte i (from the end) holds bits 8i..8i+7.
+        for index in low / 8..=high / 8 {
+            let byte = format!("({}){value}.byte[{}]", compute_type(width), bytes - 1 - index);
+            let at = i64::from(index * 8) - i64::from(low);
+            parts.push(match at {
+                0 => byte,
+                1.. => format!("({byte} << {at})"),
+                _ => format!("({byte} >> {})", -at),
+            });
+        }
+        truncate(&parts.join(" | "), width)
+    }
+
+    /// The storage that an l-value names. None after an error.
+    pub fn place(&mut self, expr: &Expr) -> Option<Place> {
+        match &expr.kind {
+            ExprKind::Var(id) => self.layout.variables.get(id).cloned(),
+            ExprKind::Field(base, index) => match self.place(base)? {
+                Place::Struct(_, fields) | Place::Union(_, fields) => fields.get(*index as usize).cloned(),
+                Place::Header(header) => self.header_field(&header, *index),
+                _ => {
+                    self.internal(expr.location, "field of a scalar");
+                    None
+                }
+            },
+            ExprKind::Index(base, index) => {
+                let Some(Place::Stack(stack)) = self.place(base) else {
+                    self.internal(expr.location, "index into something that is no stack");
+                    return None;
+                };
+                if let ExprKind::Const(value) = &index.kind {
+                    let inside = value.to_u32().filter(|value| *value < stack.size);
+                    if inside.is_none() {
+                        self.error(index.location, &format!("index out of the stack's {} elements", stack.size), None);
+                    }
+                    return Some(Place::Header(stack.element(&inside.unwrap_or(0).to_string(), None)));
+                }
+                let value = self.expr(index);
+                let at = self.temporary("__u32", &value);
+                let guard = format!("{at} < {}", stack.size);
+                Some(Place::Header(stack.element(&at, Some(guard))))
+            }
+            ExprKind::StackNext(base) | ExprKind::StackLast(base) => {
+                let Some(Place::Stack(stack)) = self.place(base) else {
+                    self.internal(expr.location, "next of something that is no stack");
+                    return None;
+                };
+                let last = matches!(expr.kind, ExprKind::StackLast(_));
+                let back = if last { " - 1" } else { "" };
+                let at = self.temporary("__u32", &format!("{}{back}", stack.next));
+                self.parser_check(&format!("{at} < {}", stack.size), "StackOutOfBounds");
+                Some(Place::Header(stack.element(&at, None)))
+            }
+            _ => {
+                self.internal(expr.location, "not an l-value");
+                None
+            }
+        }
+    }
+
+    /// The storage of a header's field.
+    pub fn header_field(&mut self, header: &HeaderPlace, index: u32) -> Option<Place> {
+        let field = self.program.header_types[header.ty.index()].fields.get(index as usize)?;
+        let c = format!("{}.{}", header.c, member_name(&field.name));
+        let guard = header.guard.clone();
+        Some(match &field.ty {
+            Type::Varbit { max_width } => Place::Varbit(Scalar { c, width: *max_width, guard }),
+            other => Place::Scalar(Scalar { c, width: scalar_width(other).unwrap_or(32), guard }),
+        })
+    }
+
+    /// A header's size in bytes: fixed part, and varbit's greatest.
+    pub fn header_bytes(&self, ty: p4_ir::HeaderTypeId) -> (u32, u32) {
+        let (fixed, varbit) = header_bits(self.program, ty);
+        (fixed / 8, varbit.unwrap_or(0).div_ceil(8))
+    }
+}
+
+impl Scalar {
+    /// As a value.
+    pub fn read(&self) -> String {
+        match &self.guard {
+            Some(guard) => format!("({guard} ? {} : 0)", self.c),
+            None => self.c.clone(),
+        }
+    }
+}
+
+impl HeaderPlace {
+    /// Its validity, as a value.
+    pub fn valid(&self) -> String {
+        match &self.guard {
+            Some(guard) => format!("({guard} ? {}.sp_valid : 0)", self.c),
+            None => format!("{}.sp_valid", self.c),
+        }
+    }
+}
+
+impl crate::layout::StackPlace {
+    /// One element; `index` is C.
+    pub fn element(&self, index: &str, guard: Option<String>) -> HeaderPlace {
+        HeaderPlace {
+            c: format!("{}[{index}]", self.c),
+            offset: format!("{}[{index}]", self.offsets),
+            ty: self.ty,
+            guard,
+            key: self.key.clone(),
+            rivals: Vec::new(),
+        }
+    }
+}

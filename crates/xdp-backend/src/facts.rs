@@ -1,0 +1,356 @@
+//! What holds on every run of the program: which header fields may change, whether the layout of the packet may, where headers stand.
+
+use crate::layout::header_bits;
+use crate::walk::{self, Visitor};
+use p4_ir::{Block, Expr, ExprKind, Program, Statement, StatementKind, Target, Transition, Type};
+use std::collections::{HashMap, HashSet};
+
+/// See the module.
+#[derive(Default, Debug)]
+pub(crate) struct Facts {
+    /// (header key, field) that some statement assigns.
+    dirty_fields: HashSet<(String, u32)>,
+    /// Keys (of headers, structs, stacks, unions) that are assigned as a whole.
+    dirty: HashSet<String>,
+    /// Keys whose validity changes other than by extraction.
+    moved: HashSet<String>,
+    /// The packet leaves with the headers that it came with, in the same places.
+    pub same_layout: bool,
+    /// Byte offset of headers that are always extracted at the same place.
+    pub offsets: HashMap<String, u32>,
+    /// Fields of standard_metadata that are read.
+    pub standard_reads: HashSet<String>,
+    /// Parser states that a loop leads back to.
+    pub loop_heads: HashSet<u32>,
+    /// A `FlowState` or other extern type by which the main flow differs.
+    pub uses_to_host: bool,
+    /// Keys of varbit fields that some expression reads: (header key, field).
+    pub varbit_reads: HashSet<(String, u32)>,
+}
+
+/// Names the storage behind an l-value.
+pub(crate) fn key(target: &Expr) -> Option<String> {
+    match &target.kind {
+        ExprKind::Var(id) => Some(format!("v{}", id.0)),
+        ExprKind::Field(base, index) => Some(format!("{}.{index}", key(base)?)),
+        ExprKind::Index(base, _) | ExprKind::StackNext(base) | ExprKind::StackLast(base) => key(base),
+        _ => None,
+    }
+}
+
+impl Facts {
+    pub fn new(program: &Program) -> Facts {
+        let mut facts = Facts::default();
+        walk::program(program, &mut Collector { facts: &mut facts, program });
+        find_loops(program, &mut facts);
+        find_offsets(program, &mut facts);
+        facts.same_layout = same_layout(program, &facts);
+        facts
+    }
+
+    /// May the field differ from what was in the packet?
+    pub fn is_dirty(&self, header: &str, field: u32) -> bool {
+        self.dirty_fields.contains(&(header.to_string(), field)) || has_prefix(&self.dirty, header)
+    }
+
+    /// May the header's validity change after parsing?
+    pub fn is_moved(&self, header: &str) -> bool {
+        has_prefix(&self.moved, header) || has_prefix(&self.dirty, header)
+    }
+}
+
+/// Is `key`, or something that contains it, in the set?
+fn has_prefix(set: &HashSet<String>, key: &str) -> bool {
+    set.contains(key) || key.match_indices('.').any(|(at, _)| set.contains(&key[..at]))
+}
+
+struct Collector<'a> {
+    facts: &'a mut Facts,
+    program: &'a Program,
+}
+
+impl Visitor for Collector<'_> {
+    fn statement(&mut self, statement: &Statement) {
+        match &statement.kind {
+            StatementKind::SetValid(header, _) => {
+                self.facts.moved.extend(key(header));
+            }
+            StatementKind::PushFront(stack, _) | StatementKind::PopFront(stack, _) => {
+                self.facts.dirty.extend(key(stack));
+            }
+            StatementKind::Extern { instance: None, name, .. } if name == "to_host" => self.facts.uses_to_host = true,
+            _ => {}
+        }
+    }
+
+    fn read(&mut self, expr: &Expr) {
+        if let ExprKind::Field(base, index) = &expr.kind {
+            if matches!(&base.kind, ExprKind::Var(id) if *id == self.program.standard_metadata)
+                && let Type::Struct(id) = base.ty
+                && let Some(field) = self.program.struct_types[id.index()].fields.get(*index as usize)
+            {
+                self.facts.standard_reads.insert(field.name.clone());
+            }
+            if matches!(expr.ty, Type::Varbit { .. })
+                && let Some(header) = key(base)
+            {
+                self.facts.varbit_reads.insert((header, *index));
+            }
+        }
+    }
+
+    fn write(&mut self, target: &Expr, _value: Option<&Expr>) {
+        let mut target = target;
+        while let ExprKind::Slice { base, .. } = &target.kind {
+            target = base;
+        }
+        if let ExprKind::Field(base, index) = &target.kind
+            && matches!(base.ty, Type::Header(_))
+        {
+            if let Some(header) = key(base) {
+                self.facts.dirty_fields.insert((header, *index));
+            }
+        } else if !is_plain(&target.ty) {
+            self.facts.dirty.extend(key(target));
+        }
+    }
+}
+
+fn is_plain(ty: &Type) -> bool {
+    crate::layout::scalar_width(ty).is_some()
+}
+
+fn targets(transition: &Transition) -> Vec<u32> {
+    let state = |target: &Target| if let Target::State(index) = target { Some(*index) } else { None };
+    match transition {
+        Transition::To(target) => state(target).into_iter().collect(),
+        Transition::Select { cases, .. } => cases.iter().filter_map(|(_, target, _)| state(target)).collect(),
+    }
+}
+
+/// Depth-first: an edge to a state on the path closes a loop.
+fn find_loops(program: &Program, facts: &mut Facts) {
+    let states = &program.parser.states;
+    let mut colour = vec![0u8; states.len()];
+    // (state, its targets, next one to follow): an explicit stack, since programs may be long chains.
+    let mut path: Vec<(u32, Vec<u32>)> = Vec::new();
+    if !states.is_empty() {
+        colour[0] = 1;
+        path.push((0, targets(&states[0].transition)));
+    }
+    while let Some((state, rest)) = path.last_mut() {
+        if let Some(next) = rest.pop() {
+            match colour.get(next as usize) {
+                Some(0) => {
+                    colour[next as usize] = 1;
+                    path.push((next, targets(&states[next as usize].transition)));
+                }
+                Some(1) => {
+                    facts.loop_heads.insert(next);
+                }
+                _ => {}
+            }
+        } else {
+            colour[*state as usize] = 2;
+            path.pop();
+        }
+    }
+}
+
+/// A static offset: none seen, one, or several.
+#[derive(Clone, Copy, PartialEq)]
+enum Offset {
+    At(u32),
+    Varies,
+}
+
+impl Offset {
+    fn join(self, other: Offset) -> Offset {
+        if self == other { self } else { Offset::Varies }
+    }
+    fn plus(self, bytes: Option<u32>) -> Offset {
+        match (self, bytes) {
+            (Offset::At(at), Some(bytes)) => Offset::At(at + bytes),
+            _ => Offset::Varies,
+        }
+    }
+}
+
+/// Runs the extractions of a block over the cursor.
+fn run_block(program: &Program, body: &Block, mut at: Offset, seen: &mut HashMap<String, Offset>) -> Offset {
+    for statement in body {
+        match &statement.kind {
+            StatementKind::Extract { header, .. } => {
+                let Type::Header(id) = header.ty else { continue };
+                if let Some(name) = key(header) {
+                    // Elements of a stack share a key: never static.
+                    let here = if matches!(header.kind, ExprKind::StackNext(_) | ExprKind::Index(..)) {
+                        Offset::Varies
+                    } else {
+                        at
+                    };
+                    let joined = seen.get(&name).map_or(here, |before| before.join(here));
+                    seen.insert(name, joined);
+                }
+                let (fixed, varbit) = header_bits(program, id);
+                at = at.plus(varbit.is_none().then_some(fixed / 8));
+            }
+            StatementKind::Skip(bits) => at = at.plus(Some(bits / 8)),
+            StatementKind::Advance(_) => at = Offset::Varies,
+            StatementKind::Block { body, .. } => at = run_block(program, body, at, seen),
+            StatementKind::If { then, otherwise, .. } => {
+                let one = run_block(program, then, at, seen);
+                at = run_block(program, otherwise, at, seen).join(one);
+            }
+            StatementKind::Switch { cases, default, .. } => {
+                let mut joined = run_block(program, default, at, seen);
+                for (_, body) in cases {
+                    joined = joined.join(run_block(program, body, at, seen));
+                }
+                at = joined;
+            }
+            _ => {}
+        }
+    }
+    at
+}
+
+fn find_offsets(program: &Program, facts: &mut Facts) {
+    let states = &program.parser.states;
+    let mut entry: HashMap<u32, Offset> = HashMap::new();
+    let mut seen = HashMap::new();
+    let mut work = Vec::new();
+    let start = run_block(program, &program.parser.prologue, Offset::At(0), &mut seen);
+    if !states.is_empty() {
+        entry.insert(0, start);
+        work.push(0u32);
+    }
+    // Each state's entry can only go unseen → one → varies, so this ends.
+    while let Some(state) = work.pop() {
+        let at = entry.get(&state).copied().unwrap_or(Offset::Varies);
+        let after = run_block(program, &states[state as usize].body, at, &mut seen);
+        for next in targets(&states[state as usize].transition) {
+            let joined = entry.get(&next).map_or(after, |before| before.join(after));
+            if entry.get(&next) != Some(&joined) {
+                entry.insert(next, joined);
+                work.push(next);
+            }
+        }
+    }
+    for (name, offset) in seen {
+        if let Offset::At(bytes) = offset {
+            facts.offsets.insert(name, bytes);
+        }
+    }
+}
+
+/// The headers that the deparser emits, by key, if it is a plain list of them.
+fn emitted(program: &Program, body: &Block, keys: &mut Vec<String>) -> bool {
+    body.iter().all(|statement| match &statement.kind {
+        StatementKind::Emit(header) => match (key(header), &header.ty) {
+            (Some(name), Type::Union(id)) => {
+                keys.extend((0..program.union_types[id.index()].fields.len()).map(|index| format!("{name}.{index}")));
+                true
+            }
+            (Some(name), _) => {
+                keys.push(name);
+                !matches!(header.kind, ExprKind::Index(..))
+            }
+            (None, _) => false,
+        },
+        StatementKind::Block { body, label: None, .. } => emitted(program, body, keys),
+        StatementKind::Assign(..) => true,
+        _ => false,
+    })
+}
+
+/// Collects (before, after) pairs of headers that are extracted one after the other.
+fn follow(
+    body: &Block,
+    mut last: HashSet<String>,
+    pairs: &mut HashSet<(String, String)>,
+    plain: &mut bool,
+) -> HashSet<String> {
+    for statement in body {
+        match &statement.kind {
+            StatementKind::Extract { header, .. } => {
+                let Some(name) = key(header) else {
+                    *plain = false;
+                    continue;
+                };
+                let next = matches!(header.kind, ExprKind::StackNext(_));
+                *plain &= !matches!(header.kind, ExprKind::Index(..) | ExprKind::StackLast(_));
+                for before in &last {
+                    // Elements of a stack come in order by themselves.
+                    if !(next && *before == name) {
+                        pairs.insert((before.clone(), name.clone()));
+                    }
+                }
+                last = HashSet::from([name]);
+            }
+            StatementKind::Skip(_) | StatementKind::Advance(_) => *plain = false,
+            StatementKind::Block { body, .. } => last = follow(body, last, pairs, plain),
+            StatementKind::If { then, otherwise, .. } => {
+                let mut both = follow(then, last.clone(), pairs, plain);
+                both.extend(follow(otherwise, last, pairs, plain));
+                last = both;
+            }
+            StatementKind::Switch { cases, default, .. } => {
+                let mut all = follow(default, last.clone(), pairs, plain);
+                for (_, body) in cases {
+                    all.extend(follow(body, last.clone(), pairs, plain));
+                }
+                last = all;
+            }
+            _ => {}
+        }
+    }
+    last
+}
+
+/// Is every packet emitted with the headers that were parsed, in the order in which they were parsed?
+fn same_layout(program: &Program, facts: &Facts) -> bool {
+    let mut order = Vec::new();
+    if !emitted(program, &program.deparser.body, &mut order) {
+        return false;
+    }
+    let position: HashMap<&str, usize> = order.iter().enumerate().map(|(at, name)| (name.as_str(), at)).collect();
+    if position.len() != order.len() || order.iter().any(|name| facts.is_moved(name)) {
+        return false;
+    }
+    let mut pairs = HashSet::new();
+    let mut plain = true;
+    let states = &program.parser.states;
+    let mut entry: Vec<HashSet<String>> = vec![HashSet::new(); states.len()];
+    let mut visited = vec![false; states.len()];
+    let first = follow(&program.parser.prologue, HashSet::new(), &mut pairs, &mut plain);
+    let mut extracted: HashSet<String> = first.clone();
+    let mut work = Vec::new();
+    if !states.is_empty() {
+        entry[0] = first;
+        work.push(0usize);
+    }
+    while let Some(state) = work.pop() {
+        visited[state] = true;
+        let after = follow(&states[state].body, entry[state].clone(), &mut pairs, &mut plain);
+        extracted.extend(after.iter().cloned());
+        for next in targets(&states[state].transition) {
+            let next = next as usize;
+            let before = entry[next].len();
+            entry[next].extend(after.iter().cloned());
+            if !visited[next] || entry[next].len() > before {
+                work.push(next);
+            }
+        }
+    }
+    for (before, after) in &pairs {
+        extracted.insert(before.clone());
+        extracted.insert(after.clone());
+    }
+    plain
+        && extracted.iter().all(|name| position.contains_key(name.as_str()))
+        && pairs.iter().all(|(before, after)| match (position.get(before.as_str()), position.get(after.as_str())) {
+            (Some(first), Some(second)) => first < second,
+            _ => false,
+        })
+}

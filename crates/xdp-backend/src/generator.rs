@@ -1,0 +1,439 @@
+//! Puts the C of a whole program together.
+
+use crate::deparser::Emitted;
+use crate::facts::Facts;
+use crate::flow::FlowObject;
+use crate::layout::{Declaration, Layout, Place, Scalar, c_type, member_name, scalar_width};
+use crate::emit::Writer;
+use crate::{BackendError, Generated, LineMap, Options, Placement};
+use manifest::Manifest;
+use p4_ir::{Control, LabelId, Location, Program, Type};
+use std::collections::HashSet;
+
+/// Which part of the pipeline is being emitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Section {
+    Parser,
+    VerifyChecksum,
+    Ingress,
+    Egress,
+    ComputeChecksum,
+    Deparser,
+}
+
+/// State of one run over a program.
+pub(crate) struct Generator<'a> {
+    pub program: &'a Program,
+    pub facts: Facts,
+    pub layout: Layout,
+    /// The body of the main function.
+    pub out: Writer,
+    /// Types and maps, before it.
+    pub types: Writer,
+    pub manifest: Manifest,
+    pub section: Section,
+    /// Where `exit` and `return` go.
+    pub exit_label: String,
+    pub return_label: String,
+    /// Which copy of an action is being emitted (0: none), so that its labels are unique.
+    pub instance: u32,
+    pub instances: u32,
+    pub temporaries: u32,
+    /// In an action of a table: may it count in the entry's `value`?
+    pub applied: Option<bool>,
+    pub emitted: Vec<Emitted>,
+    pub flows: Vec<FlowObject>,
+    locals: Vec<(String, String, String)>,
+    truncates: bool,
+    errors: Vec<BackendError>,
+    reported: HashSet<(Location, String)>,
+}
+
+impl<'a> Generator<'a> {
+    pub fn new(program: &'a Program, options: &Options) -> Generator<'a> {
+        Generator {
+            program,
+            facts: Facts::new(program),
+            layout: Layout::new(program, options.placement),
+            out: Writer::default(),
+            types: Writer::default(),
+            manifest: Manifest {
+                version: manifest::VERSION,
+                program: options.program_name.clone(),
+                tables: Vec::new(),
+                actions: Vec::new(),
+                registers: Vec::new(),
+                counters: Vec::new(),
+                flow_states: Vec::new(),
+                errors: program.errors.clone(),
+                max_ports: 512,
+                drop_port: 511,
+                headroom_bytes: 0,
+            },
+            section: Section::Parser,
+            exit_label: String::new(),
+            return_label: String::new(),
+            instance: 0,
+            instances: 0,
+            temporaries: 0,
+            applied: None,
+            emitted: Vec::new(),
+            flows: Vec::new(),
+            locals: Vec::new(),
+            truncates: false,
+            errors: Vec::new(),
+            reported: HashSet::new(),
+        }
+    }
+
+    /// Notes an error once.
+    pub fn error(&mut self, location: Location, message: &str, help: Option<&str>) {
+        if self.reported.insert((location, message.to_string())) {
+            self.errors.push(BackendError { location, message: message.into(), help: help.map(str::to_string) });
+        }
+    }
+
+    /// The front end broke its promise: reported, never a panic.
+    pub fn internal(&mut self, location: Location, message: &str) -> String {
+        self.error(location, &format!("internal: {message}"), Some("please report this program"));
+        "0".into()
+    }
+
+    /// A field of standard_metadata.
+    pub fn standard(&self, name: &str) -> Option<Scalar> {
+        let variable = &self.program.variables[self.program.standard_metadata.index()];
+        let Type::Struct(id) = variable.ty else { return None };
+        let index = self.program.struct_types[id.index()].fields.iter().position(|field| field.name == name)?;
+        match self.layout.variables.get(&self.program.standard_metadata)? {
+            Place::Struct(_, fields) => match fields.get(index)? {
+                Place::Scalar(scalar) => Some(scalar.clone()),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// A variable of the main function, declared at its top.
+    pub fn declare_local(&mut self, ty: &str, name: &str, initial: &str) -> String {
+        self.locals.push((ty.into(), name.into(), initial.into()));
+        name.into()
+    }
+
+    /// The variable behind truncate().
+    pub fn truncate_variable(&mut self) -> String {
+        if !self.truncates {
+            self.truncates = true;
+            self.declare_local("__u32", "sp_truncate", "0xffffffff");
+        }
+        "sp_truncate".into()
+    }
+
+    /// The C label after a block.
+    pub fn leave_label(&self, label: LabelId) -> String {
+        match self.instance {
+            0 => format!("leave_{}", label.0),
+            instance => format!("leave_{}_{instance}", label.0),
+        }
+    }
+
+    fn control(&mut self, section: Section, control: &'a Control) {
+        self.section = section;
+        let end = format!("end_{}", member_name(&section_name(section)));
+        self.exit_label.clone_from(&end);
+        self.return_label.clone_from(&end);
+        self.out.nowhere();
+        self.out.line("");
+        self.out.line(format!("/* ---- {}: {} ---- */", section_name(section), control.name));
+        if section == Section::Deparser {
+            self.deparser();
+        } else {
+            self.block(&control.body);
+        }
+        self.out.nowhere();
+        self.out.line(format!("{end}: ;"));
+    }
+
+    /// All of it.
+    pub fn run(mut self, options: &Options) -> Result<Generated, Vec<BackendError>> {
+        let program = self.program;
+        self.header_types();
+        self.declare_actions();
+        for table in &program.tables {
+            self.declare_table(table);
+        }
+        for instance in &program.externs {
+            self.declare_extern(instance);
+        }
+        self.pipeline();
+        self.manifest.headroom_bytes = self.headroom();
+        if !self.errors.is_empty() {
+            self.errors.sort_by_key(|error| (error.location.file, error.location.line, error.location.column));
+            return Err(self.errors);
+        }
+        Ok(self.assemble(options))
+    }
+
+    fn header_types(&mut self) {
+        let mut wide: Vec<u32> = self.layout.wide.iter().copied().collect();
+        wide.sort_unstable();
+        for bytes in wide {
+            self.types.line(format!("struct sp_wide{bytes} {{"));
+            self.types.line(format!("__u8 byte[{bytes}];"));
+            self.types.line("};");
+        }
+        let mut varbits: Vec<u32> = self.layout.varbits.iter().copied().collect();
+        varbits.sort_unstable();
+        for bytes in varbits {
+            self.types.line(format!("struct sp_varbit{bytes} {{"));
+            self.types.line("__u32 bits;");
+            self.types.line(format!("__u8 byte[{bytes}];"));
+            self.types.line("};");
+        }
+        for record in &self.program.header_types {
+            self.types.line(format!("struct {} {{", record.name));
+            for field in &record.fields {
+                let name = member_name(&field.name);
+                let text = match &field.ty {
+                    Type::Varbit { max_width } => format!("struct sp_varbit{} {name};", max_width.div_ceil(8)),
+                    other => {
+                        let width = scalar_width(other).unwrap_or(32);
+                        // Without this a 128-bit member would align the struct to 16, which the stack of BPF has not.
+                        let ty = if (65..=128).contains(&width) { "sp_u128".to_string() } else { c_type(width) };
+                        format!("{ty} {name}; /* {width} bits */")
+                    }
+                };
+                self.types.line(text);
+            }
+            self.types.line("__u8 sp_valid;");
+            self.types.line("};");
+        }
+    }
+
+    fn pipeline(&mut self) {
+        let program = self.program;
+        self.out.nowhere();
+        self.intrinsic_inputs();
+        self.out.line("");
+        self.out.line(format!("/* ---- parser: {} ---- */", program.parser.name));
+        self.section = Section::Parser;
+        self.exit_label = "parser_end".into();
+        self.return_label = "parser_end".into();
+        self.parser();
+        self.control(Section::VerifyChecksum, &program.verify_checksum);
+        self.control(Section::Ingress, &program.ingress);
+        self.between();
+        self.control(Section::Egress, &program.egress);
+        if let Some(port) = self.standard("egress_spec") {
+            self.out.line(format!("if ({} == SP_DROP_PORT) goto verdict_drop;", port.c));
+        }
+        self.control(Section::ComputeChecksum, &program.compute_checksum);
+        self.control(Section::Deparser, &program.deparser);
+        self.verdicts();
+    }
+
+    /// What simple_switch sets before the parser runs.
+    fn intrinsic_inputs(&mut self) {
+        let inputs = [
+            ("ingress_port", "ingress_port"),
+            ("packet_length", "sp_length(xdp)"),
+            ("ingress_global_timestamp", "((sp_now_ns() / 1000) & 0xffffffffffffULL)"),
+        ];
+        for (name, value) in inputs {
+            // A helper call is not removed by clang: only where something reads it.
+            if (name == "ingress_port" || self.facts.standard_reads.contains(name))
+                && let Some(scalar) = self.standard(name)
+            {
+                self.out.line(format!("{} = {value};", scalar.c));
+            }
+        }
+    }
+
+    /// Between ingress and egress (simple_switch.md): drop, else the port is decided.
+    fn between(&mut self) {
+        self.out.line("");
+        let (Some(spec), Some(port)) = (self.standard("egress_spec"), self.standard("egress_port")) else { return };
+        self.out.line(format!("if ({} == SP_DROP_PORT) goto verdict_drop;", spec.c));
+        self.out.line(format!("{} = {};", port.c, spec.c));
+        self.out.line(format!("{} = 0;", spec.c));
+        if self.facts.standard_reads.contains("egress_global_timestamp")
+            && let Some(scalar) = self.standard("egress_global_timestamp")
+        {
+            self.out.line(format!("{} = (sp_now_ns() / 1000) & 0xffffffffffffULL;", scalar.c));
+        }
+    }
+
+    fn verdicts(&mut self) {
+        self.out.line("");
+        if self.truncates {
+            self.open("");
+            self.out.line("__u32 sp_bytes = sp_length(xdp);");
+            self.out.line("if (sp_truncate < sp_bytes && bpf_xdp_adjust_tail(xdp, (int)(sp_truncate - sp_bytes))) goto verdict_drop;");
+            self.out.line("}");
+        }
+        let port = self.standard("egress_port").map_or("0".to_string(), |port| port.c);
+        let linearizable = self.linearizable();
+        if linearizable {
+            self.out.line(format!("if (flow.kind == 2) return sp_flow_finish(xdp, &flow, {port});"));
+        }
+        self.out.line(format!("return sp_forward(xdp, {port});"));
+        self.out.line("verdict_drop: ;");
+        if linearizable {
+            self.out.line("if (flow.kind == 2) return sp_flow_finish(xdp, &flow, SP_DROP_PORT);");
+        }
+        self.out.line("return sp_drop(ingress_port);");
+        self.out.line("verdict_to_host: ;");
+        if linearizable {
+            // The update must still be sent; the packet itself cannot wait for it here.
+            self.out.line("if (flow.kind == 2) return sp_flow_finish(xdp, &flow, SP_DROP_PORT);");
+        }
+        self.out.line("return sp_to_host(ingress_port);");
+    }
+
+    /// Most bytes by which the packet may grow.
+    fn headroom(&self) -> u32 {
+        if self.facts.same_layout {
+            return 0;
+        }
+        fn bytes(generator: &Generator<'_>, place: &Place) -> u32 {
+            match place {
+                Place::Header(header) => {
+                    let (fixed, varbit) = generator.header_bytes(header.ty);
+                    fixed + varbit
+                }
+                Place::Stack(stack) => generator.header_bytes(stack.ty).0 * stack.size,
+                Place::Struct(_, fields) => fields.iter().map(|field| bytes(generator, field)).sum(),
+                Place::Union(_, fields) => fields.iter().map(|field| bytes(generator, field)).max().unwrap_or(0),
+                _ => 0,
+            }
+        }
+        self.layout.variables.get(&self.program.headers).map_or(0, |place| bytes(self, place))
+    }
+
+    fn assemble(mut self, options: &Options) -> Generated {
+        let program = self.program;
+        let files = |index: u32| {
+            let path = program.files.get(index as usize).map_or("?", String::as_str);
+            path.rsplit('/').next().unwrap_or(path).to_string()
+        };
+        let mut text = Writer::default();
+        text.line(format!(
+            "/* Compiled from {} by stateplane. Do not edit: change the P4 program. */",
+            options.program_name.replace("*/", "")
+        ));
+        text.line("#include \"stateplane_xdp.h\"");
+        text.line("");
+        if !self.flows.is_empty() {
+            text.line("/* name, object id, size, key bytes, value bytes, consistency, allocator */");
+            let objects: Vec<String> = self
+                .flows
+                .iter()
+                .map(|f| {
+                    format!(
+                        "X({}, {}, {}, {}, {}, {}, {})",
+                        f.c_name, f.object_id, f.size, f.key_bytes, f.value_bytes, f.consistency, f.allocator
+                    )
+                })
+                .collect();
+            text.line(format!("#define SP_FLOW_OBJECTS(X) {}", objects.join(" ")));
+            text.line("#include \"stateplane_flow.h\"");
+            text.line("");
+        }
+        text.append(std::mem::take(&mut self.types));
+        text.line("");
+        let declarations = std::mem::take(&mut self.layout.declarations);
+        let scratch = declarations.iter().any(|declaration| declaration.scratch);
+        if scratch {
+            write_scratch(&mut text, &declarations);
+        }
+        self.write_main(&mut text, &declarations, scratch);
+        let (c_source, lines) = text.finish(files);
+        Generated { c_source, manifest: self.manifest, line_map: LineMap { lines } }
+    }
+
+    fn write_main(&mut self, text: &mut Writer, declarations: &[Declaration], scratch: bool) {
+        text.line("SEC(\"xdp.frags\")");
+        text.line("int sp_main(struct xdp_md *xdp)");
+        text.line("{");
+        // The brace above stands alone, so it has indented.
+        text.line("__u32 ingress_port = 0;");
+        text.line("if (!sp_ingress_port(xdp, &ingress_port)) return XDP_PASS;");
+        if !self.flows.is_empty() {
+            text.line("struct sp_flow_context flow = {};");
+        }
+        if self.linearizable() {
+            text.line("int sp_received = sp_flow_receive(xdp, &flow, &ingress_port);");
+            text.line("if (sp_received != -1) return sp_received;");
+        }
+        text.line("sp_count_rx(xdp, ingress_port);");
+        text.line("if (sp_host_traffic && sp_is_host_traffic(xdp)) return sp_to_host(ingress_port);");
+        text.line("void *data = (void *)(long)xdp->data;");
+        text.line("void *data_end = (void *)(long)xdp->data_end;");
+        text.line("__u32 cursor = 0;");
+        text.line("");
+        if scratch {
+            text.line("__u32 sp_state_key = 0;");
+            text.line("struct sp_state *state = bpf_map_lookup_elem(&sp_state_map, &sp_state_key);");
+            text.line("if (!state) return XDP_ABORTED;");
+            text.line("__builtin_memset(state, 0, sizeof(*state));");
+        }
+        for declaration in declarations {
+            let Declaration { ty, name, array, scratch, initial } = declaration;
+            let is_offset = *initial == "SP_NO_OFFSET" || (name.ends_with("_offset") && !array.is_empty());
+            match (scratch, is_offset && !array.is_empty()) {
+                (false, true) => {
+                    let count = array.trim_matches(['[', ']']).parse().unwrap_or(1);
+                    let list = vec!["SP_NO_OFFSET"; count].join(", ");
+                    text.line(format!("{ty} {name}{array} = {{ {list} }};"));
+                }
+                (false, false) => text.line(format!("{ty} {name}{array} = {initial};")),
+                (true, true) => {
+                    let count: usize = array.trim_matches(['[', ']']).parse().unwrap_or(1);
+                    for index in 0..count {
+                        text.line(format!("state->{name}[{index}] = SP_NO_OFFSET;"));
+                    }
+                }
+                (true, false) if is_offset => text.line(format!("state->{name} = SP_NO_OFFSET;")),
+                (true, false) => {}
+            }
+        }
+        for (ty, name, initial) in std::mem::take(&mut self.locals) {
+            text.line(format!("{ty} {name} = {initial};"));
+        }
+        text.line("");
+        text.append(std::mem::take(&mut self.out));
+        text.line("}");
+    }
+}
+
+fn write_scratch(text: &mut Writer, declarations: &[Declaration]) {
+    text.line("/* Headers and metadata that do not fit BPF's 512 bytes of stack. */");
+    text.line("struct sp_state {");
+    for declaration in declarations.iter().filter(|declaration| declaration.scratch) {
+        text.line(format!("{} {}{};", declaration.ty, declaration.name, declaration.array));
+    }
+    text.line("} __attribute__((aligned(8)));");
+    text.line("struct {");
+    text.line("__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);");
+    text.line("__type(key, __u32);");
+    text.line("__type(value, struct sp_state);");
+    text.line("__uint(max_entries, 1);");
+    text.line("} sp_state_map SEC(\".maps\");");
+    text.line("");
+}
+
+fn section_name(section: Section) -> String {
+    match section {
+        Section::Parser => "parser",
+        Section::VerifyChecksum => "verify_checksum",
+        Section::Ingress => "ingress",
+        Section::Egress => "egress",
+        Section::ComputeChecksum => "compute_checksum",
+        Section::Deparser => "deparser",
+    }
+    .into()
+}
+
+impl Options {
+    /// The ladder of placements that `compile` climbs when the stack is too small.
+    pub(crate) const PLACEMENTS: [Placement; 3] = [Placement::Registers, Placement::Scratch, Placement::AllScratch];
+}

@@ -1,0 +1,370 @@
+//! The parser in C: states are labels, the cursor is a byte offset, every access is checked against the packet's end.
+
+use crate::expr::literal;
+use crate::generator::Generator;
+use crate::layout::{HeaderPlace, Place, Scalar, c_type, scalar_width};
+use crate::packet::load_bits;
+use num_bigint::BigInt;
+use num_traits::ToPrimitive;
+use p4_ir::{Expr, ExprKind, HeaderTypeId, Location, Match, StructTypeId, Target, Transition, Type};
+
+/// A loop through a parser state ends with error.ParserTimeout after so many rounds: the verifier wants a bound.
+const MAX_LOOPS: u32 = 64;
+
+impl Generator<'_> {
+    /// All states, from `start`.
+    pub fn parser(&mut self) {
+        let program = self.program;
+        self.block(&program.parser.prologue);
+        for (index, state) in program.parser.states.iter().enumerate() {
+            self.out.at(state.location);
+            self.out.line(format!("{}: ;", state_label(&state.name)));
+            self.open("");
+            if self.facts.loop_heads.contains(&(index as u32)) {
+                let counter = self.declare_local("__u32", &format!("sp_rounds_{}", state.name), "0");
+                self.open(&format!("if (++{counter} > {MAX_LOOPS})"));
+                let timeout = self.error_constant("ParserTimeout");
+                self.parser_error(&timeout);
+                self.out.line("}");
+            }
+            self.block(&state.body);
+            self.out.at(state.location);
+            match &state.transition {
+                Transition::To(target) => self.go(*target),
+                Transition::Select { keys, cases } => self.select(keys, cases),
+            }
+            self.out.line("}");
+        }
+        self.out.line("parser_end: ;");
+    }
+
+    fn go(&mut self, target: Target) {
+        let text = match target {
+            // Whoever rejected has set parser_error; a plain `transition reject` leaves NoError, as bmv2 does.
+            Target::Accept | Target::Reject => "goto parser_end;".to_string(),
+            Target::State(index) => match self.program.parser.states.get(index as usize) {
+                Some(state) => format!("goto {};", state_label(&state.name)),
+                None => "goto parser_end;".into(),
+            },
+        };
+        self.out.line(text);
+    }
+
+    fn select(&mut self, keys: &[Expr], cases: &[(Vec<Match>, Target, Location)]) {
+        let mut values = Vec::new();
+        for key in keys {
+            let width = self.width(key);
+            let text = self.expr(key);
+            values.push((self.temporary(&c_type(width), &text), width));
+        }
+        let mut default = false;
+        for (matches, target, location) in cases {
+            self.out.at(*location);
+            let mut tests = Vec::new();
+            for ((value, width), matched) in values.iter().zip(matches) {
+                tests.extend(self.match_test(value, *width, matched, *location));
+            }
+            if tests.is_empty() {
+                self.go(*target);
+                default = true;
+                break;
+            }
+            self.open(&format!("if ({})", tests.join(" && ")));
+            self.go(*target);
+            self.out.line("}");
+        }
+        if !default {
+            let no_match = self.error_constant("NoMatch");
+            self.parser_error(&no_match);
+        }
+    }
+
+    /// The C condition of one match; None if it is always true.
+    pub fn match_test(&mut self, value: &str, width: u32, matched: &Match, location: Location) -> Option<String> {
+        if width > 128 {
+            self.error(location, "keys wider than 128 bits are not supported by the XDP target", None);
+            return None;
+        }
+        let text = |number: &BigInt| literal(number, width);
+        match matched {
+            Match::Any => None,
+            Match::Value(number) => Some(format!("{value} == {}", text(number))),
+            Match::Mask { value: number, mask } => {
+                let all = (BigInt::from(1) << width) - 1;
+                if mask == &BigInt::from(0) {
+                    None
+                } else if mask == &all {
+                    Some(format!("{value} == {}", text(number)))
+                } else {
+                    let both = number & mask;
+                    Some(format!("({value} & {}) == {}", text(mask), text(&both)))
+                }
+            }
+            Match::Range { low, high } => Some(format!("{value} >= {} && {value} <= {}", text(low), text(high))),
+            Match::ValueSet(_) => {
+                self.error(location, "parser value sets are not supported by the XDP target yet", None);
+                None
+            }
+        }
+    }
+
+    /// An error's number, as C.
+    pub fn error_constant(&self, name: &str) -> String {
+        let index = self.program.errors.iter().position(|error| error == name).unwrap_or(0);
+        format!("{index}U /* error.{name} */")
+    }
+
+    /// Sets parser_error and ends parsing.
+    pub fn parser_error(&mut self, error: &str) {
+        if let Some(scalar) = self.standard("parser_error") {
+            self.out.line(format!("{} = {error};", scalar.c));
+        }
+        self.out.line("goto parser_end;");
+    }
+
+    /// Goes on only if the condition holds.
+    pub fn parser_check(&mut self, condition: &str, error: &str) {
+        self.open(&format!("if (!({condition}))"));
+        let error = self.error_constant(error);
+        self.parser_error(&error);
+        self.out.line("}");
+    }
+
+    /// A pointer into the packet with at least `bytes` behind it.
+    fn packet_pointer(&mut self, at: &str, bytes: &str) -> String {
+        self.temporaries += 1;
+        let name = format!("sp_p{}", self.temporaries);
+        self.out.line(format!("__u8 *{name} = data + {at};"));
+        self.parser_check(&format!("(void *)({name} + {bytes}) <= data_end"), "PacketTooShort");
+        name
+    }
+
+    /// The cursor as an offset that the verifier accepts.
+    fn cursor() -> &'static str {
+        "(cursor & SP_OFFSET_MASK)"
+    }
+
+    /// `extract(header)`
+    pub fn extract(&mut self, header: &Expr, varbit_bits: Option<&Expr>, location: Location) {
+        let next = if let ExprKind::StackNext(stack) = &header.kind { self.place(stack) } else { None };
+        let Some(Place::Header(place)) = self.place(header) else {
+            self.internal(location, "extract into something that is no header");
+            return;
+        };
+        let (fixed_bits, varbit) = crate::layout::header_bits(self.program, place.ty);
+        if fixed_bits % 8 != 0 {
+            let name = &self.program.header_types[place.ty.index()].name;
+            let message = format!("header {name} has {fixed_bits} bits: only whole bytes can be extracted");
+            self.error(location, &message, Some("add a padding field"));
+        }
+        let bytes = fixed_bits / 8;
+        let guard = place.guard.clone();
+        self.guarded(guard, |g| {
+            g.open("");
+            let at = match g.facts.offsets.get(&place.key) {
+                Some(offset) => offset.to_string(),
+                None => Self::cursor().to_string(),
+            };
+            let pointer = g.packet_pointer(&at, &bytes.to_string());
+            match (varbit, varbit_bits) {
+                (Some(max), Some(bits)) => g.extract_varbit(&place, &pointer, bytes, max, bits),
+                (Some(_), None) => {
+                    g.error(location, "a header with a varbit field needs extract(header, size_in_bits)", None);
+                }
+                _ => {}
+            }
+            g.load_header(&place, &pointer, 0, bytes);
+            g.set_valid(&place, true);
+            g.out.line(format!("{} = cursor;", place.offset));
+            g.out.line(format!("cursor += {bytes};"));
+            if let (Some(_), Some(_)) = (varbit, varbit_bits) {
+                g.out.line("cursor += sp_varbit_bytes;");
+            }
+            if let Some(Place::Stack(stack)) = next {
+                g.out.line(format!("{} += 1;", stack.next));
+            }
+            g.out.line("}");
+        });
+    }
+
+    /// Loads the fixed fields from `pointer`, starting at `bit`; `limit` bytes may be read.
+    fn load_header(&mut self, place: &HeaderPlace, pointer: &str, mut bit: u32, limit: u32) {
+        for index in 0..self.program.header_types[place.ty.index()].fields.len() {
+            if let Some(Place::Scalar(scalar)) = self.header_field(place, index as u32) {
+                self.load_scalar(&scalar, pointer, bit, limit);
+                bit += scalar.width;
+            }
+        }
+    }
+
+    fn load_scalar(&mut self, scalar: &Scalar, pointer: &str, bit: u32, limit: u32) {
+        if scalar.width <= 128 {
+            let value = load_bits(pointer, bit, scalar.width, limit);
+            self.out.line(format!("{} = {value};", scalar.c));
+            return;
+        }
+        if bit % 8 != 0 || scalar.width % 8 != 0 {
+            self.error(
+                self.out.location().unwrap_or_default(),
+                "a field wider than 128 bits must start and end at a byte boundary",
+                None,
+            );
+        }
+        for index in 0..scalar.width.div_ceil(8) {
+            self.out.line(format!("{}.byte[{index}] = sp_get8({pointer} + {});", scalar.c, bit / 8 + index));
+        }
+    }
+
+    fn extract_varbit(&mut self, place: &HeaderPlace, pointer: &str, bytes: u32, max: u32, bits: &Expr) {
+        let Some(index) = self.program.header_types[place.ty.index()]
+            .fields
+            .iter()
+            .position(|field| matches!(field.ty, Type::Varbit { .. }))
+        else {
+            return;
+        };
+        let value = self.expr(bits);
+        let size = self.temporary("__u32", &value);
+        self.parser_check(&format!("{size} <= {max}"), "HeaderTooShort");
+        self.parser_check(&format!("({size} & 7) == 0"), "ParserInvalidArgument");
+        self.out.line(format!("__u32 sp_varbit_bytes = {size} >> 3;"));
+        self.parser_check(&format!("(void *)({pointer} + {bytes} + sp_varbit_bytes) <= data_end"), "PacketTooShort");
+        let Some(Place::Varbit(field)) = self.header_field(place, index as u32) else { return };
+        self.out.line(format!("{}.bits = {size};", field.c));
+        let copied = !self.facts.same_layout
+            || self.facts.is_dirty(&place.key, index as u32)
+            || self.facts.varbit_reads.contains(&(place.key.clone(), index as u32));
+        if copied {
+            self.open(&format!("for (__u32 sp_i = 0; sp_i < {}; sp_i++)", max.div_ceil(8)));
+            self.out.line(format!(
+                "if (sp_i >= sp_varbit_bytes || (void *)({pointer} + {bytes} + sp_i + 1) > data_end) break;"
+            ));
+            self.out.line(format!("{}.byte[sp_i] = sp_get8({pointer} + {bytes} + sp_i);", field.c));
+            self.out.line("}");
+        }
+    }
+
+    /// Moves the cursor by so many bytes (C).
+    pub fn skip(&mut self, bytes: &str) {
+        self.open("");
+        self.packet_pointer(Self::cursor(), bytes);
+        self.out.line(format!("cursor += {bytes};"));
+        self.out.line("}");
+    }
+
+    /// `advance(bits)`
+    pub fn advance(&mut self, bits: &Expr) {
+        if let ExprKind::Const(value) = &bits.kind {
+            let bits_wanted = value.to_u32().unwrap_or(u32::MAX);
+            if bits_wanted % 8 != 0 {
+                self.error(bits.location, "the packet can be skipped in whole bytes only", None);
+            }
+            self.skip(&(bits_wanted / 8).to_string());
+            return;
+        }
+        let value = self.expr(bits);
+        self.open("");
+        let size = self.temporary("__u32", &value);
+        self.parser_check(&format!("({size} & 7) == 0"), "ParserInvalidArgument");
+        self.parser_check(&format!("({size} >> 3) <= SP_OFFSET_MASK"), "PacketTooShort");
+        self.skip(&format!("({size} >> 3)"));
+        self.out.line("}");
+    }
+
+    /// `lookahead<bit<W>>()`
+    pub fn lookahead_scalar(&mut self, expr: &Expr) -> String {
+        let width = self.width(expr);
+        if width > 128 {
+            self.error(expr.location, "lookahead of more than 128 bits at once", Some("look ahead a struct of fields"));
+            return "0".into();
+        }
+        let bytes = width.div_ceil(8);
+        let pointer = self.packet_pointer(Self::cursor(), &bytes.to_string());
+        let value = load_bits(&pointer, 0, width, bytes);
+        self.temporary(&c_type(width), &value)
+    }
+
+    /// A field of `lookahead<T>()`.
+    pub fn lookahead_field(&mut self, base: &Expr, index: u32) -> String {
+        let fields = match base.ty {
+            Type::Header(id) => &self.program.header_types[id.index()].fields,
+            Type::Struct(id) => &self.program.struct_types[id.index()].fields,
+            _ => return self.internal(base.location, "field of a scalar look-ahead"),
+        };
+        let widths: Vec<u32> = fields.iter().map(|field| scalar_width(&field.ty).unwrap_or(0)).collect();
+        let bit: u32 = widths.iter().take(index as usize).sum();
+        let total: u32 = widths.iter().sum();
+        let Some(width) = widths.get(index as usize).copied().filter(|width| (1..=128).contains(width)) else {
+            return self.internal(base.location, "look-ahead field without a scalar type");
+        };
+        let bytes = total.div_ceil(8);
+        let pointer = self.packet_pointer(Self::cursor(), &bytes.to_string());
+        let value = load_bits(&pointer, bit, width, bytes);
+        self.temporary(&c_type(width), &value)
+    }
+
+    /// `h = lookahead<H>()`
+    pub fn lookahead_header(&mut self, place: &HeaderPlace, location: Location) {
+        let (bits, varbit) = crate::layout::header_bits(self.program, place.ty);
+        if varbit.is_some() {
+            self.error(location, "lookahead of a header with a varbit field", None);
+        }
+        let bytes = bits.div_ceil(8);
+        self.open("");
+        let pointer = self.packet_pointer(Self::cursor(), &bytes.to_string());
+        self.load_header(place, &pointer, 0, bytes);
+        self.set_valid(place, true);
+        self.out.line("}");
+    }
+
+    /// `s = lookahead<S>()`
+    pub fn lookahead_struct(&mut self, id: StructTypeId, places: &[Place], location: Location) {
+        let bits = self.struct_bits(id);
+        let bytes = bits.div_ceil(8);
+        self.open("");
+        let pointer = self.packet_pointer(Self::cursor(), &bytes.to_string());
+        let mut bit = 0;
+        self.load_places(places, &pointer, &mut bit, bytes, location);
+        self.out.line("}");
+    }
+
+    fn load_places(&mut self, places: &[Place], pointer: &str, bit: &mut u32, limit: u32, location: Location) {
+        for place in places {
+            match place {
+                Place::Scalar(scalar) => {
+                    self.load_scalar(scalar, pointer, *bit, limit);
+                    *bit += scalar.width;
+                }
+                Place::Struct(_, inner) => self.load_places(inner, pointer, bit, limit, location),
+                Place::Header(header) => {
+                    self.load_header(header, pointer, *bit, limit);
+                    self.set_valid(header, true);
+                    *bit += self.header_width(header.ty);
+                }
+                _ => {
+                    self.internal(location, "look-ahead of this type");
+                }
+            }
+        }
+    }
+
+    fn header_width(&self, id: HeaderTypeId) -> u32 {
+        crate::layout::header_bits(self.program, id).0
+    }
+
+    fn struct_bits(&self, id: StructTypeId) -> u32 {
+        let fields = &self.program.struct_types[id.index()].fields;
+        fields
+            .iter()
+            .map(|field| match &field.ty {
+                Type::Struct(inner) => self.struct_bits(*inner),
+                Type::Header(inner) => self.header_width(*inner),
+                other => scalar_width(other).unwrap_or(0),
+            })
+            .sum()
+    }
+}
+
+fn state_label(name: &str) -> String {
+    format!("state_{name}")
+}

@@ -1,0 +1,425 @@
+//! Statements in C.
+
+use crate::expr::{literal, mask_text, truncate};
+use crate::generator::{Generator, Section};
+use crate::layout::{HeaderPlace, Place, Scalar, c_type, scalar_width};
+use num_bigint::BigInt;
+use num_traits::{One, Zero};
+use p4_ir::{Block, Expr, ExprKind, Location, Statement, StatementKind, Type};
+
+impl Generator<'_> {
+    /// A list of statements.
+    pub fn block(&mut self, body: &Block) {
+        for statement in body {
+            self.statement(statement);
+        }
+    }
+
+    fn statement(&mut self, statement: &Statement) {
+        self.out.at(statement.location);
+        match &statement.kind {
+            StatementKind::Assign(target, value) => self.assign(target, value, statement.location),
+            StatementKind::If { condition, then, otherwise } => {
+                let condition = self.expr(condition);
+                self.open(&format!("if ({condition})"));
+                self.block(then);
+                if !otherwise.is_empty() {
+                    self.out.line("} else {");
+                    self.block(otherwise);
+                }
+                self.out.line("}");
+            }
+            StatementKind::Switch { on, cases, default } => self.switch(on, cases, default),
+            StatementKind::Block { label, body, comment } => {
+                if let Some(comment) = comment {
+                    self.out.line(format!("/* {} */", comment.replace("*/", "* /")));
+                }
+                self.block(body);
+                if let Some(label) = label {
+                    let name = self.leave_label(*label);
+                    self.out.line(format!("{name}: ;"));
+                }
+            }
+            StatementKind::Leave(label) => {
+                let name = self.leave_label(*label);
+                self.out.line(format!("goto {name};"));
+            }
+            StatementKind::Exit => {
+                let label = self.exit_label.clone();
+                self.out.line(format!("goto {label};"));
+            }
+            StatementKind::Return => {
+                let label = self.return_label.clone();
+                self.out.line(format!("goto {label};"));
+            }
+            StatementKind::SetValid(header, valid) => {
+                if let Some(Place::Header(place)) = self.place(header) {
+                    self.guarded(place.guard.clone(), |g| g.set_valid(&place, *valid));
+                } else {
+                    self.internal(statement.location, "setValid of something that is no header");
+                }
+            }
+            StatementKind::PushFront(stack, count) => self.push_pop(stack, *count, true),
+            StatementKind::PopFront(stack, count) => self.push_pop(stack, *count, false),
+            StatementKind::Apply { table, hit, action_run } => self.apply(*table, *hit, *action_run),
+            StatementKind::Extern { instance, name, type_arguments, arguments, result } => {
+                self.extern_call(*instance, name, type_arguments, arguments, result.as_ref(), statement.location);
+            }
+            StatementKind::Extract { header, varbit_bits } => {
+                self.extract(header, varbit_bits.as_ref(), statement.location);
+            }
+            StatementKind::Skip(bits) => {
+                if bits % 8 != 0 {
+                    self.error(statement.location, "the packet can be skipped in whole bytes only", None);
+                }
+                self.skip(&(bits / 8).to_string());
+            }
+            StatementKind::Advance(bits) => self.advance(bits),
+            StatementKind::Verify(condition, error) => {
+                let (condition, error) = (self.expr(condition), self.expr(error));
+                self.open(&format!("if (!({condition}))"));
+                self.parser_error(&error);
+                self.out.line("}");
+            }
+            StatementKind::Emit(header) => self.emit(header, statement.location),
+        }
+    }
+
+    /// Opens a brace.
+    pub fn open(&mut self, head: &str) {
+        self.out.line(format!("{head} {{"));
+    }
+
+    /// Runs `body` under a condition, if there is one.
+    pub fn guarded(&mut self, guard: Option<String>, body: impl FnOnce(&mut Self)) {
+        let guarded = guard.is_some();
+        if let Some(guard) = guard {
+            self.open(&format!("if ({guard})"));
+        }
+        body(self);
+        if guarded {
+            self.out.line("}");
+        }
+    }
+
+    fn switch(&mut self, on: &Expr, cases: &[(Vec<BigInt>, Block)], default: &Block) {
+        let width = self.width(on);
+        let value = self.expr(on);
+        if width > 64 {
+            let on = self.temporary(&c_type(width), &value);
+            let mut word = "if";
+            for (values, body) in cases {
+                let tests: Vec<String> =
+                    values.iter().map(|value| format!("{on} == {}", literal(value, width))).collect();
+                self.open(&format!("{word} ({})", tests.join(" || ")));
+                self.block(body);
+                word = "} else if";
+            }
+            if cases.is_empty() {
+                self.block(default);
+                return;
+            }
+            self.out.line("} else {");
+            self.block(default);
+            self.out.line("}");
+            return;
+        }
+        self.open(&format!("switch ({value})"));
+        for (values, body) in cases {
+            let Some((last, others)) = values.split_last() else { continue };
+            for value in others {
+                self.out.line(format!("case {}:", literal(value, width)));
+            }
+            self.open(&format!("case {}:", literal(last, width)));
+            self.block(body);
+            self.out.line("break;");
+            self.out.line("}");
+        }
+        self.open("default:");
+        self.block(default);
+        self.out.line("break;");
+        self.out.line("}");
+        self.out.line("}");
+    }
+
+    /// Stores a C value (below 2^width) in an l-value.
+    pub fn store(&mut self, target: &Expr, value: &str) {
+        if let ExprKind::Slice { base, high, low } = &target.kind {
+            let width = self.width(base);
+            if width > 128 {
+                self.error(target.location, "assignment to a slice of more than 128 bits", None);
+                return;
+            }
+            let (mut base, mut low, slice_width) = (base, *low, high - low + 1);
+            // Slices of slices add up.
+            while let ExprKind::Slice { base: inner, low: more, .. } = &base.kind {
+                low += more;
+                base = inner;
+            }
+            let width = self.width(base);
+            let Some(Place::Scalar(scalar)) = self.place(base) else {
+                self.internal(target.location, "slice of something that is no scalar");
+                return;
+            };
+            let hole = ((BigInt::one() << width) - 1) - (((BigInt::one() << slice_width) - 1) << low);
+            let kept = format!("{} & {}", scalar.c, literal(&hole, width));
+            let wide = if width <= 32 { "__u32" } else { &c_type(width) };
+            let filled = format!("({kept}) | (({wide})({value}) << {low})");
+            let text = format!("{} = {};", scalar.c, truncate(&filled, width));
+            self.guarded(scalar.guard, |g| g.out.line(text));
+            return;
+        }
+        match self.place(target) {
+            Some(Place::Scalar(scalar) | Place::Varbit(scalar)) => {
+                let text = format!("{} = {value};", scalar.c);
+                self.guarded(scalar.guard, |g| g.out.line(text));
+            }
+            Some(_) => {
+                self.internal(target.location, "a scalar l-value was expected");
+            }
+            None => {}
+        }
+    }
+
+    fn assign(&mut self, target: &Expr, value: &Expr, location: Location) {
+        self.check_intrinsic(target, value);
+        if scalar_width(&target.ty).is_some() {
+            if let (Type::Bits { width, .. }, ExprKind::Const(number)) = (&target.ty, &value.kind)
+                && *width > 128
+            {
+                self.assign_wide_constant(target, number, *width);
+                return;
+            }
+            if scalar_width(&target.ty).is_some_and(|width| width > 128) && matches!(value.kind, ExprKind::Ternary(..))
+            {
+                self.error(location, "a choice between values wider than 128 bits; use if", None);
+                return;
+            }
+            let value = self.expr(value);
+            self.store(target, &value);
+            return;
+        }
+        if let ExprKind::Ternary(condition, then, otherwise) = &value.kind {
+            let condition = self.expr(condition);
+            self.open(&format!("if ({condition})"));
+            self.assign(target, then, location);
+            self.out.line("} else {");
+            self.assign(target, otherwise, location);
+            self.out.line("}");
+            return;
+        }
+        let Some(place) = self.place(target) else { return };
+        self.assign_place(&place, value, location);
+    }
+
+    fn assign_wide_constant(&mut self, target: &Expr, number: &BigInt, width: u32) {
+        let Some(Place::Scalar(scalar)) = self.place(target) else { return };
+        let bytes = width.div_ceil(8);
+        let number = if number < &BigInt::zero() { number + (BigInt::one() << width) } else { number.clone() };
+        let list: Vec<String> = (0..bytes)
+            .map(|i| {
+                let byte: BigInt = (&number >> (8 * (bytes - 1 - i))) & BigInt::from(255);
+                format!("0x{byte:x}")
+            })
+            .collect();
+        let text = format!("{} = (struct sp_wide{bytes}){{{{{}}}}};", scalar.c, list.join(", "));
+        self.guarded(scalar.guard, |g| g.out.line(text));
+    }
+
+    /// Copies a composite value.
+    fn assign_place(&mut self, place: &Place, value: &Expr, location: Location) {
+        match (place, &value.kind) {
+            (Place::Header(header), ExprKind::InvalidHeader) => {
+                self.guarded(header.guard.clone(), |g| g.set_valid(header, false));
+            }
+            (Place::Union(_, members), ExprKind::InvalidHeader) => {
+                for member in members {
+                    if let Place::Header(header) = member {
+                        self.set_valid(header, false);
+                    }
+                }
+            }
+            (Place::Header(header), ExprKind::Lookahead) => self.lookahead_header(header, location),
+            (Place::Header(header), ExprKind::HeaderValue(fields)) => {
+                // All values first: they may read the header that is assigned.
+                let places: Vec<Option<Place>> =
+                    (0..fields.len()).map(|index| self.header_field(header, index as u32)).collect();
+                self.guarded(header.guard.clone(), |g| {
+                    g.assign_fields(&places, fields, location);
+                    g.set_valid(header, true);
+                });
+            }
+            (Place::Struct(_, places), ExprKind::StructValue(fields)) => {
+                let places: Vec<Option<Place>> = places.iter().cloned().map(Some).collect();
+                self.assign_fields(&places, fields, location);
+            }
+            (Place::Struct(id, places), ExprKind::Lookahead) => {
+                let id = *id;
+                self.lookahead_struct(id, places, location);
+            }
+            _ => {
+                if let Some(source) = self.place(value) {
+                    self.copy(place, &source, location);
+                }
+            }
+        }
+    }
+
+    fn assign_fields(&mut self, places: &[Option<Place>], values: &[Expr], location: Location) {
+        let mut stores = Vec::new();
+        for (place, value) in places.iter().zip(values) {
+            match place {
+                Some(Place::Scalar(scalar)) => {
+                    let c = self.expr(value);
+                    let text = if matches!(value.kind, ExprKind::Const(_)) {
+                        c
+                    } else {
+                        self.temporary(&c_type(scalar.width), &c)
+                    };
+                    stores.push((scalar.clone(), text));
+                }
+                Some(other) => {
+                    let other = other.clone();
+                    self.assign_place(&other, value, location);
+                }
+                None => {}
+            }
+        }
+        for (scalar, text) in stores {
+            self.out.line(format!("{} = {text};", scalar.c));
+        }
+    }
+
+    fn copy(&mut self, to: &Place, from: &Place, location: Location) {
+        match (to, from) {
+            (Place::Scalar(a) | Place::Varbit(a), Place::Scalar(b) | Place::Varbit(b)) => {
+                let text = format!("{} = {};", a.c, b.read());
+                self.guarded(a.guard.clone(), |g| g.out.line(text));
+            }
+            (Place::Header(a), Place::Header(b)) => self.copy_header(a, b),
+            (Place::Struct(_, a), Place::Struct(_, b)) | (Place::Union(_, a), Place::Union(_, b)) => {
+                for (a, b) in a.iter().zip(b) {
+                    self.copy(a, b, location);
+                }
+            }
+            (Place::Stack(a), Place::Stack(b)) => {
+                for index in 0..a.size {
+                    let at = index.to_string();
+                    self.copy_header(&a.element(&at, None), &b.element(&at, None));
+                }
+                self.out.line(format!("{} = {};", a.next, b.next));
+            }
+            _ => {
+                self.internal(location, "assignment between different kinds of storage");
+            }
+        }
+    }
+
+    fn copy_header(&mut self, to: &HeaderPlace, from: &HeaderPlace) {
+        let (a, b) = (to.clone(), from.clone());
+        self.guarded(to.guard.clone(), |g| {
+            let rivals = a.rivals.clone();
+            if let Some(guard) = &b.guard {
+                g.open(&format!("if ({guard})"));
+                g.out.line(format!("{} = {};", a.c, b.c));
+                g.out.line("} else {");
+                g.out.line(format!("{}.sp_valid = 0;", a.c));
+                g.out.line("}");
+            } else {
+                g.out.line(format!("{} = {};", a.c, b.c));
+            }
+            for rival in rivals {
+                // A copied union copies each member; only a valid one ousts the others.
+                g.out.line(format!("if ({}.sp_valid) {rival}.sp_valid = 0;", a.c));
+            }
+        });
+    }
+
+    /// setValid or setInvalid; in a union only one member is valid.
+    pub fn set_valid(&mut self, header: &HeaderPlace, valid: bool) {
+        self.out.line(format!("{}.sp_valid = {};", header.c, u8::from(valid)));
+        if valid {
+            for rival in &header.rivals {
+                self.out.line(format!("{rival}.sp_valid = 0;"));
+            }
+        }
+    }
+
+    fn push_pop(&mut self, stack: &Expr, count: u32, push: bool) {
+        let Some(Place::Stack(stack)) = self.place(stack) else {
+            self.internal(stack.location, "push_front or pop_front of something that is no stack");
+            return;
+        };
+        let size = stack.size;
+        let count = count.min(size);
+        let order: Vec<(u32, Option<u32>)> = if push {
+            (0..size).rev().map(|to| (to, to.checked_sub(count))).collect()
+        } else {
+            (0..size).map(|to| (to, Some(to + count).filter(|from| *from < size))).collect()
+        };
+        for (to, from) in order {
+            match from {
+                Some(from) => {
+                    self.out.line(format!("{}[{to}] = {}[{from}];", stack.c, stack.c));
+                    self.out.line(format!("{}[{to}] = {}[{from}];", stack.offsets, stack.offsets));
+                }
+                None => {
+                    self.out.line(format!("{}[{to}].sp_valid = 0;", stack.c));
+                    self.out.line(format!("{}[{to}] = SP_NO_OFFSET;", stack.offsets));
+                }
+            }
+        }
+        let next = &stack.next;
+        let text = if push {
+            format!("{next} = {next} + {count} < {size} ? {next} + {count} : {size};")
+        } else {
+            format!("{next} = {next} > {count} ? {next} - {count} : 0;")
+        };
+        self.out.line(text);
+    }
+
+    /// Writes to intrinsic metadata that this target does not act on are errors, not silence.
+    fn check_intrinsic(&mut self, target: &Expr, value: &Expr) {
+        let ExprKind::Field(base, index) = &target.kind else { return };
+        let (ExprKind::Var(id), Type::Struct(ty)) = (&base.kind, &base.ty) else { return };
+        if *id != self.program.standard_metadata {
+            return;
+        }
+        let name =
+            self.program.struct_types[ty.index()].fields.get(*index as usize).map_or("", |field| field.name.as_str());
+        let zero = matches!(&value.kind, ExprKind::Const(number) if number.is_zero());
+        if name == "mcast_grp" && !zero && self.section != Section::Egress {
+            self.error(
+                target.location,
+                "multicast (standard_metadata.mcast_grp) is not supported by the XDP target yet",
+                Some("send to one port with standard_metadata.egress_spec"),
+            );
+        }
+    }
+
+    /// A new C variable with this value.
+    pub fn temporary(&mut self, ty: &str, value: &str) -> String {
+        self.temporaries += 1;
+        let name = format!("sp_t{}", self.temporaries);
+        self.out.line(format!("{ty} {name} = {value};"));
+        name
+    }
+
+    /// Stores a C value in a scalar place, cut to its width.
+    pub fn store_scalar(&mut self, scalar: &Scalar, value: &str) {
+        let text = format!("{} = {};", scalar.c, truncate(value, scalar.width));
+        self.guarded(scalar.guard.clone(), |g| g.out.line(text));
+    }
+
+    /// Stores a C integer of any size in an l-value, cut to its width.
+    pub fn store_truncated(&mut self, target: &Expr, value: &str) {
+        let width = self.width(target);
+        let text = truncate(value, width);
+        self.store(target, &text);
+    }
+
+    /// `value` without the bits over `width`; for values that may have them.
+    pub fn masked(&self, value: &str, width: u32) -> String {
+        format!("({value} & {})", mask_text(width))
+    }
+}

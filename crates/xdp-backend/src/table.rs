@@ -1,0 +1,593 @@
+//! Tables: BPF maps or code, the lookup, and the actions in a switch at the place of `apply`.
+
+use crate::expr::literal;
+use crate::generator::Generator;
+use crate::layout::{Place, c_type, scalar_width};
+use crate::packet::{Bits, runs, store_run};
+use manifest::{KeyMatch, TableKind, scalar_bytes};
+use num_bigint::BigInt;
+use num_traits::{ToPrimitive, Zero};
+use p4_ir::{ActionCall, Entry, Key, Match, Table, TableId, VariableId};
+
+/// A ternary table tries at most so many masks for a packet.
+const MAX_MASKS: u32 = 64;
+/// v1model's size of a table that names none.
+const DEFAULT_SIZE: u64 = 1024;
+
+/// Bytes up to a multiple of `to`.
+pub(crate) fn round_up(bytes: u32, to: u32) -> u32 {
+    bytes.div_ceil(to) * to
+}
+
+/// The alignment of a scalar in a map.
+fn alignment(bytes: u32) -> u32 {
+    bytes.min(8)
+}
+
+impl Generator<'_> {
+    /// Declares a table's maps and writes its part of the manifest.
+    pub fn declare_table(&mut self, table: &Table) {
+        let mut keys = self.manifest_keys(table);
+        let kind = self.table_kind(table, &mut keys);
+        let direct = table
+            .attached
+            .iter()
+            .any(|(_, instance)| self.program.externs[instance.index()].extern_type == "direct_counter");
+        for (property, instance) in &table.attached {
+            let extern_type = &self.program.externs[instance.index()].extern_type;
+            if extern_type != "direct_counter" {
+                let message = format!("table property {property}: {extern_type} is not supported by the XDP target yet");
+                self.error(table.location, &message, None);
+            }
+        }
+        let (value_bytes, counter) = self.value_layout(table, direct);
+        let size = table.size.unwrap_or(DEFAULT_SIZE).clamp(1, u64::from(u32::MAX));
+        let in_code = matches!(kind, TableKind::Const | TableKind::Keyless);
+        let default_map = (!table.const_default).then(|| format!("{}_default", table.c_name));
+        if !in_code || default_map.is_some() {
+            self.declare_value(table, counter);
+        }
+        if let Some(map) = &default_map {
+            let value = format!("struct {}_value", table.c_name);
+            self.declare_map(map, "BPF_MAP_TYPE_ARRAY", "__u32", &value, "1", "");
+        }
+        match &kind {
+            TableKind::Exact { map, .. } => {
+                let (key, value) = (format!("struct {}_key", table.c_name), format!("struct {}_value", table.c_name));
+                self.declare_map(map, "BPF_MAP_TYPE_HASH", &key, &value, &size.to_string(), "");
+            }
+            TableKind::Lpm { map, .. } => {
+                let (key, value) = (format!("struct {}_key", table.c_name), format!("struct {}_value", table.c_name));
+                let flags = "__uint(map_flags, BPF_F_NO_PREALLOC);";
+                self.declare_map(map, "BPF_MAP_TYPE_LPM_TRIE", &key, &value, &size.to_string(), flags);
+            }
+            TableKind::Ternary { map, masks_map, .. } => {
+                let name = &table.c_name;
+                self.types.line(format!("struct {name}_mask {{"));
+                self.types.line(format!("struct {name}_key key;"));
+                self.types.line("__u32 max_priority;");
+                self.types.line("__u32 in_use;");
+                self.types.line("};");
+                self.types.line(format!("struct {name}_entry_key {{"));
+                self.types.line("__u32 mask_index;");
+                self.types.line("__u32 zero;");
+                self.types.line(format!("struct {name}_key key;"));
+                self.types.line("};");
+                self.types.line(format!("struct {name}_entry {{"));
+                self.types.line("__u32 priority;");
+                self.types.line("__u32 zero;");
+                self.types.line(format!("struct {name}_value value;"));
+                self.types.line("};");
+                let masks = MAX_MASKS.to_string();
+                self.declare_map(masks_map, "BPF_MAP_TYPE_ARRAY", "__u32", &format!("struct {name}_mask"), &masks, "");
+                let (key, value) = (format!("struct {name}_entry_key"), format!("struct {name}_entry"));
+                self.declare_map(map, "BPF_MAP_TYPE_HASH", &key, &value, &size.to_string(), "");
+            }
+            TableKind::Keyless | TableKind::Const => {}
+        }
+        let entries: Vec<manifest::Entry> = table
+            .entries
+            .iter()
+            .enumerate()
+            .map(|(index, entry)| manifest_entry(table, entry, index, table.entries.len()))
+            .collect();
+        let (const_entries, initial_entries) =
+            if table.const_entries { (entries, Vec::new()) } else { (Vec::new(), entries) };
+        let actions = table
+            .actions
+            .iter()
+            .map(|action| manifest::TableAction {
+                action: action.action.0,
+                default_only: action.default_only,
+                table_only: action.table_only,
+            })
+            .collect();
+        self.manifest.tables.push(manifest::Table {
+            name: table.name.clone(),
+            keys,
+            actions,
+            kind,
+            default_map,
+            default_action: manifest_call(&table.default_action),
+            const_default: table.const_default,
+            initial_entries,
+            const_entries,
+            size,
+            value_bytes,
+            direct_counter: counter,
+            location: self.program.place(table.location),
+        });
+    }
+
+    fn manifest_keys(&mut self, table: &Table) -> Vec<manifest::Key> {
+        table
+            .keys
+            .iter()
+            .map(|key| {
+                let width = scalar_width(&key.expr.ty).unwrap_or(0);
+                if width == 0 || width > 128 {
+                    self.error(key.location, &format!("a key of {width} bits: the XDP target has 1 to 128"), None);
+                }
+                manifest::Key {
+                    name: key.name.clone(),
+                    match_kind: key.match_kind.clone(),
+                    width,
+                    offset: 0,
+                    bytes: scalar_bytes(width),
+                }
+            })
+            .collect()
+    }
+
+    /// Chooses the layout; fills in the keys' offsets and declares the key's struct.
+    fn table_kind(&mut self, table: &Table, keys: &mut [manifest::Key]) -> TableKind {
+        if table.keys.is_empty() {
+            return TableKind::Keyless;
+        }
+        if table.const_entries {
+            for key in &table.keys {
+                if !matches!(key.match_kind.as_str(), "exact" | "lpm" | "ternary" | "range" | "optional") {
+                    self.unsupported_key(key);
+                }
+            }
+            return TableKind::Const;
+        }
+        for key in &table.keys {
+            if !matches!(key.match_kind.as_str(), "exact" | "lpm" | "ternary") {
+                self.unsupported_key(key);
+            }
+        }
+        let name = &table.c_name;
+        let count = |kind: &str| table.keys.iter().filter(|key| key.match_kind == kind).count();
+        if count("ternary") == 0 && count("lpm") == 1 {
+            let mut offset = 4;
+            for lpm in [false, true] {
+                for key in keys.iter_mut().filter(|key| (key.match_kind == "lpm") == lpm) {
+                    key.offset = offset;
+                    key.bytes = key.width.div_ceil(8);
+                    offset += key.bytes;
+                }
+            }
+            let key_bytes = round_up(offset, 4);
+            self.types.line(format!("struct {name}_key {{"));
+            self.types.line("__u32 prefix_length;");
+            self.types.line(format!("__u8 bytes[{}];", key_bytes - 4));
+            self.types.line("};");
+            if offset > 4 + 256 {
+                self.error(table.location, "an LPM table's keys may take 256 bytes", None);
+            }
+            return TableKind::Lpm { map: name.clone(), key_bytes };
+        }
+        let key_bytes = self.declare_key(name, keys);
+        if count("ternary") == 0 && count("lpm") == 0 {
+            return TableKind::Exact { map: name.clone(), key_bytes };
+        }
+        TableKind::Ternary { map: name.clone(), masks_map: format!("{name}_masks"), max_masks: MAX_MASKS, key_bytes }
+    }
+
+    fn unsupported_key(&mut self, key: &Key) {
+        let message =
+            format!("match kind {} of key {} is not supported by the XDP target yet", key.match_kind, key.name);
+        self.error(key.location, &message, Some("exact, lpm and ternary keys work; range and optional in const entries"));
+    }
+
+    /// The struct of all keys, naturally aligned, with named padding so that no byte is undefined.
+    fn declare_key(&mut self, name: &str, keys: &mut [manifest::Key]) -> u32 {
+        self.types.line(format!("struct {name}_key {{"));
+        let mut offset = 0;
+        let mut widest = 4;
+        let mut pads = 0;
+        for (index, key) in keys.iter_mut().enumerate() {
+            let align = alignment(key.bytes);
+            widest = widest.max(align);
+            let aligned = round_up(offset, align);
+            if aligned > offset {
+                self.types.line(format!("__u8 pad{pads}[{}];", aligned - offset));
+                pads += 1;
+            }
+            key.offset = aligned;
+            self.types.line(format!("{};", map_member(&format!("k{index}"), key.width)));
+            offset = aligned + key.bytes;
+        }
+        let total = round_up(offset, widest);
+        if total > offset {
+            self.types.line(format!("__u8 pad{pads}[{}];", total - offset));
+        }
+        self.types.line("};");
+        total
+    }
+
+    /// The value's size, and where the direct counter is.
+    fn value_layout(&self, table: &Table, direct: bool) -> (u32, Option<u32>) {
+        let mut bytes = 8;
+        for action in &table.actions {
+            if let Some(action) = self.manifest.actions.get(action.action.index()) {
+                for parameter in &action.parameters {
+                    bytes = bytes.max(parameter.offset + parameter.bytes);
+                }
+            }
+        }
+        let bytes = round_up(bytes, 8);
+        if direct { (bytes + 16, Some(bytes)) } else { (bytes, None) }
+    }
+
+    fn declare_value(&mut self, table: &Table, counter: Option<u32>) {
+        self.types.line(format!("struct {}_value {{", table.c_name));
+        self.types.line("__u32 action;");
+        self.types.line("__u32 zero;");
+        self.types.line("union {");
+        let mut any = false;
+        for (index, entry) in table.actions.iter().enumerate() {
+            let action = &self.program.actions[entry.action.index()];
+            if action.parameters.is_empty() {
+                continue;
+            }
+            any = true;
+            self.types.line("struct {");
+            for (position, variable) in action.parameters.iter().enumerate() {
+                let width = scalar_width(&self.program.variables[variable.index()].ty).unwrap_or(32);
+                self.types.line(format!("{};", map_member(&format!("p{position}"), width)));
+            }
+            self.types.line(format!("}} a{index};"));
+        }
+        self.types.line(format!("}} u{};", if any { " __attribute__((aligned(8)))" } else { "" }));
+        if counter.is_some() {
+            self.types.line("__u64 packets __attribute__((aligned(8)));");
+            self.types.line("__u64 bytes;");
+        }
+        self.types.line("} __attribute__((aligned(8)));");
+    }
+
+    /// Declares a BPF map.
+    pub fn declare_map(&mut self, name: &str, kind: &str, key: &str, value: &str, entries: &str, more: &str) {
+        self.types.line("struct {");
+        self.types.line(format!("__uint(type, {kind});"));
+        self.types.line(format!("__type(key, {key});"));
+        self.types.line(format!("__type(value, {value});"));
+        self.types.line(format!("__uint(max_entries, {entries});"));
+        if !more.is_empty() {
+            self.types.line(more);
+        }
+        self.types.line(format!("}} {name} SEC(\".maps\");"));
+    }
+
+    /// The actions' parameters, for the manifest.
+    pub fn declare_actions(&mut self) {
+        for action in &self.program.actions {
+            let mut offset = 8;
+            let mut parameters = Vec::new();
+            for (variable, name) in action.parameters.iter().zip(&action.parameter_names) {
+                let width = scalar_width(&self.program.variables[variable.index()].ty).unwrap_or(0);
+                if width == 0 || width > 128 {
+                    self.error(
+                        action.location,
+                        &format!("parameter {name} of {width} bits: the XDP target has 1 to 128"),
+                        None,
+                    );
+                }
+                let bytes = scalar_bytes(width);
+                offset = round_up(offset, alignment(bytes));
+                parameters.push(manifest::Parameter { name: name.clone(), width, offset, bytes });
+                offset += bytes;
+            }
+            self.manifest.actions.push(manifest::Action { name: action.name.clone(), parameters });
+        }
+    }
+
+    /// `table.apply()`
+    pub fn apply(&mut self, id: TableId, hit: Option<VariableId>, action_run: Option<VariableId>) {
+        let program = self.program;
+        let table = &program.tables[id.index()];
+        let Some(kind) = self.manifest.tables.get(id.index()).map(|table| table.kind.clone()) else { return };
+        self.open("");
+        self.out.line(format!("/* table {} */", table.name));
+        let outer = self.applied.take();
+        match &kind {
+            TableKind::Keyless => self.apply_code(table, &[], hit, action_run),
+            TableKind::Const => {
+                let mut keys = Vec::new();
+                for key in &table.keys {
+                    let width = self.width(&key.expr);
+                    let text = self.expr(&key.expr);
+                    keys.push((self.temporary(&c_type(width), &text), width));
+                }
+                self.apply_code(table, &keys, hit, action_run);
+            }
+            TableKind::Exact { map, .. } => {
+                self.fill_key(table, "key");
+                self.out.line(format!("struct {}_value *value = bpf_map_lookup_elem(&{map}, &key);", table.c_name));
+                self.apply_value(table, hit, action_run);
+            }
+            TableKind::Lpm { map, .. } => {
+                self.fill_lpm_key(table);
+                self.out.line(format!("struct {}_value *value = bpf_map_lookup_elem(&{map}, &key);", table.c_name));
+                self.apply_value(table, hit, action_run);
+            }
+            TableKind::Ternary { map, masks_map, key_bytes, .. } => {
+                self.fill_key(table, "key");
+                self.ternary_lookup(table, map, masks_map, *key_bytes);
+                self.apply_value(table, hit, action_run);
+            }
+        }
+        self.applied = outer;
+        self.out.line("}");
+    }
+
+    /// A local key struct with every byte defined.
+    fn fill_key(&mut self, table: &Table, name: &str) {
+        let mut values = Vec::new();
+        for key in &table.keys {
+            let width = self.width(&key.expr);
+            values.push((self.expr(&key.expr), width));
+        }
+        self.out.line(format!("struct {}_key {name} = {{}};", table.c_name));
+        for (index, (value, width)) in values.iter().enumerate() {
+            if *width > 64 {
+                self.out.line(format!("{name}.k{index}[0] = (__u64)({value});"));
+                self.out.line(format!("{name}.k{index}[1] = (__u64)(({value}) >> 64);"));
+            } else {
+                self.out.line(format!("{name}.k{index} = {value};"));
+            }
+        }
+    }
+
+    fn fill_lpm_key(&mut self, table: &Table) {
+        let (mut values, mut last) = (Vec::new(), None);
+        let mut bits = 0;
+        for key in &table.keys {
+            let width = self.width(&key.expr);
+            let bytes = width.div_ceil(8);
+            bits += bytes * 8;
+            let mut value = self.expr(&key.expr);
+            if key.match_kind == "lpm" {
+                // The top bit comes first.
+                let shift = bytes * 8 - width;
+                if shift > 0 {
+                    value = format!("(({}){value} << {shift})", c_type(bytes * 8));
+                }
+                last = Some(Bits { value, width: bytes * 8 });
+            } else {
+                values.push(Bits { value, width: bytes * 8 });
+            }
+        }
+        values.extend(last);
+        self.out.line(format!("struct {}_key key __attribute__((aligned(8))) = {{}};", table.c_name));
+        self.out.line(format!("key.prefix_length = {bits};"));
+        for run in runs(&values).unwrap_or_default() {
+            let shifted = crate::packet::Run { offset: run.offset + 4, ..run };
+            for line in store_run("(__u8 *)&key", &shifted, true) {
+                self.out.line(line);
+            }
+        }
+    }
+
+    /// Tuple space search: one hash lookup a mask, masks in order of falling priority, until none can win.
+    fn ternary_lookup(&mut self, table: &Table, map: &str, masks: &str, key_bytes: u32) {
+        let name = &table.c_name;
+        self.out.line(format!("struct {name}_value *value = 0;"));
+        self.out.line("__u32 sp_best = 0;");
+        self.open(&format!("for (__u32 sp_mask = 0; sp_mask < {MAX_MASKS}; sp_mask++)"));
+        self.out.line("__u32 sp_index = sp_mask;");
+        self.out.line(format!("struct {name}_mask *mask = bpf_map_lookup_elem(&{masks}, &sp_index);"));
+        self.out.line("if (!mask || !mask->in_use || (value && mask->max_priority <= sp_best)) break;");
+        self.out.line(format!("struct {name}_entry_key masked;"));
+        self.out.line("masked.mask_index = sp_mask;");
+        self.out.line("masked.zero = 0;");
+        // The key struct is a multiple of 4 bytes and aligned to 4 at least.
+        let (word, step) = if key_bytes % 8 == 0 { ("sp_u64a", 8) } else { ("sp_u32a", 4) };
+        for offset in (0..key_bytes).step_by(step) {
+            self.out.line(format!(
+                "*({word} *)((__u8 *)&masked.key + {offset}) = *({word} *)((__u8 *)&key + {offset}) & *({word} *)((__u8 *)&mask->key + {offset});"
+            ));
+        }
+        self.out.line(format!("struct {name}_entry *entry = bpf_map_lookup_elem(&{map}, &masked);"));
+        self.open("if (entry && (!value || entry->priority > sp_best))");
+        self.out.line("value = &entry->value;");
+        self.out.line("sp_best = entry->priority;");
+        self.out.line("}");
+        self.out.line("}");
+    }
+
+    fn set_hit(&mut self, hit: Option<VariableId>, text: &str) {
+        if let Some(Place::Scalar(scalar)) = hit.and_then(|id| self.layout.variables.get(&id).cloned()) {
+            self.out.line(format!("{} = {text};", scalar.c));
+        }
+    }
+
+    /// Runs the action of `value`, or the default.
+    fn apply_value(&mut self, table: &Table, hit: Option<VariableId>, action_run: Option<VariableId>) {
+        self.set_hit(hit, "value != 0");
+        if !table.const_default {
+            self.open("if (!value)");
+            self.out.line("__u32 sp_zero = 0;");
+            self.out.line(format!("value = bpf_map_lookup_elem(&{}_default, &sp_zero);", table.c_name));
+            self.out.line("}");
+        }
+        self.open("if (value)");
+        self.applied = Some(true);
+        self.action_switch(table, action_run);
+        if table.const_default {
+            self.out.line("} else {");
+            self.applied = Some(false);
+            self.constant_action(table, &table.default_action, action_run);
+        }
+        self.out.line("}");
+    }
+
+    fn action_switch(&mut self, table: &Table, action_run: Option<VariableId>) {
+        self.set_hit(action_run, "value->action");
+        self.open("switch (value->action)");
+        for (index, entry) in table.actions.iter().enumerate() {
+            self.open(&format!("case {index}:"));
+            let action = &self.program.actions[entry.action.index()];
+            for (position, variable) in action.parameters.iter().enumerate() {
+                if let Some(Place::Scalar(scalar)) = self.layout.variables.get(variable).cloned() {
+                    let member = format!("value->u.a{index}.p{position}");
+                    let text = if scalar.width > 64 { format!("SP_U128({member}[1], {member}[0])") } else { member };
+                    self.out.line(format!("{} = {text};", scalar.c));
+                }
+            }
+            self.action_body(entry.action);
+            self.out.line("break;");
+            self.out.line("}");
+        }
+        self.out.line("}");
+    }
+
+    fn constant_action(&mut self, table: &Table, call: &ActionCall, action_run: Option<VariableId>) {
+        self.set_hit(action_run, &format!("{}U", call.action));
+        let Some(entry) = table.actions.get(call.action as usize) else { return };
+        self.set_arguments(entry.action, &call.arguments);
+        self.action_body(entry.action);
+    }
+
+    fn set_arguments(&mut self, action: p4_ir::ActionId, arguments: &[BigInt]) {
+        let program = self.program;
+        for (variable, argument) in program.actions[action.index()].parameters.iter().zip(arguments) {
+            if let Some(Place::Scalar(scalar)) = self.layout.variables.get(variable).cloned() {
+                self.out.line(format!("{} = {};", scalar.c, literal(argument, scalar.width)));
+            }
+        }
+    }
+
+    fn action_body(&mut self, action: p4_ir::ActionId) {
+        let program = self.program;
+        let action = &program.actions[action.index()];
+        self.instances += 1;
+        let instance = self.instances;
+        let outer = std::mem::replace(&mut self.instance, instance);
+        let end = format!("end_{}_{instance}", action.c_name);
+        let outer_return = std::mem::replace(&mut self.return_label, end.clone());
+        self.out.at(action.location);
+        self.out.line(format!("/* action {} */", action.name));
+        self.block(&action.body);
+        self.out.line(format!("{end}: ;"));
+        self.return_label = outer_return;
+        self.instance = outer;
+    }
+
+    /// Keyless tables and const entries.
+    fn apply_code(
+        &mut self,
+        table: &Table,
+        keys: &[(String, u32)],
+        hit: Option<VariableId>,
+        action_run: Option<VariableId>,
+    ) {
+        let mut entries: Vec<&Entry> = table.entries.iter().collect();
+        sort_entries(table, &mut entries, keys);
+        let mut word = "if";
+        for entry in entries {
+            self.out.at(entry.location);
+            let mut tests = Vec::new();
+            for ((value, width), matched) in keys.iter().zip(&entry.matches) {
+                tests.extend(self.match_test(value, *width, matched, entry.location));
+            }
+            let test = if tests.is_empty() { "1".to_string() } else { tests.join(" && ") };
+            self.open(&format!("{word} ({test})"));
+            self.set_hit(hit, "1");
+            self.applied = Some(false);
+            self.constant_action(table, &entry.action, action_run);
+            word = "} else if";
+        }
+        let chained = word != "if";
+        if chained {
+            self.out.line("} else {");
+        }
+        self.set_hit(hit, "0");
+        self.out.at(table.location);
+        if table.const_default {
+            self.applied = Some(false);
+            self.constant_action(table, &table.default_action, action_run);
+        } else {
+            self.out.line("__u32 sp_zero = 0;");
+            self.out.line(format!(
+                "struct {name}_value *value = bpf_map_lookup_elem(&{name}_default, &sp_zero);",
+                name = table.c_name
+            ));
+            self.open("if (value)");
+            self.applied = Some(true);
+            self.action_switch(table, action_run);
+            self.out.line("}");
+        }
+        if chained {
+            self.out.line("}");
+        }
+    }
+}
+
+/// A member of a map's key or value (see the manifest's documentation of scalars).
+fn map_member(name: &str, width: u32) -> String {
+    if width > 64 { format!("__u64 {name}[2]") } else { format!("{} {name}", c_type(width)) }
+}
+
+/// Longest prefix first for a table with an lpm key and no priorities; else by priority, else as written.
+fn sort_entries(table: &Table, entries: &mut [&Entry], keys: &[(String, u32)]) {
+    let lpm = table.keys.iter().position(|key| key.match_kind == "lpm");
+    let others = table.keys.iter().any(|key| matches!(key.match_kind.as_str(), "ternary" | "range" | "optional"));
+    if let (Some(lpm), false) = (lpm, others) {
+        let width = keys.get(lpm).map_or(0, |key| key.1);
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.matches.get(lpm).map_or(0, |m| prefix_length(m, width))));
+        return;
+    }
+    // A stable sort keeps the order of the source among equals.
+    entries.sort_by_key(|entry| entry.priority.clone().unwrap_or_else(BigInt::zero));
+}
+
+fn prefix_length(matched: &Match, width: u32) -> u32 {
+    match matched {
+        Match::Any => 0,
+        Match::Mask { mask, .. } => mask.iter_u64_digits().map(u64::count_ones).sum(),
+        _ => width,
+    }
+}
+
+fn manifest_call(call: &ActionCall) -> manifest::ActionCall {
+    manifest::ActionCall { action: call.action, arguments: call.arguments.iter().map(BigInt::to_string).collect() }
+}
+
+fn manifest_entry(table: &Table, entry: &Entry, index: usize, count: usize) -> manifest::Entry {
+    let matches = table
+        .keys
+        .iter()
+        .zip(&entry.matches)
+        .map(|(key, matched)| {
+            let width = scalar_width(&key.expr.ty).unwrap_or(0);
+            match matched {
+                Match::Value(value) => KeyMatch::Exact { value: value.to_string() },
+                Match::Mask { value, mask } if key.match_kind == "lpm" => {
+                    KeyMatch::Prefix { value: (value & mask).to_string(), length: prefix_length(matched, width) }
+                }
+                Match::Mask { value, mask } => KeyMatch::Mask { value: value.to_string(), mask: mask.to_string() },
+                Match::Range { low, high } => KeyMatch::Range { low: low.to_string(), high: high.to_string() },
+                Match::Any | Match::ValueSet(_) => KeyMatch::Any,
+            }
+        })
+        .collect();
+    // In P4 smaller wins; in the manifest higher wins.
+    let priority = match entry.priority.as_ref().and_then(ToPrimitive::to_u32) {
+        Some(priority) => u32::MAX - priority,
+        None => (count - index) as u32,
+    };
+    manifest::Entry { matches, action: manifest_call(&entry.action), priority }
+}
