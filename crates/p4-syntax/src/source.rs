@@ -61,6 +61,9 @@ pub struct SourceSpan {
     pub line_text: String,
 }
 
+/// Longest preprocessed line, in bytes, whose tokens are aligned; in a longer one the whole line is shown.
+const MAX_ALIGNED: usize = 1 << 16;
+
 impl SourceMap {
     /// A map for text that was not preprocessed.
     pub fn plain(name: &str, text: &str) -> Self {
@@ -199,10 +202,19 @@ impl SourceMap {
         let index = self.line_index(offset);
         let line_start = self.line_starts[index] as usize;
         let pp_line = self.line_at(index);
-        let pp = align::raw_tokens(pp_line);
         let in_line = offset as usize - line_start;
+        let (from, to) = file.line_range(line);
+        if pp_line == &file.text[from..to] {
+            // Nothing was replaced: most lines.
+            let start = (from + in_line).min(to);
+            return (start, if point { start } else { (start + 1).min(to) });
+        }
+        if pp_line.len() > MAX_ALIGNED {
+            return (from, to);
+        }
+        let pp = align::raw_tokens(pp_line);
         let originals = file.tokens_of_lines(line, self.next_used_line(index, file, line));
-        align::locate(pp_line, &pp, &file.text, originals, in_line, point).unwrap_or_else(|| file.line_range(line))
+        align::locate(pp_line, &pp, &file.text, originals, in_line, point).unwrap_or((from, to))
     }
 
     /// The preprocessor joins lines (a macro's arguments, a backslash at a line's end) and leaves empty ones

@@ -19,7 +19,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::ast::{Declaration, Expr, ExprId, ExprKind, Ident, Program};
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Severity};
 use crate::lexer::{Tok, Token};
 use crate::span::Span;
 use scope::Scopes;
@@ -239,7 +239,8 @@ impl Parser<'_> {
         self.errors += usize::from(diagnostic.is_error());
         self.diagnostics.push(diagnostic);
         if self.errors >= MAX_ERRORS {
-            self.diagnostics.push(Diagnostic::global(format!("stopped after {MAX_ERRORS} syntax errors")));
+            let message = format!("stopped after {MAX_ERRORS} syntax errors: there may be more");
+            self.diagnostics.push(Diagnostic { severity: Severity::Warning, ..Diagnostic::global(message) });
             self.gave_up = true;
             self.pos = self.tokens.len().saturating_sub(1);
         }
