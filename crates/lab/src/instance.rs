@@ -4,9 +4,8 @@
 //! made, so that `lab down` works from there whatever happened:
 //!
 //! ```text
-//! lab.json          name, mode, variables, topology, namespaces, owner
-//! bpffs/            a BPF file system of the lab's own, one folder a node: ${pins}
-//! nodes/NODE/       bird.conf, bird.ctl, DAEMON.conf, DAEMON.log, DAEMON.pid, failed
+//! lab.json          name, mode, variables, topology, namespaces, directories of state, owner
+//! nodes/NODE/       bird.conf, bird.ctl, DAEMON.toml, DAEMON.log, DAEMON.pid, failed
 //! ```
 
 use crate::error::{Error, Result};
@@ -54,6 +53,9 @@ struct Record {
     topology: Topology,
     /// Node name to namespace name.
     netns: BTreeMap<String, String>,
+    /// Node name to the directories of its daemons' state.
+    #[serde(default)]
+    state: BTreeMap<String, Vec<PathBuf>>,
     owner: Option<Identity>,
 }
 
@@ -120,9 +122,37 @@ impl Lab {
         vars.insert("topology_dir".to_string(), topology_dir.display().to_string());
         let netns = topology.node.keys().map(|node| (node.clone(), format!("sp-{name}-{node}"))).collect();
         let owner = if options.owned { Identity::of(std::process::id() as i32) } else { None };
-        let lab = Self { record: Record { name, mode, vars, topology, netns, owner }, dir };
+        let state = BTreeMap::new();
+        let record = Record { name, mode, vars, topology, netns, state, owner };
+        let mut lab = Self { record, dir };
+        match lab.state_dirs() {
+            Ok(state) => lab.record.state = state,
+            Err(error) => {
+                // Nothing else has been made yet.
+                let _ = std::fs::remove_dir_all(&lab.dir);
+                return Err(error);
+            }
+        }
         lab.write_record()?;
         Ok(lab)
+    }
+
+    /// The directories of each node's state. Only below `/run/stateplane`: the lab removes them.
+    fn state_dirs(&self) -> Result<BTreeMap<String, Vec<PathBuf>>> {
+        let mut state = BTreeMap::new();
+        for (node, spec) in &self.topology().node {
+            let field = format!("node.{node}.state");
+            let paths = self.expand_all(&field, &spec.state, &self.variables(node))?;
+            for path in &paths {
+                let name = path.strip_prefix("/run/stateplane/").unwrap_or("");
+                if name.is_empty() || name == "labs" || name.contains('/') || name.starts_with('.') {
+                    let reason = format!("\"{path}\" is not a directory directly below /run/stateplane");
+                    return Err(self.bad_field(&field, reason));
+                }
+            }
+            state.insert(node.clone(), paths.into_iter().map(PathBuf::from).collect());
+        }
+        Ok(state)
     }
 
     fn write_record(&self) -> Result<()> {
@@ -136,14 +166,9 @@ impl Lab {
     fn build(&self, progress: &dyn Fn(&str)) -> Result<()> {
         let nodes: Vec<&String> = self.topology().node.keys().collect();
         progress(&format!("lab {}: {} namespaces and {} links", self.name(), nodes.len(), self.topology().link.len()));
-        let bpffs = self.dir.join("bpffs");
-        std::fs::create_dir_all(&bpffs).map_err(Error::io(&bpffs))?;
-        nix::mount::mount(Some("bpffs"), &bpffs, Some("bpf"), nix::mount::MsFlags::empty(), Some("mode=0700"))
-            .map_err(|e| Error::system(format!("mounting bpffs on {}", bpffs.display()))(e.into()))?;
         for node in &nodes {
-            for folder in [self.node_dir(node), self.pins(node)] {
-                std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
-            }
+            let folder = self.node_dir(node);
+            std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
         }
         build::network(self.topology(), &self.record.netns)?;
         if !self.topology().build.is_empty() {
@@ -230,11 +255,6 @@ impl Lab {
         self.dir.join("nodes").join(node)
     }
 
-    /// Where a node pins its BPF programs and maps.
-    pub fn pins(&self, node: &str) -> PathBuf {
-        self.dir.join("bpffs").join(node)
-    }
-
     /// The control socket of a node's BIRD.
     pub fn bird_socket(&self, node: &str) -> PathBuf {
         self.node_dir(node).join("bird.ctl")
@@ -248,7 +268,8 @@ impl Lab {
     /// The daemons that were started in a node, BIRD last.
     pub fn daemons(&self, node: &str) -> Vec<(String, Identity)> {
         let Ok(spec) = self.node(node) else { return Vec::new() };
-        let names = spec.daemon.iter().map(|d| d.name.as_str()).chain(std::iter::once("bird"));
+        let of_mode = spec.daemon.iter().filter(|d| in_mode(&d.modes, self.mode()));
+        let names = of_mode.map(|d| d.name.as_str()).chain(std::iter::once("bird"));
         names
             .filter_map(|daemon| {
                 let text = std::fs::read(self.node_dir(node).join(format!("{daemon}.pid"))).ok()?;
@@ -271,7 +292,6 @@ impl Lab {
         }
         vars.insert("node".to_string(), node.to_string());
         vars.insert("node_dir".to_string(), self.node_dir(node).display().to_string());
-        vars.insert("pins".to_string(), self.pins(node).display().to_string());
         vars
     }
 
@@ -494,7 +514,9 @@ impl Lab {
         process::signal_all(&netns);
         netns.ip_batch(&build::down_lines(self.topology(), name))?;
         process::wait_gone(&netns)?;
-        remove_pins(&self.pins(name))?;
+        for state in self.record.state.get(name).into_iter().flatten() {
+            remove_state(state)?;
+        }
         let wipe = &self.node(name)?.wipe;
         self.run_commands(&format!("node.{name}.wipe"), wipe, &self.variables(name), Some(&netns))?;
         // Programs attached without a link outlive their loader; a dead switch has none.
@@ -518,8 +540,6 @@ impl Lab {
         process::kill_all(&netns)?;
         let mark = self.node_dir(name).join("failed");
         let _ = std::fs::remove_file(mark);
-        let pins = self.pins(name);
-        std::fs::create_dir_all(&pins).map_err(Error::io(&pins))?;
         netns.ip_batch(&build::up_lines(self.topology(), name, node))?;
         self.start_daemons(name)?;
         self.wait_daemons_ready(name)?;
@@ -572,10 +592,12 @@ pub fn down(name: &str) -> Result<()> {
     if !dir.exists() {
         return Err(no_lab(name));
     }
-    let names: Vec<String> = match Lab::open(name) {
-        Ok(lab) => lab.record.netns.into_values().collect(),
-        // A crash before the record was written: then there is no namespace either.
-        Err(_) => Vec::new(),
+    // A crash before the record was written: then there is nothing else either.
+    let (names, state): (Vec<String>, Vec<PathBuf>) = match Lab::open(name) {
+        Ok(Lab { record, .. }) => {
+            (record.netns.into_values().collect(), record.state.into_values().flatten().collect())
+        }
+        Err(_) => (Vec::new(), Vec::new()),
     };
     let spaces: Vec<Netns> = names.iter().filter_map(|n| Netns::open(n).ok()).collect();
     for netns in &spaces {
@@ -585,8 +607,9 @@ pub fn down(name: &str) -> Result<()> {
         process::wait_gone(netns)?;
     }
     drop(spaces);
-    // Not mounted if the lab died early; programs and links pinned there go with it.
-    let _ = nix::mount::umount2(&dir.join("bpffs"), nix::mount::MntFlags::MNT_DETACH);
+    for state in &state {
+        remove_state(state)?;
+    }
     for name in &names {
         netns::remove(name)?;
     }
@@ -631,11 +654,24 @@ pub fn remove_left_over(progress: &dyn Fn(&str)) -> Result<()> {
     Ok(())
 }
 
-fn remove_pins(pins: &Path) -> Result<()> {
-    match std::fs::remove_dir_all(pins) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(pins)(e)),
-        _ => Ok(()),
+/// Removes a directory and what is mounted in it. Pins are removed one by one first: a mount may live on in another mount
+/// namespace, and with it whatever is pinned there.
+fn remove_state(state: &Path) -> Result<()> {
+    if !state.exists() {
+        return Ok(());
     }
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let inside = mounts.lines().filter_map(|l| l.split(' ').nth(1)).filter(|m| Path::new(m).starts_with(state));
+    // The innermost was mounted last.
+    for mount in inside.collect::<Vec<_>>().into_iter().rev() {
+        for entry in std::fs::read_dir(mount).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let _ = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+        }
+        nix::mount::umount2(mount, nix::mount::MntFlags::MNT_DETACH)
+            .map_err(|e| Error::system(format!("unmounting {mount}"))(e.into()))?;
+    }
+    std::fs::remove_dir_all(state).map_err(Error::io(state))
 }
 
 fn no_lab(name: &str) -> Error {

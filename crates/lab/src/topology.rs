@@ -147,9 +147,13 @@ pub struct Node {
     #[serde(default)]
     pub setup: Vec<Setup>,
     /// Commands run in the namespace after a `fail`: they drop what a power cut would have wiped from the kernel's memory
-    /// (the lab itself removes pinned BPF objects).
+    /// (`state` and attached XDP programs go without them).
     #[serde(default)]
     pub wipe: Vec<Setup>,
+    /// Directories below `/run/stateplane` in which its daemons keep what outlives them (pinned BPF objects and file systems
+    /// mounted there too): removed at `fail` and at `down`. `${name}` is expanded.
+    #[serde(default)]
+    pub state: Vec<String>,
     /// Long-running programs, started in order, before BIRD.
     #[serde(default)]
     pub daemon: Vec<Daemon>,
@@ -182,7 +186,7 @@ pub struct Setup {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Daemon {
-    /// Name, unique in the node: names its configuration, log and PID file.
+    /// Name, unique among the node's daemons of a mode: names its configuration, log and PID file.
     pub name: String,
     /// Program and arguments; `${config}` is the path of the rendered configuration.
     pub command: Vec<String>,
@@ -260,6 +264,11 @@ pub struct Probe {
     /// The modes in which it counts; empty for all.
     #[serde(default)]
     pub modes: Vec<String>,
+}
+
+/// Whether there is a mode in which things bound to `a` and to `b` both take part.
+fn modes_overlap(a: &[String], b: &[String]) -> bool {
+    a.is_empty() || b.is_empty() || a.iter().any(|mode| b.contains(mode))
 }
 
 /// Whether something bound to `modes` takes part in `mode`.
@@ -359,11 +368,13 @@ impl Topology {
         for (i, announce) in node.announce.iter().enumerate() {
             check_prefix(&format!("{at}.announce[{i}].prefix"), &announce.prefix)?;
         }
-        let mut names = BTreeSet::from(["bird"]);
         for (i, daemon) in node.daemon.iter().enumerate() {
             let at = format!("{at}.daemon[{i}]");
             check_name(&format!("{at}.name"), &daemon.name)?;
-            if !names.insert(&daemon.name) {
+            let taken = node.daemon[..i]
+                .iter()
+                .any(|earlier| earlier.name == daemon.name && modes_overlap(&earlier.modes, &daemon.modes));
+            if taken || daemon.name == "bird" {
                 return fail(format!("{at}.name"), format!("\"{}\" is taken in this node", daemon.name));
             }
             check_command(&format!("{at}.command"), &daemon.command)?;
@@ -486,6 +497,7 @@ fn merge(base: &Node, node: &Node) -> Node {
         vars: over(&base.vars, &node.vars),
         setup: chain(&base.setup, &node.setup),
         wipe: chain(&base.wipe, &node.wipe),
+        state: chain(&base.state, &node.state),
         daemon: chain(&base.daemon, &node.daemon),
     }
 }

@@ -152,6 +152,13 @@ fn a_switch_dies_and_returns() {
     assert!(old.nodes.iter().all(|n| n.daemons.iter().all(|d| d.alive)), "{old:?}");
     stream.wait_for_more();
 
+    // What the agent of a switch leaves: a bpffs in its run directory.
+    let state = Path::new("/run/stateplane").join(format!("{}-s1", lab.name()));
+    let bpffs = state.join("bpf");
+    std::fs::create_dir_all(&bpffs).expect("mkdir");
+    nix::mount::mount(Some("bpf"), &bpffs, Some("bpf"), nix::mount::MsFlags::empty(), None::<&str>).expect("mount");
+    std::fs::create_dir(bpffs.join("links")).expect("mkdir");
+
     lab.fail("s1").expect("fail");
     wait_for("s2 is used", || uses(lab, "s2"));
     stream.wait_for_more();
@@ -160,7 +167,7 @@ fn a_switch_dies_and_returns() {
     assert!(s1.failed && s1.daemons.len() == 2 && s1.daemons.iter().all(|d| !d.alive), "{s1:?}");
     assert_eq!(s1.ports_down, ["core", "tor"]);
     assert!(lab.netns("s1").expect("namespace").processes().is_empty());
-    assert!(!lab.pins("s1").exists(), "a dead switch keeps no pins");
+    assert!(!state.exists(), "a dead switch keeps no state");
 
     lab.restore("s1").expect("restore");
     lab.wait_converged(&["s1"]).expect("converge");
@@ -211,7 +218,9 @@ fn equal_paths_share_the_flows_and_a_link_fails_alone() {
         route.contains("dev s2 ") && !route.contains("nexthop")
     });
     // s1 still stands: it reaches the outside the long way.
-    assert!(run(lab, "s1", "ping -c1 -W2 -I 10.255.0.1 198.51.100.1").0);
+    wait_for("s1 reaches core by way of tor and s2", || {
+        run(lab, "s1", "ping -c1 -W1 -I 10.255.0.1 198.51.100.1").0
+    });
     lab.set_link("core", "s1", true).expect("link up");
     wait_for("core uses both", || run(lab, "core", "ip route show 203.0.113.0/28").1.matches("nexthop").count() == 2);
     match lab.set_link("s1", "s2", false) {
@@ -227,13 +236,14 @@ fn down_works_from_the_directory_after_a_crash() {
     }
     let lab = up("crash", ROUTED, "s1").unwrap_or_else(|e| panic!("{e}"));
     let name = lab.0.name().to_string();
-    // A crash in the middle of things: BIRD dead, a stranger in a namespace, bpffs not mounted, a namespace gone.
+    // A crash in the middle of things: BIRD dead, a stranger in a namespace, state on disk, a namespace gone.
     lab.0.fail("s2").expect("fail");
+    let state = Path::new("/run/stateplane").join(format!("{name}-s1"));
+    std::fs::create_dir_all(state.join("bpf")).expect("mkdir");
     let inside = lab.0.netns("inside").expect("namespace");
     let words = ["sleep", "1000"].map(str::to_string);
     let stranger = process::spawn(&inside, &words, Path::new("/dev/null")).expect("sleep");
     drop(inside);
-    nix::mount::umount(&lab.0.dir().join("bpffs")).expect("umount");
     netns::remove(&format!("sp-{name}-s2")).expect("remove");
     // The next user of labs finds it by its owner, which is gone.
     let path = lab.0.dir().join("lab.json");
@@ -243,7 +253,7 @@ fn down_works_from_the_directory_after_a_crash() {
     std::fs::write(&path, record.to_string()).expect("write");
     let neighbour = up("beside", ROUTED, "s1").unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(leftovers(&name), Vec::<String>::new());
-    assert!(!stranger.alive());
+    assert!(!stranger.alive() && !state.exists());
     assert!(run(&neighbour.0, "inside", "ping -c1 -W2 198.51.100.10").0, "the other lab is untouched");
     // A directory without a record, from a crash at the very start.
     let empty = format!("test-empty-{}", std::process::id());
