@@ -40,6 +40,11 @@ impl Dataplane {
         &self.manifest
     }
 
+    /// Only the manifest, nothing in the kernel: resolves names and values, for checking a configuration.
+    pub fn description_only(manifest: Manifest) -> Dataplane {
+        Dataplane { manifest, programs: BTreeMap::new(), maps: BTreeMap::new() }
+    }
+
     /// The program's descriptor.
     pub fn program(&self, name: &str) -> Option<BorrowedFd<'_>> {
         self.programs.get(name).map(AsFd::as_fd)

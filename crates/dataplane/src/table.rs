@@ -110,10 +110,37 @@ impl<'a> TableRef<'a> {
         if matches!(self.table.kind, TableKind::Keyless | TableKind::Const) {
             return Ok(());
         }
-        for entry in &self.table.initial_entries {
-            self.write(&self.from_manifest_entry(entry)?, Write::Set)?;
+        for entry in self.initial_entries()? {
+            self.write(&entry, Write::Set)?;
         }
         Ok(())
+    }
+
+    /// The entries that the program starts with, and that can be changed.
+    pub fn initial_entries(&self) -> Result<Vec<Entry>> {
+        self.table.initial_entries.iter().map(|entry| self.from_manifest_entry(entry)).collect()
+    }
+
+    /// The default action that the program starts with.
+    pub fn initial_default(&self) -> Result<ActionCall> {
+        self.from_manifest_call(&self.table.default_action)
+    }
+
+    /// Would this entry be taken? Looks at names, values and the action, not at what the table holds.
+    pub fn check(&self, entry: &Entry) -> Result<()> {
+        if matches!(self.table.kind, TableKind::Keyless | TableKind::Const) {
+            return self.not_fillable();
+        }
+        self.normalise(&entry.matches)?;
+        self.check_call(&entry.action, false)
+    }
+
+    /// Would this default action be taken?
+    pub fn check_default(&self, call: &ActionCall) -> Result<()> {
+        if self.table.const_default || self.table.default_map.is_none() {
+            return self.fail("its default action is const");
+        }
+        self.check_call(call, true)
     }
 
     fn from_manifest_call(&self, call: &manifest::ActionCall) -> Result<ActionCall> {
@@ -208,6 +235,19 @@ impl<'a> TableRef<'a> {
             TableKind::Keyless => self.fail("it has no key: only its default action can be set"),
             _ => self.fail("its entries are const: they are part of the program"),
         }
+    }
+
+    /// Do both match the same packets (that is: are they the same entry, whatever they run)?
+    pub fn same_entry(&self, one: &Entry, other: &Entry) -> bool {
+        self.table.keys.iter().enumerate().all(|(index, key)| {
+            match (one.matches.get(index), other.matches.get(index)) {
+                (Some(one), Some(other)) => {
+                    let mask = one.mask(key.width);
+                    mask == other.mask(key.width) && one.value() & mask == other.value() & mask
+                }
+                _ => false,
+            }
+        })
     }
 
     /// Writes an entry. Its counter starts at zero, or keeps its count when the entry was there.
@@ -356,10 +396,7 @@ impl<'a> TableRef<'a> {
 
     /// Sets the default action.
     pub fn set_default(&self, call: &ActionCall) -> Result<()> {
-        if self.table.const_default || self.table.default_map.is_none() {
-            return self.fail("its default action is const");
-        }
-        self.check_call(call, true)?;
+        self.check_default(call)?;
         self.write_default(call)
     }
 

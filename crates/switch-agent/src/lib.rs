@@ -1,1 +1,22 @@
-//! switch-agent
+//! The switch agent: runs a compiled object on a host's interfaces.
+//!
+//! It owns: configuration, the life of pins and links (start, take-over, replacement, end), the host's addresses, the packet generator, the control socket and
+//! metrics. It must not know: P4, map layouts, or the state protocol beyond the settings that the data plane needs.
+//!
+//! The agent may die at any time: program, tables and state are pinned, and forwarding goes on. The next agent of the same name takes them over.
+
+mod addresses;
+mod agent;
+pub mod client;
+pub mod config;
+pub mod control;
+mod error;
+pub mod flow_state;
+mod generator;
+mod metrics;
+mod run_dir;
+mod start;
+
+pub use agent::{check, detach, run};
+pub use error::{Error, Result};
+pub use run_dir::{RunDirectory, running};

@@ -1,11 +1,55 @@
 //! `stateplane counter`
 
+use super::table::{Target, exit_code, json, print};
+use clap::Subcommand;
+use switch_agent::client;
+use switch_agent::control::{Reply, Request};
+
 /// Command line of `stateplane counter`.
 #[derive(clap::Args, Debug)]
-pub struct Args {}
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Subcommand, Debug)]
+enum Action {
+    /// Read elements; without an index, all that are not zero.
+    Read {
+        /// Control-plane name.
+        counter: String,
+        /// Which element.
+        index: Option<u32>,
+    },
+}
 
 /// Runs the command; returns the process exit code.
-pub fn run(_args: Args) -> u8 {
-    eprintln!("stateplane counter: not built yet");
-    2
+pub fn run(args: Args) -> u8 {
+    exit_code("counter", act(&args))
+}
+
+fn act(args: &Args) -> switch_agent::Result<()> {
+    let Action::Read { counter, index } = &args.action;
+    let request = Request::CounterRead { counter: counter.clone(), index: *index };
+    let reply = client::ask(&client::find(args.target.switch.as_deref())?, &request)?;
+    match &reply {
+        _ if args.target.json => println!("{}", json(&reply)),
+        Reply::Counter { elements, unit, .. } => {
+            let (packets, bytes) = (unit.contains("packets"), unit.contains("bytes"));
+            let mut head = vec!["index"];
+            head.extend(packets.then_some("packets"));
+            head.extend(bytes.then_some("bytes"));
+            let rows = elements.iter().map(|(index, value)| {
+                let mut row = vec![index.to_string()];
+                row.extend(packets.then(|| value.packets.to_string()));
+                row.extend(bytes.then(|| value.bytes.to_string()));
+                row
+            });
+            print(&head, rows.collect());
+        }
+        _ => {}
+    }
+    Ok(())
 }

@@ -1,11 +1,59 @@
 //! `stateplane register`
 
+use super::table::{Target, exit_code, json, print};
+use clap::Subcommand;
+use switch_agent::client;
+use switch_agent::control::{Reply, Request};
+
 /// Command line of `stateplane register`.
 #[derive(clap::Args, Debug)]
-pub struct Args {}
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Subcommand, Debug)]
+enum Action {
+    /// Read elements; without an index, all.
+    Read {
+        /// Control-plane name.
+        register: String,
+        /// Which element.
+        index: Option<u32>,
+    },
+    /// Write an element.
+    Write {
+        /// Control-plane name.
+        register: String,
+        /// Which element.
+        index: u32,
+        /// Decimal, 0x…, or an address.
+        value: String,
+    },
+}
 
 /// Runs the command; returns the process exit code.
-pub fn run(_args: Args) -> u8 {
-    eprintln!("stateplane register: not built yet");
-    2
+pub fn run(args: Args) -> u8 {
+    exit_code("register", act(&args))
+}
+
+fn act(args: &Args) -> switch_agent::Result<()> {
+    let request = match &args.action {
+        Action::Read { register, index } => Request::RegisterRead { register: register.clone(), index: *index },
+        Action::Write { register, index, value } => {
+            Request::RegisterWrite { register: register.clone(), index: *index, value: value.clone() }
+        }
+    };
+    let reply = client::ask(&client::find(args.target.switch.as_deref())?, &request)?;
+    match &reply {
+        _ if args.target.json => println!("{}", json(&reply)),
+        Reply::Register { elements, .. } => {
+            let rows = elements.iter().map(|(index, value)| vec![index.to_string(), value.clone()]);
+            print(&["index", "value"], rows.collect());
+        }
+        _ => {}
+    }
+    Ok(())
 }

@@ -1,11 +1,159 @@
-//! `stateplane switch`
+//! `stateplane switch`: run the agent, check its configuration, stop or detach a switch.
+
+use clap::Subcommand;
+use std::path::PathBuf;
+use switch_agent::config::Config;
+use switch_agent::control::{Reply, Request};
+use switch_agent::{RunDirectory, client};
 
 /// Command line of `stateplane switch`.
 #[derive(clap::Args, Debug)]
-pub struct Args {}
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct Args {
+    /// Configuration of the switch (TOML).
+    #[arg(long, required = true)]
+    config: Option<PathBuf>,
+    /// Only check the configuration and the object.
+    #[arg(long)]
+    check: bool,
+    /// Discard what a dead agent of this name left, instead of taking it over.
+    #[arg(long, conflicts_with = "check")]
+    fresh: bool,
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Subcommand, Debug)]
+enum Action {
+    /// Show the switches whose agents run.
+    Status {
+        /// Only this one.
+        name: Option<String>,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// End the agent; the program stays on the ports and goes on forwarding.
+    Stop {
+        /// The switch.
+        name: String,
+    },
+    /// Take the program off the ports and forget all its state, whether the agent runs or not.
+    Detach {
+        /// The switch.
+        name: String,
+    },
+    /// Show the flows of a FlowState object.
+    Flows {
+        /// The object; may be left out if there is only one.
+        object: Option<String>,
+        /// The switch; may be left out if only one runs.
+        #[arg(long)]
+        switch: Option<String>,
+        /// Show at most so many.
+        #[arg(long, default_value_t = 100)]
+        limit: usize,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
 
 /// Runs the command; returns the process exit code.
-pub fn run(_args: Args) -> u8 {
-    eprintln!("stateplane switch: not built yet");
-    2
+pub fn run(args: Args) -> u8 {
+    let result = match (&args.action, &args.config) {
+        (Some(action), _) => act(action),
+        (None, Some(path)) => Config::read(path).and_then(|config| {
+            if args.check {
+                switch_agent::check(&config)?;
+                println!("{}: good", path.display());
+                return Ok(());
+            }
+            log();
+            switch_agent::run(config, args.fresh)
+        }),
+        (None, None) => {
+            eprintln!("stateplane switch: --config is needed");
+            return 2;
+        }
+    };
+    super::table::exit_code("switch", result)
+}
+
+/// Logs to standard error; `RUST_LOG` says how much.
+fn log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    // Someone else's logger, if there is one, will do.
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).try_init();
+}
+
+fn act(action: &Action) -> switch_agent::Result<()> {
+    match action {
+        Action::Status { name, json } => status(name.as_deref(), *json),
+        Action::Stop { name } => {
+            client::ask(&RunDirectory::of(name)?, &Request::Stop { detach: false })?;
+            wait_for_end(&RunDirectory::of(name)?);
+            Ok(())
+        }
+        Action::Detach { name } => {
+            let run = RunDirectory::of(name)?;
+            if client::ask(&run, &Request::Stop { detach: true }).is_ok() {
+                wait_for_end(&run);
+                return Ok(());
+            }
+            switch_agent::detach(&run)
+        }
+        Action::Flows { object, switch, limit, json } => flows(object.clone(), switch.as_deref(), *limit, *json),
+    }
+}
+
+/// Until the agent no longer answers, at most ten seconds.
+fn wait_for_end(run: &RunDirectory) {
+    for _ in 0..1_000 {
+        if !run.socket().exists() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+fn status(name: Option<&str>, json: bool) -> switch_agent::Result<()> {
+    let names = name.map_or_else(switch_agent::running, |name| vec![name.to_owned()]);
+    let mut found = vec![];
+    for name in names {
+        if let Reply::Status(status) = client::ask(&RunDirectory::of(&name)?, &Request::Status)? {
+            found.push(status);
+        }
+    }
+    if json {
+        println!("{}", super::table::json(&found));
+        return Ok(());
+    }
+    let rows = found.iter().map(|status| {
+        let numbers = [status.pid.to_string(), status.switch_id.to_string(), format!("{:08x}", status.incarnation)];
+        let [pid, id, incarnation] = numbers;
+        vec![status.name.clone(), status.program.clone(), status.how.clone(), pid, id, incarnation]
+    });
+    super::table::print(&["switch", "program", "how", "pid", "id", "incarnation"], rows.collect());
+    Ok(())
+}
+
+fn flows(object: Option<String>, switch: Option<&str>, limit: usize, json: bool) -> switch_agent::Result<()> {
+    let reply = client::ask(&client::find(switch)?, &Request::Flows { object, limit })?;
+    let Reply::Flows { object, count, flows } = &reply else { return Ok(()) };
+    if json {
+        println!("{}", super::table::json(&reply));
+        return Ok(());
+    }
+    println!("{object}: {count} flows");
+    let fields = |pairs: &[(String, String)]| {
+        pairs.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+    };
+    let rows = flows.iter().map(|flow| vec![fields(&flow.key), fields(&flow.value)]);
+    super::table::print(&["key", "value"], rows.collect());
+    if flows.len() < *count {
+        println!("… and {} more (--limit)", count - flows.len());
+    }
+    Ok(())
 }

@@ -1,11 +1,195 @@
-//! `stateplane table`
+//! `stateplane table`: entries of a running switch. Also what the commands about a running switch share.
+
+use clap::Subcommand;
+use dataplane::{ActionSpec, EntrySpec, KeySpec};
+use serde::Serialize;
+use switch_agent::client;
+use switch_agent::control::{Reply, Request, TableListing};
 
 /// Command line of `stateplane table`.
 #[derive(clap::Args, Debug)]
-pub struct Args {}
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Which switch, and how to print.
+#[derive(clap::Args, Debug)]
+pub struct Target {
+    /// The switch; may be left out if only one runs.
+    #[arg(long, global = true)]
+    pub switch: Option<String>,
+    /// As JSON.
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+#[derive(Subcommand, Debug)]
+enum Action {
+    /// List a table's entries; without a table, the tables.
+    List {
+        /// Control-plane name; the last part will do if only one table has it.
+        table: Option<String>,
+    },
+    /// Add an entry: `add TABLE KEY=MATCH… -a ACTION PARAMETER=VALUE…`.
+    Add {
+        /// Control-plane name.
+        table: String,
+        /// KEY=MATCH; a match is a value, value/length, value&&&mask or *. Without KEY=, in the table's order.
+        keys: Vec<String>,
+        /// ACTION, then PARAMETER=VALUE… (or values in order).
+        #[arg(short, long, num_args = 1.., required = true)]
+        action: Vec<String>,
+        /// Higher wins (ternary tables).
+        #[arg(short, long)]
+        priority: Option<u32>,
+        /// If there is such an entry, change its action.
+        #[arg(long)]
+        replace: bool,
+    },
+    /// Delete an entry: `delete TABLE KEY=MATCH…`.
+    Delete {
+        /// Control-plane name.
+        table: String,
+        /// As for `add`.
+        keys: Vec<String>,
+    },
+    /// Set a table's default action.
+    SetDefault {
+        /// Control-plane name.
+        table: String,
+        /// Control-plane name.
+        #[arg(required_unless_present = "reset")]
+        action: Option<String>,
+        /// PARAMETER=VALUE, or values in order.
+        arguments: Vec<String>,
+        /// Back to the program's own default.
+        #[arg(long, conflicts_with_all = ["action", "arguments"])]
+        reset: bool,
+    },
+}
+
+/// Prints an error, if it is one; the exit code.
+pub fn exit_code(command: &str, result: switch_agent::Result<()>) -> u8 {
+    match result {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("stateplane {command}: {error}");
+            1
+        }
+    }
+}
+
+/// As indented JSON. Plain data with string keys always serialises.
+pub fn json(value: &impl Serialize) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_default()
+}
+
+/// Prints columns of equal width.
+pub fn print(head: &[&str], rows: Vec<Vec<String>>) {
+    use std::io::Write;
+    let head: Vec<String> = head.iter().map(|name| (*name).to_owned()).collect();
+    let width = |column: usize| {
+        std::iter::once(&head).chain(&rows).filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
+    };
+    let widths: Vec<usize> = (0..head.len()).map(|column| width(column).unwrap_or(0)).collect();
+    let mut out = std::io::stdout().lock();
+    for row in std::iter::once(&head).chain(&rows) {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        let line = cells.collect::<Vec<_>>().join("  ");
+        // A reader that hangs up (`| head`) has had enough.
+        if writeln!(out, "{}", line.trim_end()).is_err() {
+            return;
+        }
+    }
+}
+
+/// `name=value`, or a value alone. The first `=` divides.
+fn pair(text: &str) -> (Option<String>, String) {
+    match text.split_once('=') {
+        Some((name, value)) => (Some(name.to_owned()), value.to_owned()),
+        None => (None, text.to_owned()),
+    }
+}
+
+fn keys(texts: &[String]) -> Vec<KeySpec> {
+    let key = |text: &String| {
+        let (name, text) = pair(text);
+        KeySpec { name, text }
+    };
+    texts.iter().map(key).collect()
+}
+
+fn action(name: &str, arguments: &[String]) -> ActionSpec {
+    ActionSpec { name: name.to_owned(), arguments: arguments.iter().map(|text| pair(text)).collect() }
+}
 
 /// Runs the command; returns the process exit code.
-pub fn run(_args: Args) -> u8 {
-    eprintln!("stateplane table: not built yet");
-    2
+pub fn run(args: Args) -> u8 {
+    exit_code("table", act(&args))
+}
+
+fn act(args: &Args) -> switch_agent::Result<()> {
+    let request = match &args.action {
+        Action::List { table: None } => Request::Tables,
+        Action::List { table: Some(table) } => Request::TableList { table: table.clone() },
+        Action::Add { table, keys: texts, action: words, priority, replace } => {
+            let (name, arguments) = words.split_first().map_or(("", &[][..]), |(name, rest)| (name, rest));
+            let entry = EntrySpec { keys: keys(texts), priority: *priority, action: action(name, arguments) };
+            Request::TableAdd { table: table.clone(), entry, replace: *replace }
+        }
+        Action::Delete { table, keys: texts } => Request::TableDelete { table: table.clone(), keys: keys(texts) },
+        Action::SetDefault { table, action: name, arguments, reset: _ } => Request::TableSetDefault {
+            table: table.clone(),
+            action: name.as_ref().map(|name| action(name, arguments)),
+        },
+    };
+    let reply = client::ask(&client::find(args.target.switch.as_deref())?, &request)?;
+    match &reply {
+        _ if args.target.json => println!("{}", json(&reply)),
+        Reply::Tables { tables } => {
+            let rows = tables.iter().map(|table| {
+                let keys = table.keys.iter().map(|(name, kind)| format!("{name}: {kind}")).collect::<Vec<_>>();
+                vec![table.name.clone(), table.kind.clone(), format!("{}/{}", table.entries, table.size), keys.join(", ")]
+            });
+            print(&["table", "kind", "entries", "keys"], rows.collect());
+        }
+        Reply::Table(listing) => list(listing),
+        _ => {}
+    }
+    Ok(())
+}
+
+fn call(name: &str, arguments: &[(String, String)]) -> String {
+    let arguments: Vec<String> = arguments.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    format!("{name}({})", arguments.join(", "))
+}
+
+fn list(listing: &TableListing) {
+    let counts = |counter: &Option<(u64, u64)>| match counter {
+        Some((packets, bytes)) => vec![packets.to_string(), bytes.to_string()],
+        None => vec![],
+    };
+    let counting = listing.default_counter.is_some() || listing.entries.iter().any(|entry| entry.counter.is_some());
+    let mut head: Vec<&str> = listing.keys.iter().map(String::as_str).collect();
+    head.extend(listing.ternary.then_some("priority"));
+    head.push("action");
+    head.extend(counting.then_some(["packets", "bytes"]).into_iter().flatten());
+    let mut rows: Vec<Vec<String>> = vec![];
+    for entry in &listing.entries {
+        let mut row: Vec<String> = entry.keys.iter().map(|(_, text)| text.clone()).collect();
+        row.extend(listing.ternary.then(|| entry.priority.unwrap_or(0).to_string()));
+        row.push(call(&entry.action, &entry.arguments) + if entry.constant { " (const)" } else { "" });
+        row.extend(counts(&entry.counter));
+        rows.push(row);
+    }
+    let mut row: Vec<String> =
+        listing.keys.iter().enumerate().map(|(index, _)| if index == 0 { "default" } else { "" }.to_owned()).collect();
+    row.extend(listing.ternary.then(String::new));
+    row.push(call(&listing.default_action, &listing.default_arguments));
+    row.extend(counts(&listing.default_counter));
+    rows.push(row);
+    print(&head, rows);
 }

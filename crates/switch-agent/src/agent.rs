@@ -1,0 +1,228 @@
+//! The agent's life: start, serve, end.
+
+use crate::addresses::{self, Watch};
+use crate::config::Config;
+use crate::control::{PortStatus, Reply, Request, Status};
+use crate::error::{Error, Result};
+use crate::generator::{self, Generator};
+use crate::run_dir::{RunDirectory, State};
+use crate::start::{self, Started};
+use dataplane::Dataplane;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+/// Netlink may lose news; so look at addresses and ports this often anyway.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+/// After news, more news usually follows: wait for it.
+const SETTLE: Duration = Duration::from_millis(20);
+/// A control request that is longer is refused.
+const REQUEST_BYTES: u64 = 1 << 20;
+
+/// A running switch.
+pub(crate) struct Agent {
+    pub config: Config,
+    pub dataplane: Arc<Dataplane>,
+    pub run: RunDirectory,
+    pub state: Mutex<State>,
+    /// Held while something is changed.
+    pub changes: Mutex<()>,
+    pub generator: Arc<Generator>,
+    how: &'static str,
+}
+
+/// Checks a configuration against its object, and changes nothing.
+pub fn check(config: &Config) -> Result<()> {
+    start::check(config).map(drop)
+}
+
+/// Runs a switch until it is told to end. `fresh` discards what a dead agent of this name left.
+pub fn run(config: Config, fresh: bool) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|source| Error::System { action: "start the runtime".into(), source })?;
+    runtime.block_on(serve(config, fresh))
+}
+
+async fn serve(config: Config, fresh: bool) -> Result<()> {
+    // Before anything is attached: a signal from here on is not lost.
+    let system = |action: &str| {
+        let action = action.to_owned();
+        move |source: std::io::Error| Error::System { action, source }
+    };
+    let mut terminate = signal(SignalKind::terminate()).map_err(system("watch SIGTERM"))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(system("watch SIGINT"))?;
+    let metrics = match config.metrics {
+        Some(address) => match TcpListener::bind(address).await {
+            Ok(listener) => Some(listener),
+            Err(error) => return config.fault("metrics", format!("{address}: {error}")),
+        },
+        None => None,
+    };
+    let watch = Watch::new()?;
+    let Started { dataplane, run, hold, state, how } = start::start(&config, fresh)?;
+    let agent = Arc::new(Agent {
+        dataplane,
+        run,
+        state: Mutex::new(state),
+        changes: Mutex::new(()),
+        generator: Arc::new(Generator::default()),
+        how,
+        config,
+    });
+    agent.follow_ports();
+    let interval = Duration::from_micros(agent.config.generator_interval_us);
+    let thread = generator::start(agent.dataplane.clone(), interval, agent.generator.clone());
+    let (stop, mut stopped) = mpsc::channel(1);
+    tokio::spawn(control(agent.clone(), listen(&agent.run)?, stop));
+    if let Some(listener) = metrics {
+        tokio::spawn(crate::metrics::serve(agent.clone(), listener));
+    }
+    tracing::info!("switch {}: {how} {}", agent.config.name, agent.dataplane.manifest().program);
+    let detach = loop {
+        tokio::select! {
+            _ = terminate.recv() => break agent.config.detach,
+            _ = interrupt.recv() => break agent.config.detach,
+            Some(detach) = stopped.recv() => break detach,
+            () = watch.changed() => tokio::time::sleep(SETTLE).await,
+            () = tokio::time::sleep(LOOK_INTERVAL) => {}
+        }
+        agent.look();
+    };
+    agent.generator.stop.store(true, Ordering::Relaxed);
+    if let Some(thread) = thread {
+        // It ends within an interval; if it panicked, there is nothing left to wait for.
+        let _ = thread.join();
+    }
+    let _ = std::fs::remove_file(agent.run.socket());
+    if detach {
+        agent.run.discard()?;
+        agent.run.remove()?;
+    }
+    tracing::info!("switch {}: ended{}", agent.config.name, if detach { ", detached" } else { "; it goes on forwarding" });
+    drop(hold);
+    Ok(())
+}
+
+/// The control socket; one that a dead agent left is replaced (the run directory's lock says that it is dead).
+fn listen(run: &RunDirectory) -> Result<UnixListener> {
+    let path = run.socket();
+    let _ = std::fs::remove_file(&path);
+    UnixListener::bind(&path).map_err(|error| Error::path("listen on", &path, error))
+}
+
+async fn control(agent: Arc<Agent>, listener: UnixListener, stop: mpsc::Sender<bool>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let (agent, stop) = (agent.clone(), stop.clone());
+                tokio::spawn(async move {
+                    // A client that hangs up is its own affair.
+                    let _ = converse(agent, stream, stop).await;
+                });
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+async fn converse(agent: Arc<Agent>, stream: UnixStream, stop: mpsc::Sender<bool>) -> std::io::Result<()> {
+    use tokio::io::AsyncReadExt;
+    let (reader, mut writer) = stream.into_split();
+    let mut reader = BufReader::new(reader).take(REQUEST_BYTES);
+    let mut line = String::new();
+    loop {
+        line.clear();
+        reader.set_limit(REQUEST_BYTES);
+        if reader.read_line(&mut line).await? == 0 {
+            return Ok(());
+        }
+        let request: Result<Request, _> = serde_json::from_str(&line);
+        let stopping = match &request {
+            Ok(Request::Stop { detach }) => Some(*detach),
+            _ => None,
+        };
+        let reply = match request {
+            Ok(request) => {
+                let agent = agent.clone();
+                tokio::task::spawn_blocking(move || agent.answer(request)).await.map_err(std::io::Error::other)?
+            }
+            Err(error) => Reply::Error { error: format!("not a request: {error}") },
+        };
+        let text = serde_json::to_string(&reply).map_err(std::io::Error::other)? + "\n";
+        writer.write_all(text.as_bytes()).await?;
+        if let Some(detach) = stopping {
+            let _ = stop.send(detach).await;
+        }
+    }
+}
+
+impl Agent {
+    /// Brings the data plane in line with the host's addresses and interfaces.
+    fn look(&self) {
+        let result = addresses::local()
+            .and_then(|(four, six)| Ok(self.dataplane.set_local_addresses(&four, &six)?))
+            .and_then(|_| {
+                let _one_at_a_time = self.changes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                if start::sync_ports(&self.dataplane, &self.run, &self.config, &mut state, false)? {
+                    self.run.write_state(&state)?;
+                }
+                Ok(())
+            });
+        if let Err(error) = result {
+            tracing::warn!("{error}");
+        }
+        self.follow_ports();
+    }
+
+    /// The generator's frames seem to come from the first port that is there.
+    fn follow_ports(&self) {
+        let state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let first = state.ports.first().map_or(0, |(_, ifindex)| *ifindex);
+        self.generator.ifindex.store(first, Ordering::Relaxed);
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        let state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        Status {
+            name: self.config.name.clone(),
+            program: self.dataplane.manifest().program.clone(),
+            how: self.how.to_owned(),
+            switch_id: self.config.switch_id,
+            incarnation: state.incarnation,
+            pid: std::process::id(),
+            generated_frames: self.generator.frames.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn ports(&self) -> Result<Vec<PortStatus>> {
+        let state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let ports = self.config.port.iter().map(|port| {
+            Ok(PortStatus {
+                port: port.port,
+                interface: port.interface.clone(),
+                attached: state.ports.iter().any(|(number, _)| *number == port.port),
+                fabric: port.fabric,
+                stats: self.dataplane.port_stats(port.port)?,
+            })
+        });
+        ports.collect()
+    }
+}
+
+/// Takes a switch off its ports whose agent is dead. A live agent must be asked instead ([`Request::Stop`]).
+pub fn detach(run: &RunDirectory) -> Result<()> {
+    if !run.path().is_dir() {
+        return Err(Error::Other(format!("there is no switch {}: no {}", run.name(), run.path().display())));
+    }
+    let _hold = run.lock()?;
+    run.discard()?;
+    run.remove()
+}

@@ -1,0 +1,341 @@
+//! `switch.toml`.
+
+use crate::error::{Error, Result};
+use dataplane::{ActionSpec, EntrySpec, KeySpec};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+
+/// External addresses that a pool holds at most (the map's size).
+pub const MAX_POOL_ADDRESSES: usize = 16;
+
+/// A switch's configuration.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Names the run directory `/run/stateplane/NAME`.
+    pub name: String,
+    /// The compiled object; relative to the configuration file. The manifest lies beside it.
+    pub object: PathBuf,
+    /// Who this is in the state protocol; unique per switch.
+    #[serde(default)]
+    pub switch_id: u32,
+    /// The state protocol's source address.
+    pub protocol_address: Option<Ipv4Addr>,
+    /// The head of the store's chain.
+    pub store: Option<SocketAddrV4>,
+    /// ARP, neighbour discovery and packets for the host's own addresses go to the kernel.
+    #[serde(default = "yes")]
+    pub host_traffic: bool,
+    /// On SIGTERM and SIGINT the program is taken off the ports; if false it stays, as after SIGKILL.
+    #[serde(default = "yes")]
+    pub detach: bool,
+    /// Where to serve Prometheus metrics.
+    pub metrics: Option<SocketAddr>,
+    /// How often the packet generator looks for work.
+    #[serde(default = "default_generator_interval_us")]
+    pub generator_interval_us: u64,
+    /// How much earlier than the store the switch ends a lease: the clocks' drift over a lease, and then some.
+    #[serde(default = "default_lease_margin_us")]
+    pub lease_margin_us: u64,
+    /// An update that is not acknowledged for so long is sent again.
+    #[serde(default = "default_resend_timeout_us")]
+    pub resend_timeout_us: u64,
+    /// Ports.
+    #[serde(default)]
+    pub port: Vec<Port>,
+    /// Table entries.
+    #[serde(default)]
+    pub table: Vec<Table>,
+    /// Addresses and ports that a local NAT allocator draws from.
+    pub nat_pool: Option<NatPool>,
+    /// The file this came from.
+    #[serde(skip)]
+    pub file: PathBuf,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn default_generator_interval_us() -> u64 {
+    2_000
+}
+
+fn default_lease_margin_us() -> u64 {
+    5_000
+}
+
+fn default_resend_timeout_us() -> u64 {
+    5_000
+}
+
+/// A port.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct Port {
+    /// The interface's name.
+    pub interface: String,
+    /// The P4 port.
+    pub port: u32,
+    /// Leads to other switches and the store: protocol messages may come in here.
+    #[serde(default)]
+    pub fabric: bool,
+}
+
+/// What a table holds.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Table {
+    /// Control-plane name.
+    pub name: String,
+    /// Default action.
+    pub default: Option<Action>,
+    /// Entries.
+    #[serde(default)]
+    pub entry: Vec<Entry>,
+}
+
+/// An action with its arguments.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Action {
+    /// Control-plane name.
+    pub action: String,
+    /// By parameter name.
+    #[serde(default)]
+    pub arguments: BTreeMap<String, Scalar>,
+}
+
+/// A table entry.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// Matches by key name.
+    #[serde(default)]
+    pub key: BTreeMap<String, Scalar>,
+    /// Higher wins.
+    pub priority: Option<u32>,
+    /// Control-plane name.
+    pub action: String,
+    /// By parameter name.
+    #[serde(default)]
+    pub arguments: BTreeMap<String, Scalar>,
+}
+
+/// A value: `7`, `"10.0.0.0/8"`, `true`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Scalar {
+    /// A number.
+    Number(i64),
+    /// True or false.
+    Truth(bool),
+    /// Anything else, as text.
+    Text(String),
+}
+
+impl Scalar {
+    fn text(&self) -> String {
+        match self {
+            Scalar::Number(number) => number.to_string(),
+            Scalar::Truth(truth) => truth.to_string(),
+            Scalar::Text(text) => text.clone(),
+        }
+    }
+}
+
+/// `[nat_pool]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NatPool {
+    /// Addresses.
+    pub external: Vec<Ipv4Addr>,
+    /// `LOW-HIGH`, both included.
+    #[serde(default = "default_ports")]
+    pub ports: String,
+}
+
+fn default_ports() -> String {
+    "1024-65535".to_owned()
+}
+
+impl NatPool {
+    /// The lowest and the highest port.
+    pub fn port_range(&self) -> Option<(u16, u16)> {
+        let (low, high) = self.ports.split_once('-')?;
+        let (low, high) = (low.trim().parse().ok()?, high.trim().parse().ok()?);
+        (low <= high).then_some((low, high))
+    }
+}
+
+fn arguments(given: &BTreeMap<String, Scalar>) -> Vec<(Option<String>, String)> {
+    given.iter().map(|(name, value)| (Some(name.clone()), value.text())).collect()
+}
+
+impl Action {
+    /// In the data plane's terms.
+    pub fn spec(&self) -> ActionSpec {
+        ActionSpec { name: self.action.clone(), arguments: arguments(&self.arguments) }
+    }
+}
+
+impl Entry {
+    /// In the data plane's terms.
+    pub fn spec(&self) -> EntrySpec {
+        let keys = self.key.iter().map(|(name, value)| KeySpec { name: Some(name.clone()), text: value.text() });
+        EntrySpec {
+            keys: keys.collect(),
+            priority: self.priority,
+            action: ActionSpec { name: self.action.clone(), arguments: arguments(&self.arguments) },
+        }
+    }
+}
+
+impl Config {
+    /// Reads a configuration file and checks what can be checked without the object.
+    pub fn read(path: &Path) -> Result<Config> {
+        let text = std::fs::read_to_string(path).map_err(|error| Error::path("read", path, error))?;
+        Config::parse(path, &text)
+    }
+
+    /// Parses a configuration's text; `path` is for messages and relative paths.
+    pub fn parse(path: &Path, text: &str) -> Result<Config> {
+        let mut config: Config = toml::from_str(text).map_err(|error| Error::Parse {
+            file: path.display().to_string(),
+            reason: error.to_string().trim_end().to_owned(),
+        })?;
+        config.file = path.to_owned();
+        if let Some(directory) = path.parent() {
+            config.object = directory.join(&config.object);
+        }
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// An error in a field of this configuration.
+    pub(crate) fn fault<T>(&self, field: impl Into<String>, reason: impl Into<String>) -> Result<T> {
+        Err(Error::Config { file: self.file.display().to_string(), field: field.into(), reason: reason.into() })
+    }
+
+    fn validate(&self) -> Result<()> {
+        if !crate::run_dir::valid_name(&self.name) {
+            return self.fault("name", "must be 1 to 64 letters, digits, - and _");
+        }
+        if self.port.is_empty() {
+            return self.fault("port", "a switch needs at least one [[port]]");
+        }
+        for (index, port) in self.port.iter().enumerate() {
+            let field = |name: &str| format!("port[{index}].{name}");
+            if port.port >= 511 {
+                return self.fault(field("port"), format!("{} is not below 511 (511 is the drop port)", port.port));
+            }
+            if port.interface.is_empty() || port.interface.len() > 15 || port.interface.contains('\0') {
+                return self.fault(field("interface"), "an interface's name has 1 to 15 characters");
+            }
+            for earlier in &self.port[..index] {
+                if earlier.port == port.port {
+                    return self.fault(field("port"), format!("{} is given twice", port.port));
+                }
+                if earlier.interface == port.interface {
+                    return self.fault(field("interface"), format!("{:?} is given twice", port.interface));
+                }
+            }
+        }
+        if !(100..=1_000_000).contains(&self.generator_interval_us) {
+            return self.fault("generator_interval_us", "must be 100 to 1000000 (0.1 ms to 1 s)");
+        }
+        if self.store.is_some() && self.protocol_address.is_none() {
+            return self.fault("protocol_address", "is needed with `store`: replies are sent to it");
+        }
+        if self.store.is_some() && self.switch_id == 0 {
+            return self.fault("switch_id", "is needed with `store`: a number above 0 that no other switch has");
+        }
+        if self.store.is_some() && !self.port.iter().any(|port| port.fabric) {
+            return self.fault("port", "with `store`, at least one port must have `fabric = true`");
+        }
+        self.validate_pool()
+    }
+
+    fn validate_pool(&self) -> Result<()> {
+        let Some(pool) = &self.nat_pool else { return Ok(()) };
+        if pool.external.is_empty() || pool.external.len() > MAX_POOL_ADDRESSES {
+            return self.fault("nat_pool.external", format!("needs 1 to {MAX_POOL_ADDRESSES} addresses"));
+        }
+        if pool.port_range().is_none() {
+            return self.fault("nat_pool.ports", format!("{:?} is not LOW-HIGH, such as 1024-65535", pool.ports));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+name = "s1"
+object = "nat.o"
+switch_id = 1
+protocol_address = "10.255.0.1"
+store = "10.2.1.10:5407"
+metrics = "127.0.0.1:9100"
+[[port]]
+interface = "core"
+port = 1
+fabric = true
+[[port]]
+interface = "tor"
+port = 2
+[[table]]
+name = "ingress.routes"
+default = { action = "drop" }
+[[table.entry]]
+key = { "hdr.ip.dst" = "10.0.0.0/8", vrf = 1 }
+action = "forward"
+arguments = { port = 2 }
+[nat_pool]
+external = ["203.0.113.1"]
+"#;
+
+    fn fault(text: &str) -> String {
+        Config::parse(Path::new("/etc/sp/switch.toml"), text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn reads_a_good_one() {
+        let config = Config::parse(Path::new("/etc/sp/switch.toml"), GOOD).unwrap();
+        assert_eq!(config.object, Path::new("/etc/sp/nat.o"));
+        assert!(config.host_traffic && config.detach && config.port[0].fabric && !config.port[1].fabric);
+        let spec = config.table[0].entry[0].spec();
+        assert_eq!(spec.keys[1], KeySpec { name: Some("vrf".into()), text: "1".into() });
+        assert_eq!(config.nat_pool.unwrap().port_range(), Some((1024, 65535)));
+    }
+
+    #[test]
+    fn each_fault_names_file_and_field() {
+        for (from, to, parts) in [
+            ("name = \"s1\"", "name = \"../x\"", "name: must be"),
+            ("name = \"s1\"", "nome = \"s1\"", "unknown field `nome`"),
+            ("object = \"nat.o\"\n", "", "missing field `object`"),
+            ("port = 2", "port = 1", "port[1].port: 1 is given twice"),
+            ("port = 2", "port = 511", "port[1].port: 511"),
+            ("port = 2", "port = \"2\"", "line 13"),
+            ("\"tor\"", "\"core\"", "port[1].interface: \"core\" is given twice"),
+            ("\"tor\"", "\"sixteen-letters-\"", "port[1].interface"),
+            ("protocol_address = \"10.255.0.1\"\n", "", "protocol_address: is needed"),
+            ("switch_id = 1\n", "", "switch_id: is needed"),
+            ("fabric = true\n", "", "port: with `store`"),
+            ("10.2.1.10:5407", "10.2.1.10", "line 6"),
+            ("[\"203.0.113.1\"]", "[]", "nat_pool.external"),
+            ("[\"203.0.113.1\"]", "[\"203.0.113.1\"]\nports = \"5-4\"", "nat_pool.ports"),
+            ("switch_id = 1", "switch_id = 1\ngenerator_interval_us = 1", "generator_interval_us"),
+            ("name = \"s1\"", "name = ", "line 2"),
+        ] {
+            assert!(GOOD.contains(from), "{from}");
+            let message = fault(&GOOD.replacen(from, to, 1));
+            assert!(message.starts_with("/etc/sp/switch.toml: ") && message.contains(parts), "{to}: {message}");
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! The control socket: one JSON request a line, one JSON reply a line.
+
+use crate::agent::Agent;
+use crate::error::Result;
+use crate::flow_state::Flow;
+use dataplane::{ActionSpec, CounterValue, EntrySpec, KeySpec, ListedEntry, PortStats, Write};
+use serde::{Deserialize, Serialize};
+
+/// What can be asked.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub enum Request {
+    /// Who are you?
+    Status,
+    /// Which tables are there?
+    Tables,
+    /// A table's entries.
+    TableList {
+        /// Table.
+        table: String,
+    },
+    /// A new entry, or (`replace`) another action for one that is there.
+    TableAdd {
+        /// Table.
+        table: String,
+        /// Entry.
+        entry: EntrySpec,
+        /// An entry that is there already gets the new action instead of an error.
+        replace: bool,
+    },
+    /// Delete an entry.
+    TableDelete {
+        /// Table.
+        table: String,
+        /// Its matches.
+        keys: Vec<KeySpec>,
+    },
+    /// Set the default action; none: as compiled.
+    TableSetDefault {
+        /// Table.
+        table: String,
+        /// Action.
+        action: Option<ActionSpec>,
+    },
+    /// Read a register's elements; none: all.
+    RegisterRead {
+        /// Register.
+        register: String,
+        /// Element.
+        index: Option<u32>,
+    },
+    /// Write a register's element.
+    RegisterWrite {
+        /// Register.
+        register: String,
+        /// Element.
+        index: u32,
+        /// As text: decimal, 0x…, an address.
+        value: String,
+    },
+    /// Read a counter's elements; none: all that are not zero.
+    CounterRead {
+        /// Counter.
+        counter: String,
+        /// Element.
+        index: Option<u32>,
+    },
+    /// The ports and their counts.
+    Ports,
+    /// A FlowState's flows; none: the only object.
+    Flows {
+        /// Object.
+        object: Option<String>,
+        /// At most so many.
+        limit: usize,
+    },
+    /// End the agent.
+    Stop {
+        /// Take the program off the ports; if false it goes on forwarding.
+        detach: bool,
+    },
+}
+
+/// What is answered.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "snake_case")]
+pub enum Reply {
+    /// Done.
+    Done,
+    /// It was not done.
+    Error {
+        /// Why.
+        error: String,
+    },
+    /// To [`Request::Status`].
+    Status(Status),
+    /// To [`Request::Tables`].
+    Tables {
+        /// One a table.
+        tables: Vec<TableSummary>,
+    },
+    /// To [`Request::TableList`].
+    Table(TableListing),
+    /// To [`Request::RegisterRead`].
+    Register {
+        /// Full name.
+        register: String,
+        /// `(index, value)`.
+        elements: Vec<(u32, String)>,
+    },
+    /// To [`Request::CounterRead`].
+    Counter {
+        /// Full name.
+        counter: String,
+        /// `packets`, `bytes` or `packets_and_bytes`.
+        unit: String,
+        /// `(index, value)`.
+        elements: Vec<(u32, CounterValue)>,
+    },
+    /// To [`Request::Ports`].
+    Ports {
+        /// One a port.
+        ports: Vec<PortStatus>,
+    },
+    /// To [`Request::Flows`].
+    Flows {
+        /// Full name of the object.
+        object: String,
+        /// How many flows there are.
+        count: usize,
+        /// The first of them.
+        flows: Vec<Flow>,
+    },
+}
+
+/// Who runs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// Switch.
+    pub name: String,
+    /// P4 program.
+    pub program: String,
+    /// `started`, `took over` or `replaced`.
+    pub how: String,
+    /// In the state protocol.
+    pub switch_id: u32,
+    /// In the state protocol.
+    pub incarnation: u32,
+    /// Agent's process.
+    pub pid: u32,
+    /// Frames that the packet generator made.
+    pub generated_frames: u64,
+}
+
+/// A table in a list of tables.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TableSummary {
+    /// Control-plane name.
+    pub name: String,
+    /// `keyless`, `const`, `exact`, `lpm` or `ternary`.
+    pub kind: String,
+    /// `name: match_kind` of each key.
+    pub keys: Vec<(String, String)>,
+    /// Entries it holds.
+    pub entries: usize,
+    /// Entries that fit.
+    pub size: u64,
+}
+
+/// A table's entries.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TableListing {
+    /// Control-plane name.
+    pub name: String,
+    /// Key names, in order.
+    pub keys: Vec<String>,
+    /// Has priorities?
+    pub ternary: bool,
+    /// Entries.
+    pub entries: Vec<ListedEntry>,
+    /// Default action's name.
+    pub default_action: String,
+    /// `(parameter, value)`.
+    pub default_arguments: Vec<(String, String)>,
+    /// Packets and bytes that ran the default action, if the table counts.
+    pub default_counter: Option<(u64, u64)>,
+}
+
+/// A port and its counts.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PortStatus {
+    /// P4 port.
+    pub port: u32,
+    /// Interface.
+    pub interface: String,
+    /// Is the program on it?
+    pub attached: bool,
+    /// Leads to other switches and the store.
+    pub fabric: bool,
+    /// Counts.
+    #[serde(flatten)]
+    pub stats: PortStats,
+}
+
+impl Agent {
+    /// Carries a request out; [`Request::Stop`] is the caller's.
+    pub(crate) fn answer(&self, request: Request) -> Reply {
+        self.try_answer(request).unwrap_or_else(|error| Reply::Error { error: error.to_string() })
+    }
+
+    fn try_answer(&self, request: Request) -> Result<Reply> {
+        // One change at a time: a ternary table's masks are read, changed and written back.
+        let _one_at_a_time = self.changes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let dataplane = &*self.dataplane;
+        match request {
+            Request::Status => return Ok(Reply::Status(self.status())),
+            Request::Tables => return self.tables(),
+            Request::TableList { table } => return self.list(&table),
+            Request::TableAdd { table, entry, replace } => {
+                let table = dataplane.table(&table)?;
+                table.write(&table.resolve(&entry)?, if replace { Write::Set } else { Write::Add })?;
+            }
+            Request::TableDelete { table, keys } => {
+                let table = dataplane.table(&table)?;
+                table.delete(&table.resolve_keys(&keys)?)?;
+            }
+            Request::TableSetDefault { table, action } => {
+                let table = dataplane.table(&table)?;
+                match action {
+                    Some(action) => table.set_default(&table.resolve_action(&action)?)?,
+                    None => table.reset_default()?,
+                }
+            }
+            Request::RegisterRead { register, index } => return self.read_register(&register, index),
+            Request::RegisterWrite { register, index, value } => {
+                let register = dataplane.register(&register)?;
+                let what = format!("register {}", register.name);
+                let value = dataplane::value::parse_value(&what, &value, register.width)?;
+                dataplane.write_register(register, index, value)?;
+            }
+            Request::CounterRead { counter, index } => return self.read_counter(&counter, index),
+            Request::Ports => return Ok(Reply::Ports { ports: self.ports()? }),
+            Request::Flows { object, limit } => return self.flows(object.as_deref(), limit),
+            Request::Stop { .. } => {}
+        }
+        Ok(Reply::Done)
+    }
+
+    fn tables(&self) -> Result<Reply> {
+        let mut tables = vec![];
+        for description in &self.dataplane.manifest().tables {
+            let table = self.dataplane.table(&description.name)?;
+            let kind = match description.kind {
+                manifest::TableKind::Keyless => "keyless",
+                manifest::TableKind::Const => "const",
+                manifest::TableKind::Exact { .. } => "exact",
+                manifest::TableKind::Lpm { .. } => "lpm",
+                manifest::TableKind::Ternary { .. } => "ternary",
+            };
+            tables.push(TableSummary {
+                name: description.name.clone(),
+                kind: kind.to_owned(),
+                keys: description.keys.iter().map(|key| (key.name.clone(), key.match_kind.clone())).collect(),
+                entries: table.list()?.len(),
+                size: description.size,
+            });
+        }
+        Ok(Reply::Tables { tables })
+    }
+
+    fn list(&self, name: &str) -> Result<Reply> {
+        let table = self.dataplane.table(name)?;
+        let description = table.description();
+        let (call, default_counter) = table.default_action()?;
+        let (default_action, default_arguments) = table.describe_action(&call);
+        Ok(Reply::Table(TableListing {
+            name: description.name.clone(),
+            keys: description.keys.iter().map(|key| key.name.clone()).collect(),
+            ternary: matches!(description.kind, manifest::TableKind::Ternary { .. }),
+            entries: table.list()?.iter().map(|entry| table.describe(entry)).collect(),
+            default_action,
+            default_arguments,
+            default_counter,
+        }))
+    }
+
+    fn read_register(&self, name: &str, index: Option<u32>) -> Result<Reply> {
+        let register = self.dataplane.register(name)?;
+        let mut elements = vec![];
+        for index in index.map_or(0..register.size, |index| index..index.saturating_add(1)) {
+            let value = self.dataplane.read_register(register, index)?;
+            elements.push((index, dataplane::value::format_value(value, register.width, &register.name)));
+        }
+        Ok(Reply::Register { register: register.name.clone(), elements })
+    }
+
+    fn read_counter(&self, name: &str, index: Option<u32>) -> Result<Reply> {
+        let counter = self.dataplane.counter(name)?;
+        let mut elements = vec![];
+        for element in index.map_or(0..counter.size, |index| index..index.saturating_add(1)) {
+            let value = self.dataplane.read_counter(counter, element)?;
+            if index.is_some() || value != CounterValue::default() {
+                elements.push((element, value));
+            }
+        }
+        Ok(Reply::Counter { counter: counter.name.clone(), unit: counter.unit.clone(), elements })
+    }
+
+    fn flows(&self, object: Option<&str>, limit: usize) -> Result<Reply> {
+        let known = &self.dataplane.manifest().flow_states;
+        let found = match object {
+            Some(name) => known.iter().find(|state| state.name == name || state.name.ends_with(&format!(".{name}"))),
+            None => known.first().filter(|_| known.len() == 1),
+        };
+        let Some(found) = found else {
+            let names: Vec<&str> = known.iter().map(|state| state.name.as_str()).collect();
+            let error = format!("name one of the program's FlowState objects: {}", names.join(", "));
+            return Ok(Reply::Error { error });
+        };
+        let (flows, count) = crate::flow_state::list(&self.dataplane, found, limit)?;
+        Ok(Reply::Flows { object: found.name.clone(), count, flows })
+    }
+}

@@ -1,0 +1,53 @@
+//! What can keep an agent from running.
+
+use std::path::Path;
+
+/// An error of the agent.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The configuration is wrong: file, field, reason.
+    #[error("{file}: {field}: {reason}")]
+    Config {
+        /// The configuration file.
+        file: String,
+        /// Which field.
+        field: String,
+        /// Why, and what would be right.
+        reason: String,
+    },
+    /// The configuration is not TOML or has unknown or missing fields.
+    #[error("{file}: {reason}")]
+    Parse {
+        /// The configuration file.
+        file: String,
+        /// With line and column.
+        reason: String,
+    },
+    /// The data plane refused something.
+    #[error("{0}")]
+    Dataplane(#[from] dataplane::Error),
+    /// The manifest is not usable.
+    #[error("{0}")]
+    Manifest(#[from] manifest::Error),
+    /// A system call failed.
+    #[error("{action}: {source}")]
+    System {
+        /// What was tried.
+        action: String,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// Anything else, in a sentence.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// The result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// An I/O error on a path.
+    pub(crate) fn path(action: &str, path: &Path, source: std::io::Error) -> Error {
+        Error::System { action: format!("{action} {}", path.display()), source }
+    }
+}

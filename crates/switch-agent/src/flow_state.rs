@@ -1,0 +1,116 @@
+//! FlowState: the settings that the data plane needs, and a look at the flows it holds.
+
+use crate::config::Config;
+use crate::error::Result;
+use dataplane::Dataplane;
+use libbpf_rs::{MapCore, MapFlags};
+use manifest::{FlowState, WireField};
+use serde::{Deserialize, Serialize};
+
+/// UDP port of the state protocol (docs/state-protocol.md).
+const PROTOCOL_PORT: u16 = state_protocol::PORT;
+
+/// `struct sp_flow_settings`, as in stateplane_flow.h.
+pub(crate) fn settings(config: &Config, incarnation: u32) -> Vec<u8> {
+    let mut bytes = vec![];
+    bytes.extend(config.switch_id.to_ne_bytes());
+    bytes.extend(incarnation.to_ne_bytes());
+    bytes.extend(config.protocol_address.map_or([0; 4], |address| address.octets()));
+    bytes.extend(config.store.map_or([0; 4], |store| store.ip().octets()));
+    bytes.extend(config.store.map_or(PROTOCOL_PORT, |store| store.port()).to_be_bytes());
+    bytes.extend(PROTOCOL_PORT.to_be_bytes());
+    bytes.extend(0u32.to_ne_bytes());
+    bytes.extend((config.lease_margin_us * 1_000).to_ne_bytes());
+    bytes.extend((config.resend_timeout_us * 1_000).to_ne_bytes());
+    bytes
+}
+
+/// `struct sp_nat_pool`.
+pub(crate) fn pool(config: &Config) -> Option<Vec<u8>> {
+    let pool = config.nat_pool.as_ref()?;
+    let (low, high) = pool.port_range()?;
+    let mut bytes = vec![];
+    bytes.extend((pool.external.len() as u32).to_ne_bytes());
+    bytes.extend(low.to_ne_bytes());
+    bytes.extend(high.to_ne_bytes());
+    for index in 0..crate::config::MAX_POOL_ADDRESSES {
+        bytes.extend(pool.external.get(index).map_or([0; 4], |address| address.octets()));
+    }
+    Some(bytes)
+}
+
+/// Writes what the object's FlowState maps need; maps that the object does not have are skipped.
+pub(crate) fn configure(dataplane: &Dataplane, config: &Config, incarnation: u32) -> Result<()> {
+    if dataplane.has_map("sp_flow_config") {
+        dataplane.write_array("sp_flow_config", 0, &settings(config, incarnation))?;
+    }
+    if let (true, Some(pool)) = (dataplane.has_map("sp_nat_pool"), pool(config)) {
+        dataplane.write_array("sp_nat_pool", 0, &pool)?;
+    }
+    if dataplane.has_map("sp_fabric_port") {
+        for port in 0..dataplane.manifest().max_ports {
+            let fabric = config.port.iter().any(|known| known.port == port && known.fabric);
+            dataplane.write_array("sp_fabric_port", port, &[u8::from(fabric)])?;
+        }
+    }
+    Ok(())
+}
+
+/// A flow's key and value, field by field.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Flow {
+    /// `(field, value)`.
+    pub key: Vec<(String, String)>,
+    /// `(field, value)`.
+    pub value: Vec<(String, String)>,
+}
+
+/// The flows of a FlowState object, at most `limit`, and how many there are.
+pub fn list(dataplane: &Dataplane, object: &FlowState, limit: usize) -> Result<(Vec<Flow>, usize)> {
+    let Some(map) = dataplane.map(&object.map) else { return Ok((vec![], 0)) };
+    let (mut flows, mut count) = (vec![], 0);
+    for key in map.keys() {
+        count += 1;
+        if flows.len() >= limit {
+            continue;
+        }
+        // A flow that was deleted meanwhile is skipped.
+        if let Ok(Some(value)) = map.lookup(&key, MapFlags::ANY) {
+            let wire_value = value.get(object.value_offset as usize..).unwrap_or_default();
+            flows.push(Flow { key: fields(&object.key, &key), value: fields(&object.value, wire_value) });
+        }
+    }
+    Ok((flows, count))
+}
+
+/// Wire form to text: each field is big-endian.
+fn fields(fields: &[WireField], bytes: &[u8]) -> Vec<(String, String)> {
+    let text = |field: &WireField| {
+        let range = field.offset as usize..(field.offset + field.bytes) as usize;
+        let value = bytes.get(range).unwrap_or_default().iter().fold(0u128, |sum, byte| sum << 8 | u128::from(*byte));
+        dataplane::value::format_value(value, field.width, &field.name)
+    };
+    fields.iter().map(|field| (field.name.clone(), text(field))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn settings_have_the_runtimes_layout() {
+        let text = "name='a'\nobject='a.o'\nswitch_id=7\nprotocol_address='10.255.0.1'\nstore='10.2.1.10:5407'\n\
+                    lease_margin_us=3\nresend_timeout_us=4\n[[port]]\ninterface='a'\nport=1\nfabric=true\n\
+                    [nat_pool]\nexternal=['203.0.113.1','203.0.113.2']\nports='1024-2047'";
+        let config = Config::parse(Path::new("a.toml"), text).unwrap();
+        let bytes = settings(&config, 9);
+        assert_eq!(bytes.len(), 40);
+        assert_eq!(bytes[..8], [7, 0, 0, 0, 9, 0, 0, 0]);
+        assert_eq!(bytes[8..16], [10, 255, 0, 1, 10, 2, 1, 10]);
+        assert_eq!(bytes[16..20], [0x15, 0x1f, 0x15, 0x1f]);
+        assert_eq!(bytes[24..32], 3_000u64.to_ne_bytes());
+        let pool = pool(&config).unwrap();
+        assert_eq!((pool.len(), &pool[..12]), (72, &[2, 0, 0, 0, 0, 4, 0xff, 7, 203, 0, 113, 1][..]));
+    }
+}

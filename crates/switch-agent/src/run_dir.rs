@@ -1,0 +1,228 @@
+//! `/run/stateplane/NAME`: where a switch keeps what outlives its agent.
+//!
+//! `bpf/` is a bpffs of its own: `gN/` holds generation N's programs and maps, `links/port_N` the XDP links. `state.json` says which generation runs;
+//! `control.sock` is the control socket; `lock` is held by the agent.
+
+use crate::error::{Error, Result};
+use dataplane::{ActionSpec, EntrySpec};
+use nix::fcntl::{Flock, FlockArg};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// Parent of all run directories.
+const ROOT: &str = "/run/stateplane";
+/// `statfs` type of a bpffs.
+const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
+
+/// What a later agent must know of the generation that runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// Directory `bpf/gN`.
+    pub generation: u32,
+    /// Of object file, manifest and settings.
+    pub hash: String,
+    /// Drawn when the maps were made; in the state protocol it tells this state from an earlier, lost one.
+    pub incarnation: u32,
+    /// `(P4 port, interface index)` that the maps have.
+    pub ports: Vec<(u32, u32)>,
+    /// Entries that came from the configuration.
+    pub entries: Vec<(String, EntrySpec)>,
+    /// Default actions that came from the configuration.
+    pub defaults: Vec<(String, ActionSpec)>,
+}
+
+/// A switch's run directory.
+#[derive(Clone, Debug)]
+pub struct RunDirectory {
+    path: PathBuf,
+    name: String,
+}
+
+/// The agent's hold on its run directory; the kernel ends it when the process dies.
+pub struct Hold(#[allow(dead_code, reason = "held for its lock")] Flock<File>);
+
+/// May a switch be called so? It becomes a directory's name.
+pub fn valid_name(name: &str) -> bool {
+    (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+}
+
+impl RunDirectory {
+    /// The run directory of the switch `name`; it need not exist.
+    pub fn of(name: &str) -> Result<RunDirectory> {
+        if !valid_name(name) {
+            return Err(Error::Other(format!("{name:?} is not a switch's name (letters, digits, - and _)")));
+        }
+        Ok(RunDirectory { path: Path::new(ROOT).join(name), name: name.to_owned() })
+    }
+
+    /// The switch's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The control socket.
+    pub fn socket(&self) -> PathBuf {
+        self.path.join("control.sock")
+    }
+
+    pub(crate) fn bpffs(&self) -> PathBuf {
+        self.path.join("bpf")
+    }
+
+    pub(crate) fn links(&self) -> PathBuf {
+        self.bpffs().join("links")
+    }
+
+    pub(crate) fn generation(&self, number: u32) -> PathBuf {
+        self.bpffs().join(format!("g{number}"))
+    }
+
+    /// The manifest of a generation, which may be another than the one beside the object by now.
+    pub(crate) fn manifest(&self, number: u32) -> PathBuf {
+        self.path.join(format!("manifest-{number}.json"))
+    }
+
+    fn state_path(&self) -> PathBuf {
+        self.path.join("state.json")
+    }
+
+    /// Makes the directory, takes the lock and mounts the bpffs.
+    pub(crate) fn open(&self) -> Result<Hold> {
+        let bpffs = self.bpffs();
+        std::fs::create_dir_all(&bpffs).map_err(|error| Error::path("make", &bpffs, error))?;
+        let hold = self.lock()?;
+        self.mount()?;
+        let links = self.links();
+        std::fs::create_dir_all(&links).map_err(|error| Error::path("make", &links, error))?;
+        Ok(hold)
+    }
+
+    /// The lock that only one agent has.
+    pub(crate) fn lock(&self) -> Result<Hold> {
+        let path = self.path.join("lock");
+        let file = File::create(&path).map_err(|error| Error::path("open", &path, error))?;
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => Ok(Hold(lock)),
+            Err(_) => Err(Error::Other(format!(
+                "switch {} is running already (its agent holds {}); stop it with `stateplane switch stop {}`",
+                self.name,
+                path.display(),
+                self.name
+            ))),
+        }
+    }
+
+    /// A bpffs of its own: `/sys/fs/bpf` is another one after `ip netns exec`, which mounts a new `/sys`.
+    fn mount(&self) -> Result<()> {
+        let path = self.bpffs();
+        if is_bpffs(&path) {
+            return Ok(());
+        }
+        mount(Some("bpf"), &path, Some("bpf"), MsFlags::empty(), None::<&str>).map_err(|errno| {
+            if errno == nix::errno::Errno::EPERM {
+                return Error::Other(format!(
+                    "mount a bpffs on {}: not permitted; run the switch as root",
+                    path.display()
+                ));
+            }
+            Error::path("mount a bpffs on", &path, errno.into())
+        })
+    }
+
+    /// What the last agent left, if its pins are still there.
+    pub(crate) fn state(&self) -> Option<State> {
+        let text = std::fs::read_to_string(self.state_path()).ok()?;
+        let state: State = serde_json::from_str(&text).ok()?;
+        self.generation(state.generation).join("programs/sp_main").exists().then_some(state)
+    }
+
+    /// Writes the state, all or nothing.
+    pub(crate) fn write_state(&self, state: &State) -> Result<()> {
+        let text = serde_json::to_string_pretty(state).map_err(|error| Error::Other(error.to_string()))?;
+        let (path, fresh) = (self.state_path(), self.path.join("state.json.new"));
+        std::fs::write(&fresh, text).map_err(|error| Error::path("write", &fresh, error))?;
+        std::fs::rename(&fresh, &path).map_err(|error| Error::path("write", &path, error))
+    }
+
+    /// Unpins a generation.
+    pub(crate) fn remove_generation(&self, number: u32) -> Result<()> {
+        let path = self.generation(number);
+        remove(&path)?;
+        let _ = std::fs::remove_file(self.manifest(number));
+        Ok(())
+    }
+
+    /// Every generation that has pins.
+    pub(crate) fn generations(&self) -> Vec<u32> {
+        let names = std::fs::read_dir(self.bpffs()).into_iter().flatten().flatten();
+        names.filter_map(|entry| entry.file_name().to_str()?.strip_prefix('g')?.parse().ok()).collect()
+    }
+
+    /// Port numbers that have a pinned link.
+    pub(crate) fn linked_ports(&self) -> Vec<u32> {
+        let names = std::fs::read_dir(self.links()).into_iter().flatten().flatten();
+        names.filter_map(|entry| entry.file_name().to_str()?.strip_prefix("port_")?.parse().ok()).collect()
+    }
+
+    pub(crate) fn link(&self, port: u32) -> PathBuf {
+        self.links().join(format!("port_{port}"))
+    }
+
+    /// Takes the program off all ports and forgets all pins; the directory stays.
+    pub(crate) fn discard(&self) -> Result<()> {
+        for port in self.linked_ports() {
+            self.remove_link(port)?;
+        }
+        for generation in self.generations() {
+            self.remove_generation(generation)?;
+        }
+        remove(&self.state_path())
+    }
+
+    /// Detaches and unpins a port's link.
+    pub(crate) fn remove_link(&self, port: u32) -> Result<()> {
+        let path = self.link(port);
+        dataplane::Link::open(&path)?.detach()?;
+        std::fs::remove_file(&path).map_err(|error| Error::path("unpin", &path, error))
+    }
+
+    /// Removes the directory with everything in it; call [`RunDirectory::discard`] before.
+    pub(crate) fn remove(&self) -> Result<()> {
+        let bpffs = self.bpffs();
+        if is_bpffs(&bpffs) {
+            umount2(&bpffs, MntFlags::MNT_DETACH).map_err(|error| Error::path("unmount", &bpffs, error.into()))?;
+        }
+        remove(&self.path)
+    }
+}
+
+fn is_bpffs(path: &Path) -> bool {
+    nix::sys::statfs::statfs(path).is_ok_and(|found| found.filesystem_type().0 as i64 == BPF_FS_MAGIC)
+}
+
+/// Removes a file or directory that may be gone already.
+fn remove(path: &Path) -> Result<()> {
+    let result = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+    match result {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::path("remove", path, error)),
+        _ => Ok(()),
+    }
+}
+
+/// Names of the switches whose agents answer.
+pub fn running() -> Vec<String> {
+    let names = std::fs::read_dir(ROOT).into_iter().flatten().flatten();
+    let mut found: Vec<String> = names
+        .filter(|entry| std::os::unix::net::UnixStream::connect(entry.path().join("control.sock")).is_ok())
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    found.sort();
+    found
+}

@@ -1,0 +1,321 @@
+//! How a switch starts: anew, by taking over what runs, or by replacing it.
+
+use crate::config::{Config, Port};
+use crate::error::{Error, Result};
+use crate::flow_state;
+use crate::run_dir::{Hold, RunDirectory, State};
+use dataplane::{AttachMode, Dataplane, EntrySpec, Link, Object, Settings, Write};
+use manifest::Manifest;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A started switch.
+pub(crate) struct Started {
+    pub dataplane: Arc<Dataplane>,
+    pub run: RunDirectory,
+    pub hold: Hold,
+    pub state: State,
+    /// How it started, in a word or two.
+    pub how: &'static str,
+}
+
+/// Reads the manifest and checks the configuration against it; touches nothing.
+pub(crate) fn check(config: &Config) -> Result<Manifest> {
+    if !config.object.is_file() {
+        return config.fault("object", format!("there is no file {}", config.object.display()));
+    }
+    let manifest = Manifest::read(&Manifest::path_for(&config.object))?;
+    let description = Dataplane::description_only(manifest.clone());
+    for (index, table) in config.table.iter().enumerate() {
+        let field = format!("table[{index}]");
+        let known = description.table(&table.name).or_else(|error| config.fault(format!("{field}.name"), error.to_string()))?;
+        for (number, entry) in table.entry.iter().enumerate() {
+            known
+                .resolve(&entry.spec())
+                .and_then(|entry| known.check(&entry))
+                .or_else(|error| config.fault(format!("{field}.entry[{number}]"), error.to_string()))?;
+        }
+        if let Some(default) = &table.default {
+            known
+                .resolve_action(&default.spec())
+                .and_then(|call| known.check_default(&call))
+                .or_else(|error| config.fault(format!("{field}.default"), error.to_string()))?;
+        }
+    }
+    for state in &manifest.flow_states {
+        if state.consistency == "linearizable" && config.store.is_none() {
+            return config.fault("store", format!("is needed: the program's FlowState {} is linearizable", state.name));
+        }
+        if state.consistency == "local" && state.allocator == "nat_ports" && config.nat_pool.is_none() {
+            return config.fault("nat_pool", format!("is needed: the program's FlowState {} allocates from it", state.name));
+        }
+    }
+    for (index, port) in config.port.iter().enumerate() {
+        if port.port >= manifest.max_ports {
+            let reason = format!("{} is not below {}, the program's number of ports", port.port, manifest.max_ports);
+            return config.fault(format!("port[{index}].port"), reason);
+        }
+    }
+    Ok(manifest)
+}
+
+/// FNV-1a over all that makes a loaded object what it is: tells "the same again" from "another".
+fn fingerprint(config: &Config, manifest: &Manifest) -> Result<String> {
+    let mut bytes =
+        std::fs::read(&config.object).map_err(|error| Error::path("read", &config.object, error))?;
+    bytes.extend(manifest.to_json().into_bytes());
+    bytes.push(u8::from(config.host_traffic));
+    let hash = |start: u64| {
+        bytes.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
+    };
+    Ok(format!("{:016x}{:016x}-{}", hash(0xcbf2_9ce4_8422_2325), hash(0x6c62_272e_07bb_0142), bytes.len()))
+}
+
+/// Starts the switch. With `fresh`, whatever an earlier agent left is discarded first.
+pub(crate) fn start(config: &Config, fresh: bool) -> Result<Started> {
+    let manifest = check(config)?;
+    let hash = fingerprint(config, &manifest)?;
+    interfaces(config)?;
+    let run = RunDirectory::of(&config.name)?;
+    let hold = run.open()?;
+    let previous = if fresh { None } else { run.state() };
+    let (dataplane, state, how) = match previous {
+        None => {
+            // Pins of a start that never got as far as a state, or of a state that cannot be read.
+            run.discard()?;
+            let (dataplane, state) = load(config, &run, manifest, hash, 1)?;
+            apply_tables(&dataplane, config, None)?;
+            (dataplane, state, "started")
+        }
+        Some(state) if state.hash == hash => match take_over(config, &run, manifest.clone(), &state) {
+            Ok(dataplane) => (dataplane, state, "took over"),
+            Err(error) => {
+                tracing::warn!("the running program cannot be taken over ({error}); replacing it");
+                replace(config, &run, manifest, hash, &state)?
+            }
+        },
+        Some(state) => replace(config, &run, manifest, hash, &state)?,
+    };
+    let mut state = State { entries: config_entries(config), defaults: config_defaults(config), ..state };
+    flow_state::configure(&dataplane, config, state.incarnation)?;
+    let (four, six) = crate::addresses::local()?;
+    dataplane.set_local_addresses(&four, &six)?;
+    // From here on a dead agent's successor finds what it needs.
+    let other_generations: Vec<u32> = run.generations().into_iter().filter(|it| *it != state.generation).collect();
+    sync_ports(&dataplane, &run, config, &mut state, how == "replaced")?;
+    run.write_state(&state)?;
+    for generation in other_generations {
+        run.remove_generation(generation)?;
+    }
+    Ok(Started { dataplane: Arc::new(dataplane), run, hold, state, how })
+}
+
+/// The interfaces' indexes, or which is missing.
+fn interfaces(config: &Config) -> Result<Vec<u32>> {
+    let index = |(position, port): (usize, &Port)| {
+        ifindex(&port.interface).or_else(|| None).map_or_else(
+            || {
+                let reason = format!("there is no interface {:?} in this network namespace", port.interface);
+                config.fault(format!("port[{position}].interface"), reason)
+            },
+            Ok,
+        )
+    };
+    config.port.iter().enumerate().map(index).collect()
+}
+
+fn ifindex(interface: &str) -> Option<u32> {
+    nix::net::if_::if_nametoindex(interface).ok()
+}
+
+fn load(
+    config: &Config,
+    run: &RunDirectory,
+    manifest: Manifest,
+    hash: String,
+    generation: u32,
+) -> Result<(Dataplane, State)> {
+    let mut object = Object::open(&config.object, manifest)?;
+    object.set(Settings { test_mode: false, host_traffic: config.host_traffic, virtual_clock: false })?;
+    let dataplane = object.load()?;
+    run.remove_generation(generation)?;
+    dataplane.pin(&run.generation(generation))?;
+    let path = run.manifest(generation);
+    std::fs::write(&path, dataplane.manifest().to_json()).map_err(|error| Error::path("write", &path, error))?;
+    // 0 means none in the state protocol.
+    let incarnation = rand::random_range(1..=u32::MAX);
+    let state = State { generation, hash, incarnation, ports: vec![], entries: vec![], defaults: vec![] };
+    Ok((dataplane, state))
+}
+
+fn take_over(config: &Config, run: &RunDirectory, manifest: Manifest, state: &State) -> Result<Dataplane> {
+    let dataplane = Dataplane::open_pinned(&run.generation(state.generation), manifest)?;
+    apply_tables(&dataplane, config, Some(state))?;
+    Ok(dataplane)
+}
+
+/// Loads the new object beside the old one, and moves over the entries that were added at run time. The ports follow in [`sync_ports`].
+fn replace(
+    config: &Config,
+    run: &RunDirectory,
+    manifest: Manifest,
+    hash: String,
+    old: &State,
+) -> Result<(Dataplane, State, &'static str)> {
+    let generation = run.generations().into_iter().max().unwrap_or(old.generation) + 1;
+    let (dataplane, mut state) = load(config, run, manifest, hash, generation)?;
+    let before = Manifest::read(&run.manifest(old.generation))
+        .map_err(Error::from)
+        .and_then(|manifest| Ok(Dataplane::open_pinned(&run.generation(old.generation), manifest)?));
+    match before {
+        Ok(before) => migrate(&before, old, &dataplane)?,
+        Err(error) => tracing::warn!("entries of the old program are lost: {error}"),
+    }
+    apply_tables(&dataplane, config, None)?;
+    state.ports.clone_from(&old.ports);
+    Ok((dataplane, state, "replaced"))
+}
+
+/// Copies entries that neither the program nor the configuration brought, but someone at run time.
+fn migrate(from: &Dataplane, state: &State, to: &Dataplane) -> Result<()> {
+    for table in &from.manifest().tables {
+        let old = from.table(&table.name)?;
+        let Ok(new) = to.table(&table.name) else {
+            continue;
+        };
+        let mut known = old.initial_entries()?;
+        let configured = state.entries.iter().filter(|(name, _)| *name == table.name);
+        known.extend(configured.filter_map(|(_, spec)| old.resolve(spec).ok()));
+        for listed in old.list()?.iter().filter(|listed| !listed.constant) {
+            if known.iter().any(|entry| old.same_entry(entry, &listed.entry)) {
+                continue;
+            }
+            let spec = old.describe(listed).to_spec();
+            if let Err(error) = new.resolve(&spec).and_then(|entry| new.write(&entry, Write::Set)) {
+                tracing::warn!("an entry of the old program does not fit the new one: {error}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Full table names, so that they can be compared.
+fn full_name(dataplane: &Dataplane, name: &str) -> Result<String> {
+    Ok(dataplane.table(name)?.description().name.clone())
+}
+
+fn config_entries(config: &Config) -> Vec<(String, EntrySpec)> {
+    let entries = config.table.iter().flat_map(|table| table.entry.iter().map(|entry| (table.name.clone(), entry.spec())));
+    entries.collect()
+}
+
+fn config_defaults(config: &Config) -> Vec<(String, dataplane::ActionSpec)> {
+    config.table.iter().filter_map(|table| Some((table.name.clone(), table.default.as_ref()?.spec()))).collect()
+}
+
+/// Makes the tables hold what the configuration says. Entries of an earlier configuration go; entries that were added at run time stay.
+fn apply_tables(dataplane: &Dataplane, config: &Config, previous: Option<&State>) -> Result<()> {
+    let mut wanted = vec![];
+    for (name, spec) in config_entries(config) {
+        wanted.push((full_name(dataplane, &name)?, dataplane.table(&name)?.resolve(&spec)?));
+    }
+    for (name, spec) in previous.iter().flat_map(|state| &state.entries) {
+        let table = dataplane.table(name)?;
+        let old = table.resolve(spec)?;
+        let name = &table.description().name;
+        if !wanted.iter().any(|(other, entry)| other == name && table.same_entry(entry, &old)) {
+            // Someone may have deleted it at run time.
+            let _ = table.delete(&old.matches);
+        }
+    }
+    for (name, entry) in &wanted {
+        dataplane.table(name)?.write(entry, Write::Set)?;
+    }
+    let defaults = config_defaults(config);
+    for (name, _) in previous.iter().flat_map(|state| &state.defaults) {
+        if !defaults.iter().any(|(other, _)| other == name) {
+            dataplane.table(name)?.reset_default()?;
+        }
+    }
+    for (name, spec) in &defaults {
+        let table = dataplane.table(name)?;
+        table.set_default(&table.resolve_action(spec)?)?;
+    }
+    Ok(())
+}
+
+/// Puts the program on the configured ports, and takes it off others. Ports that have it already are not touched, unless `replace` says that the
+/// program is another one now. Interfaces that are not there are skipped: they may come back.
+pub(crate) fn sync_ports(
+    dataplane: &Dataplane,
+    run: &RunDirectory,
+    config: &Config,
+    state: &mut State,
+    replace: bool,
+) -> Result<bool> {
+    let before = state.ports.clone();
+    let mut ports = vec![];
+    for port in &config.port {
+        let Some(index) = ifindex(&port.interface) else {
+            continue;
+        };
+        ports.push((port.port, index));
+        if !before.contains(&(port.port, index)) || replace || linked_to(&run.link(port.port)) != Some(index) {
+            dataplane.set_port(port.port, index)?;
+        }
+    }
+    // All ports are known before the first packet comes in.
+    for (number, index) in &ports {
+        let path = run.link(*number);
+        match (linked_to(&path), replace) {
+            (Some(found), false) if found == *index => {}
+            (Some(found), true) if found == *index => dataplane.replace("sp_main", &Link::open(&path)?)?,
+            _ => {
+                if path.exists() {
+                    run.remove_link(*number)?;
+                }
+                attach(dataplane, config, *number, *index, &path)?;
+            }
+        }
+    }
+    for number in run.linked_ports().into_iter().filter(|number| !config.port.iter().any(|port| port.port == *number)) {
+        run.remove_link(number)?;
+    }
+    for (number, index) in before.iter().filter(|port| !ports.contains(port)) {
+        // Not a port any more; but the number or the interface may serve another by now.
+        if !ports.iter().any(|(other, other_index)| other == number || other_index == index) {
+            dataplane.clear_port(*number, *index)?;
+        } else if !ports.iter().any(|(_, other_index)| other_index == index) {
+            dataplane.write_array("sp_port_by_ifindex", *index, &0u32.to_ne_bytes())?;
+        }
+    }
+    state.ports = ports;
+    Ok(state.ports != before)
+}
+
+/// The interface that a pinned link is on.
+fn linked_to(path: &Path) -> Option<u32> {
+    if !path.exists() {
+        return None;
+    }
+    Link::open(path).and_then(|link| link.ifindex()).ok().flatten()
+}
+
+fn attach(dataplane: &Dataplane, config: &Config, port: u32, ifindex: u32, pin: &Path) -> Result<()> {
+    let position = config.port.iter().position(|known| known.port == port).unwrap_or(0);
+    let interface = &config.port[position].interface;
+    let link = match dataplane.attach("sp_main", ifindex, AttachMode::Native) {
+        Ok(link) => link,
+        Err(native) => match dataplane.attach("sp_main", ifindex, AttachMode::Generic) {
+            Ok(link) => {
+                tracing::warn!("port {port} ({interface}): no native XDP ({native}); generic XDP is slower");
+                link
+            }
+            Err(generic) => {
+                let reason = format!("no XDP on {interface:?}: {generic} (native: {native}); is another XDP program on it? see `ip link show {interface}`");
+                return config.fault(format!("port[{position}].interface"), reason);
+            }
+        },
+    };
+    Ok(link.pin(pin)?)
+}
