@@ -401,8 +401,8 @@ static __always_inline __u32 translate(struct packet *packet, __u32 direction, _
 	binding = bpf_map_lookup_elem(&bindings, key);
 	if (binding) {
 		__u64 now = bpf_ktime_get_coarse_ns();
-		/* Dirties the cache line at most once a tick. */
-		if (binding->last_used_ns != now)
+		/* Dirties the cache line seldom: bindings live for minutes. */
+		if (now - binding->last_used_ns > 100000000)
 			binding->last_used_ns = now;
 	} else {
 		if (direction == INBOUND)
@@ -525,7 +525,7 @@ int nat(struct xdp_md *xdp)
 	route.ifindex = xdp->ingress_ifindex;
 	way = bpf_fib_lookup(xdp, &route, sizeof(route), 0);
 	if (way != BPF_FIB_LKUP_RET_SUCCESS) {
-		if (direction == NONE)
+		if (direction == NONE || (direction == OUTBOUND && (way == BPF_FIB_LKUP_RET_NOT_FWDED || way <= BPF_FIB_LKUP_RET_PROHIBIT)))
 			return XDP_PASS;
 		count(NO_NEXT_HOP, bytes);
 		return XDP_DROP;

@@ -1,4 +1,4 @@
-/* traffic.c: both ends of the line in the traffic measurement of stateplane-bench. Belongs to no product. */
+/* traffic.c: what stateplane-bench feeds programs with: both ends of the line for real traffic, and frames for single programs. Belongs to no product. */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/ip.h>
@@ -8,12 +8,22 @@
 
 char _license[] SEC("license") = "Dual BSD/GPL";
 
-/* Set by the loader. Flow n goes from `source` + n / 32768 and port 16384 + n % 32768 to `destination` and port 7. */
-const volatile __u32 flows = 1;
-const volatile __u32 source;      /* host byte order */
-const volatile __u32 destination; /* host byte order */
-const volatile __u64 destination_mac;
-const volatile __u64 source_mac;
+/* Flow n goes from `source` + n / 16 and port 20000 + n % 16 to `destination` and port 7. */
+struct settings {
+	__u32 flows;
+	__u32 source; /* host byte order */
+	__u32 destination; /* host byte order */
+	__u32 frames; /* in the list that `replay` goes through */
+	__u8 destination_mac[8];
+	__u8 source_mac[8];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct settings);
+} settings SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP);
@@ -36,7 +46,15 @@ struct {
 	__type(value, __u64[2]); /* packets, bytes */
 } sunk SEC(".maps");
 
-/* Writes the whole packet: the kernel hands out used frames again as the last receiver left them. */
+static __always_inline __u16 folded(__u64 sum)
+{
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return ~sum;
+}
+
+/* Writes the whole header: the kernel hands out used frames again as the last receiver left them. The payload stays zero. */
 SEC("xdp")
 int generate(struct xdp_md *xdp)
 {
@@ -44,19 +62,17 @@ int generate(struct xdp_md *xdp)
 	struct ethhdr *ethernet = data;
 	struct iphdr *ip = (void *)(ethernet + 1);
 	struct udphdr *udp = (void *)(ip + 1);
-	__u64 sum = 0, *number, flow;
 	__u32 zero = 0;
+	struct settings *chosen = bpf_map_lookup_elem(&settings, &zero);
+	__u64 *number = bpf_map_lookup_elem(&generated, &zero), sum, flow;
 
-	number = bpf_map_lookup_elem(&generated, &zero);
-	if ((void *)(udp + 1) > data_end || !number)
+	if ((void *)(udp + 1) > data_end || !number || !chosen)
 		return XDP_DROP;
 	flow = *number;
-	*number = flow + 1 == flows ? 0 : flow + 1;
+	*number = flow + 1 >= chosen->flows ? 0 : flow + 1;
 
-	for (int i = 0; i < 6; i++) {
-		ethernet->h_dest[i] = destination_mac >> (8 * (5 - i));
-		ethernet->h_source[i] = source_mac >> (8 * (5 - i));
-	}
+	__builtin_memcpy(ethernet->h_dest, chosen->destination_mac, ETH_ALEN);
+	__builtin_memcpy(ethernet->h_source, chosen->source_mac, ETH_ALEN);
 	ethernet->h_proto = bpf_htons(ETH_P_IP);
 	*(__u16 *)ip = bpf_htons(0x4500);
 	ip->tot_len = bpf_htons(data_end - (void *)ip);
@@ -64,18 +80,14 @@ int generate(struct xdp_md *xdp)
 	ip->frag_off = bpf_htons(0x4000);
 	ip->ttl = 64;
 	ip->protocol = 17;
-	ip->check = 0;
-	ip->saddr = bpf_htonl(source + (flow >> 15));
-	ip->daddr = bpf_htonl(destination);
-	for (int i = 0; i < 10; i++)
-		sum += ((__u16 *)ip)[i];
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	ip->check = ~sum;
-	udp->source = bpf_htons(16384 + (flow & 32767));
+	ip->saddr = bpf_htonl(chosen->source + (flow >> 4));
+	ip->daddr = bpf_htonl(chosen->destination);
+	sum = (ip->saddr & 0xffff) + (ip->saddr >> 16) + (ip->daddr & 0xffff) + (ip->daddr >> 16);
+	ip->check = folded(sum + bpf_htons(0x4500) + ip->tot_len + bpf_htons(0x4000) + bpf_htons(64 << 8 | 17));
+	udp->source = bpf_htons(20000 + (flow & 15));
 	udp->dest = bpf_htons(7);
 	udp->len = bpf_htons(data_end - (void *)udp);
-	udp->check = bpf_htons(0x1234); /* nobody looks, and the translators have to update it */
+	udp->check = folded(sum + bpf_htons(17) + 2 * (__u64)udp->len + udp->source + udp->dest);
 	return bpf_redirect_map(&generate_to, 0, XDP_DROP);
 }
 
@@ -90,6 +102,61 @@ int sink(struct xdp_md *xdp)
 		value[1] += xdp->data_end - xdp->data;
 	}
 	return XDP_DROP;
+}
+
+/* What BPF_PROG_RUN alone cannot do: it runs a program over and over on one frame, as the last run left it. `replay` writes the next frame of a list over it, then
+ * runs the program that is measured; `nothing` in that one's place measures `replay` itself. */
+#define FRAME_BYTES 64
+struct frame {
+	__u64 words[FRAME_BYTES / 8];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1); /* set by the loader */
+	__type(key, __u32);
+	__type(value, struct frame);
+} frames SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} target SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32); /* number of the next frame */
+} next_frame SEC(".maps");
+
+SEC("xdp.frags")
+int replay(struct xdp_md *xdp)
+{
+	void *data = (void *)(long)xdp->data, *data_end = (void *)(long)xdp->data_end;
+	__u32 zero = 0, number, *next = bpf_map_lookup_elem(&next_frame, &zero);
+	struct settings *chosen = bpf_map_lookup_elem(&settings, &zero);
+	struct frame *frame;
+
+	if (!next || !chosen || data + FRAME_BYTES > data_end)
+		return XDP_ABORTED;
+	number = *next;
+	*next = number + 1 >= chosen->frames ? 0 : number + 1;
+	frame = bpf_map_lookup_elem(&frames, &number);
+	if (!frame)
+		return XDP_ABORTED;
+	for (int i = 0; i < FRAME_BYTES / 8; i++)
+		((__u64 *)data)[i] = frame->words[i];
+	bpf_tail_call(xdp, &target, 0);
+	return XDP_ABORTED;
+}
+
+SEC("xdp.frags")
+int nothing(struct xdp_md *xdp __attribute__((unused)))
+{
+	return XDP_REDIRECT;
 }
 
 /* A veth takes redirected frames only when its peer runs a program. */

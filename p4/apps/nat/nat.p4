@@ -559,9 +559,10 @@ control NatIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
                                         hdr.ipv4.total_length, hdr.ipv4.tos, standard_metadata.egress_spec,
                                         hdr.ethernet.source, hdr.ethernet.destination);
         if (way != FibResult.FORWARD) {
-            // The kernel gets the packet as it came in, to deliver it, resolve its next hop, or answer with an ICMP error. A translated packet only when it
-            // has no route: out of an inside host's packet the kernel then makes "network unreachable", and nothing of it gets outside.
-            if (meta.direction == Direction.NONE || (meta.direction == Direction.OUTBOUND && way == FibResult.UNREACHABLE)) {
+            // The kernel gets the packet as it came in: to deliver it, resolve its next hop, or answer with an ICMP error. A translated packet only where the
+            // kernel cannot send it on: outbound, to this host itself or (the kernel does not tell these two apart) without any route. It then answers
+            // an inside host's packet with "network unreachable", and nothing of it gets outside.
+            if (meta.direction == Direction.NONE || (meta.direction == Direction.OUTBOUND && way != FibResult.KERNEL)) {
                 to_host();
             } else {
                 no_next_hop.count(0);

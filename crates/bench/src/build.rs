@@ -1,0 +1,56 @@
+//! Objects to measure: P4 by `stateplane compile`, C by clang.
+
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where things are.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// The repository.
+    pub root: PathBuf,
+    /// The `stateplane` binary.
+    pub stateplane: PathBuf,
+    /// Objects, manifests and results go here.
+    pub output: PathBuf,
+}
+
+fn finish(mut command: Command, what: &str) -> Result<()> {
+    let output = command.output().with_context(|| format!("cannot run {:?}", command.get_program()))?;
+    if !output.status.success() {
+        bail!(
+            "{what}: {command:?} failed\n{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    Ok(())
+}
+
+impl Places {
+    /// Compiles the NAT with these macros defined; the object's path.
+    pub fn compile_p4(&self, name: &str, defines: &[&str]) -> Result<PathBuf> {
+        let source = self.root.join("p4/apps/nat/nat.p4");
+        let object = self.output.join(format!("{name}.o"));
+        let mut command = Command::new(&self.stateplane);
+        command.arg("compile").arg(&source).arg("-o").arg(&object);
+        for define in defines {
+            command.arg(format!("-D{define}"));
+        }
+        finish(command, &source.display().to_string())?;
+        Ok(object)
+    }
+
+    /// Compiles a C program of `bench/`; the object's path.
+    pub fn compile_c(&self, name: &str) -> Result<PathBuf> {
+        let source = self.root.join("bench").join(format!("{name}.c"));
+        let object = self.output.join(format!("{name}.o"));
+        let mut command = Command::new("clang");
+        command.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror"]);
+        // Debian keeps <asm/types.h> below the host's own architecture.
+        let include = Path::new("/usr/include").join(format!("{}-linux-gnu", std::env::consts::ARCH));
+        command.arg("-I").arg(include).arg("-c").arg(&source).arg("-o").arg(&object);
+        finish(command, &source.display().to_string())?;
+        Ok(object)
+    }
+}

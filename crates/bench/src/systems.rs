@@ -1,0 +1,196 @@
+//! The translators that are compared, each set up for the same network and the same conversations.
+
+use crate::flows::{EXTERNAL, EXTERNAL_ADDRESSES, Flow, INSIDE, PORT_LOW};
+use crate::kernel::{self, CObject};
+use crate::network::Network;
+use anyhow::{Context, Result, bail};
+use dataplane::{ActionSpec, AttachMode, Dataplane, EntrySpec, KeySpec, Object, Settings, Write};
+use libbpf_rs::MapCore;
+use manifest::Manifest;
+use nix::time::{ClockId, clock_gettime};
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+/// A binding's lease lasts longer than any measurement: what is measured is the established flow.
+const LEASE_NS: u64 = 3_600_000_000_000;
+
+/// One of the translators.
+pub struct System {
+    /// For the report, such as `p4 local`.
+    pub name: &'static str,
+    kind: Kind,
+}
+
+enum Kind {
+    P4(Box<Dataplane>),
+    HandWritten(CObject),
+    /// The kernel's own; the C object has the program that passes frames up to it.
+    Nftables(CObject),
+}
+
+/// Programs on interfaces; dropping it takes them off.
+pub struct Attached {
+    _p4: Vec<dataplane::Link>,
+    _c: Vec<libbpf_rs::Link>,
+}
+
+fn prefix((address, length): (Ipv4Addr, u32)) -> String {
+    format!("{address}/{length}")
+}
+
+/// `struct sp_nat_pool` and `struct pool`, which are the same.
+fn pool() -> Vec<u8> {
+    let mut bytes = EXTERNAL_ADDRESSES.to_ne_bytes().to_vec();
+    bytes.extend_from_slice(&PORT_LOW.to_ne_bytes());
+    bytes.extend_from_slice(&u16::MAX.to_ne_bytes());
+    for number in 0..EXTERNAL_ADDRESSES {
+        bytes.extend_from_slice(&(u32::from(EXTERNAL.0) + number).to_be_bytes());
+    }
+    bytes
+}
+
+fn monotonic_ns() -> Result<u64> {
+    let time = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
+    Ok(time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
+}
+
+impl System {
+    /// Loads a compiled P4 NAT; to be called in the translator's namespace.
+    pub fn p4(name: &'static str, object: &Path, network: &Network) -> Result<System> {
+        let manifest = Manifest::read(&Manifest::path_for(object))?;
+        let mut opened = Object::open(object, manifest)?;
+        opened.set(Settings { host_traffic: true, ..Settings::default() })?;
+        let dataplane = opened.load()?;
+        dataplane.set_port(0, network.inside)?;
+        dataplane.set_port(1, network.outside)?;
+        dataplane.set_local_addresses(&[Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(192, 0, 2, 2)], &[])?;
+        dataplane.write_array("sp_nat_pool", 0, &pool())?;
+        for (table, key, action) in [
+            ("NatIngress.external", EXTERNAL, "mark_external"),
+            ("NatIngress.external", INSIDE, "route_untranslated"),
+            ("NatIngress.inside", INSIDE, "mark_inside"),
+        ] {
+            let table = dataplane.table(table)?;
+            let entry = table.resolve(&EntrySpec {
+                keys: vec![KeySpec { name: None, text: prefix(key) }],
+                priority: None,
+                action: ActionSpec { name: action.to_owned(), arguments: Vec::new() },
+            })?;
+            table.write(&entry, Write::Set)?;
+        }
+        Ok(System { name, kind: Kind::P4(Box::new(dataplane)) })
+    }
+
+    /// Loads bench/nat_handwritten.c; to be called in the translator's namespace.
+    pub fn hand_written(object: &Path, bindings: u32, network: &Network) -> Result<System> {
+        let object = CObject::load(object, &[("bindings", bindings)])?;
+        let ports = object.map("ports")?;
+        for ifindex in [network.inside, network.outside] {
+            kernel::write(&ports, &ifindex.to_ne_bytes(), &ifindex.to_ne_bytes())?;
+        }
+        let local = object.map("local_addresses")?;
+        for address in [[10, 0, 0, 1], [192, 0, 2, 2]] {
+            kernel::write(&local, &address, &[1])?;
+        }
+        for (map, (address, length), value) in
+            [("external", EXTERNAL, 1u32), ("external", INSIDE, 0), ("inside", INSIDE, 1)]
+        {
+            let mut key = length.to_ne_bytes().to_vec();
+            key.extend_from_slice(&address.octets());
+            kernel::write(&object.map(map)?, &key, &value.to_ne_bytes())?;
+        }
+        kernel::write(&object.map("pool")?, &0u32.to_ne_bytes(), &pool())?;
+        Ok(System { name: "hand-written C", kind: Kind::HandWritten(object) })
+    }
+
+    /// Sets up nftables in the translator's namespace; `traffic` is bench/traffic.c.
+    pub fn nftables(traffic: &Path, network: &Network) -> Result<System> {
+        let last = Ipv4Addr::from(u32::from(EXTERNAL.0) + EXTERNAL_ADDRESSES - 1);
+        let rules = format!(
+            "table ip nat {{\n chain postrouting {{\n type nat hook postrouting priority srcnat;\n oifname \"outside\" ip saddr {} snat to {}-{last};\n }}\n}}\n",
+            prefix(INSIDE),
+            EXTERNAL.0
+        );
+        network.translator.run(&["nft", &rules])?;
+        Ok(System { name: "nftables", kind: Kind::Nftables(CObject::load(traffic, &[])?) })
+    }
+
+    /// Writes the bindings of these conversations, both directions, as if they had been made long ago and were in use.
+    pub fn establish(&self, flows: &[Flow]) -> Result<()> {
+        match &self.kind {
+            Kind::P4(dataplane) => establish_p4(dataplane, flows),
+            Kind::HandWritten(object) => {
+                let map = object.map("bindings")?;
+                for flow in flows {
+                    for (key, value) in flow.keys().into_iter().zip(flow.values()) {
+                        let mut padded_key = [0u8; 16];
+                        padded_key[..13].copy_from_slice(&key);
+                        let mut padded_value = [0u8; 16];
+                        padded_value[..6].copy_from_slice(&value);
+                        kernel::write(&map, &padded_key, &padded_value)?;
+                    }
+                }
+                Ok(())
+            }
+            // It makes its own when the first packets come.
+            Kind::Nftables(_) => Ok(()),
+        }
+    }
+
+    /// Calls a function with the translating program's descriptor.
+    pub fn with_program<T>(&self, work: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
+        match &self.kind {
+            Kind::P4(dataplane) => work(dataplane.program("sp_main").context("no program sp_main")?.as_fd()),
+            Kind::HandWritten(object) => object.with_program("nat", work),
+            Kind::Nftables(_) => bail!("nftables is not a program"),
+        }
+    }
+
+    /// Puts the translator on both ports; to be called in the translator's namespace.
+    pub fn attach(&mut self, network: &Network) -> Result<Attached> {
+        let ports = [network.inside, network.outside];
+        let mut attached = Attached { _p4: Vec::new(), _c: Vec::new() };
+        for port in ports {
+            match &mut self.kind {
+                Kind::P4(dataplane) => attached._p4.push(dataplane.attach("sp_main", port, AttachMode::Native)?),
+                Kind::HandWritten(object) => attached._c.push(object.attach("nat", port)?),
+                Kind::Nftables(object) => attached._c.push(object.attach("pass", port)?),
+            }
+        }
+        Ok(attached)
+    }
+}
+
+fn establish_p4(dataplane: &Dataplane, flows: &[Flow]) -> Result<()> {
+    let state = dataplane.manifest().flow_states.first().context("the program has no FlowState")?;
+    let map = dataplane.map(&state.map).with_context(|| format!("no map {}", state.map))?;
+    let (key_bytes, value_bytes) = (map.key_size() as usize, map.value_size() as usize);
+    let at = state.value_offset as usize;
+    if key_bytes != 16 || value_bytes != at + 8 || at != ENTRY_HEAD_BYTES + key_bytes {
+        bail!(
+            "map {} has keys of {key_bytes} and entries of {value_bytes} bytes with the value at {at}: stateplane_flow.h has changed",
+            state.map
+        );
+    }
+    let now = monotonic_ns()?;
+    for flow in flows {
+        for (key, value) in flow.keys().into_iter().zip(flow.values()) {
+            let mut padded_key = vec![0u8; key_bytes];
+            padded_key[..13].copy_from_slice(&key);
+            // struct sp_flow_entry_head: lock, version, lease_end_ns, renew_at_ns, seq, acked_seq, last_used_ns, epoch, flags.
+            let mut entry = vec![0u8; value_bytes];
+            entry[8..16].copy_from_slice(&(now + LEASE_NS).to_ne_bytes());
+            entry[16..24].copy_from_slice(&(now + LEASE_NS).to_ne_bytes());
+            entry[40..48].copy_from_slice(&now.to_ne_bytes());
+            entry[48..52].copy_from_slice(&1u32.to_ne_bytes());
+            entry[ENTRY_HEAD_BYTES..at].copy_from_slice(&padded_key);
+            entry[at..at + 6].copy_from_slice(&value);
+            kernel::write(map, &padded_key, &entry)?;
+        }
+    }
+    Ok(())
+}
+
+/// SP_FLOW_ENTRY_HEAD_BYTES in stateplane_flow.h.
+const ENTRY_HEAD_BYTES: usize = 56;

@@ -1,0 +1,128 @@
+//! Packets a second: 64-byte UDP packets through veth links and a translator in a network namespace, counted where they arrive.
+//!
+//! All of it runs on one CPU: the generator (BPF_PROG_RUN with live frames) hands each batch to the link, and the kernel polls the links on the CPU that filled
+//! them. So nothing is lost, a packet's time is the sum of all its steps, and the figures contain the generator and the sink, the same for every translator. (A
+//! second CPU would let the generator overrun the translator, and the two would measure how they fight over a ring.)
+
+use crate::flows::{FIRST_INSIDE, Flow, REMOTE, flow};
+use crate::frame::{FRAME_BYTES, UDP};
+use crate::kernel::{self, CObject};
+use crate::network::Network;
+use crate::statistics::{Summary, summary};
+use crate::systems::System;
+use anyhow::{Result, bail};
+use serde::Serialize;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// What one system carried.
+#[derive(Clone, Debug, Serialize)]
+pub struct Carried {
+    /// The system's name.
+    pub system: String,
+    /// Packets a second that arrived.
+    pub packets_per_second: Summary,
+    /// One sample a round.
+    #[serde(skip)]
+    pub samples: Vec<f64>,
+}
+
+/// Before counting: caches, rings, and connections that nftables makes.
+const WARM_UP: Duration = Duration::from_millis(400);
+/// Frames that one system call generates: short enough to notice the end.
+const BURST: u32 = 65_536;
+fn settings(network: &Network, flows: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for word in [flows, u32::from(FIRST_INSIDE), u32::from(REMOTE), 0] {
+        bytes.extend_from_slice(&word.to_ne_bytes());
+    }
+    for mac in [network.macs.inside_port, network.macs.inside_hop] {
+        bytes.extend_from_slice(&mac);
+        bytes.extend_from_slice(&[0, 0]);
+    }
+    bytes
+}
+
+/// Sends until told to stop.
+fn generate(object: &CObject, network: &Network, stop: &AtomicBool) -> Result<()> {
+    kernel::pin_to_cpu(0)?;
+    network.generator.join_thread()?;
+    let line = network.generator_line.to_ne_bytes();
+    kernel::write(&object.map("generate_to")?, &0u32.to_ne_bytes(), &line)?;
+    while !stop.load(Ordering::Relaxed) {
+        object.with_program("generate", |program| kernel::run_live(program, &[0u8; FRAME_BYTES], BURST))?;
+    }
+    Ok(())
+}
+
+/// Packets a second that arrive.
+fn count(sink: &CObject, window: Duration) -> Result<f64> {
+    let map = sink.map("sunk")?;
+    std::thread::sleep(WARM_UP);
+    let start = Instant::now();
+    let before = kernel::sum_percpu(&map, 0)?;
+    std::thread::sleep(window);
+    let packets = kernel::sum_percpu(&map, 0)? - before;
+    Ok(packets as f64 / start.elapsed().as_secs_f64())
+}
+
+/// One system, once: packets a second.
+fn carry(system: &mut System, generator: &CObject, sink: &CObject, network: &Network, window: Duration) -> Result<f64> {
+    let _attached = system.attach(network)?;
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| generate(generator, network, &stop));
+        let counted = count(sink, window);
+        stop.store(true, Ordering::Relaxed);
+        match sender.join() {
+            Ok(result) => result?,
+            Err(_) => bail!("the generator panicked"),
+        }
+        let rate = counted?;
+        if rate == 0.0 {
+            bail!("{}: nothing arrived", system.name);
+        }
+        Ok(rate)
+    })
+}
+
+/// Measures systems (already loaded, in whose namespace the calling thread is) on `count` conversations.
+pub fn measure(
+    systems: &mut [System],
+    traffic_object: &Path,
+    network: &Network,
+    count: u32,
+    rounds: u32,
+    window: Duration,
+    progress: impl Fn(u32),
+) -> Result<Vec<Carried>> {
+    let flows: Vec<Flow> = (0..count).map(|number| flow(number, UDP)).collect();
+    for system in systems.iter() {
+        system.establish(&flows)?;
+    }
+    let generator = CObject::load(traffic_object, &[])?;
+    kernel::write(&generator.map("settings")?, &0u32.to_ne_bytes(), &settings(network, count))?;
+    let mut sink = CObject::load(traffic_object, &[])?;
+    let _sink_attached = network.sink.enter(|| sink.attach("sink", network.sink_line))?;
+    let mut samples = vec![Vec::new(); systems.len()];
+    for round in 0..rounds {
+        for position in 0..systems.len() {
+            let index = (position + round as usize) % systems.len();
+            samples[index].push(carry(&mut systems[index], &generator, &sink, network, window)?);
+        }
+        progress(round + 1);
+    }
+    let carried = systems.iter().zip(samples).map(|(system, samples)| Carried {
+        system: system.name.to_owned(),
+        packets_per_second: summary(&samples),
+        samples,
+    });
+    Ok(carried.collect())
+}
+
+/// `above` over `below`, round by round.
+pub fn ratio(above: &Carried, below: &Carried) -> Summary {
+    let ratios: Vec<f64> = above.samples.iter().zip(&below.samples).map(|(above, below)| above / below).collect();
+    summary(&ratios)
+}
