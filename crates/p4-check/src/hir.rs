@@ -1,0 +1,472 @@
+//! The checked program: names resolved, types known, constants folded, arguments in the order of parameters.
+//!
+//! Still as declared: not instantiated, not inlined. `check` makes it, `lower` elaborates it into the IR.
+
+use std::rc::Rc;
+
+use num_bigint::BigInt;
+use p4_syntax::Span;
+pub use p4_syntax::ast::{Annotations, BinaryOp, Direction, UnaryOp};
+
+use crate::ty::Ty;
+
+macro_rules! ids {
+    ($($name:ident)*) => { $(
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub u32);
+        impl $name {
+            pub fn index(self) -> usize { self.0 as usize }
+        }
+    )* };
+}
+ids!(RecordId EnumId NewTypeId ExternDefId BlockId BlockTypeId PackageId TableDefId TypeParamId FunctionId ActionDefId LocalId);
+
+/// Struct, header or header union.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordKind {
+    Struct,
+    Header,
+    Union,
+}
+
+#[derive(Debug)]
+pub struct FieldDef {
+    pub name: Rc<str>,
+    pub ty: Ty,
+    pub annotations: Annotations,
+    pub span: Span,
+}
+
+#[derive(Debug)]
+pub struct RecordDef {
+    pub kind: RecordKind,
+    pub name: Rc<str>,
+    pub type_params: Vec<TypeParamId>,
+    pub fields: Vec<FieldDef>,
+    pub annotations: Annotations,
+    pub span: Span,
+}
+
+#[derive(Debug)]
+pub struct EnumDef {
+    pub name: Rc<str>,
+    /// Set for serializable enums.
+    pub underlying: Option<Ty>,
+    pub members: Vec<(Rc<str>, BigInt)>,
+    pub span: Span,
+}
+
+#[derive(Debug)]
+pub struct NewTypeDef {
+    pub name: Rc<str>,
+    pub target: Ty,
+}
+
+#[derive(Clone, Debug)]
+pub struct ParamDef {
+    pub name: Rc<str>,
+    pub direction: Direction,
+    pub ty: Ty,
+    /// What the name stands for in the body.
+    pub local: LocalId,
+    pub default: Option<Rc<Expr>>,
+    pub optional: bool,
+    pub span: Span,
+}
+
+/// A function, extern function or method of an extern.
+#[derive(Debug)]
+pub struct FunctionDef {
+    pub name: Rc<str>,
+    pub type_params: Vec<TypeParamId>,
+    pub params: Rc<[ParamDef]>,
+    pub ret: Ty,
+    /// None: extern.
+    pub body: Option<Rc<Block>>,
+    pub span: Span,
+}
+
+#[derive(Debug)]
+pub struct ExternDef {
+    pub name: Rc<str>,
+    pub type_params: Vec<TypeParamId>,
+    pub constructors: Vec<Rc<[ParamDef]>>,
+    pub methods: Vec<FunctionId>,
+    pub span: Span,
+}
+
+#[derive(Debug)]
+pub struct ActionDef {
+    pub name: Rc<str>,
+    pub params: Rc<[ParamDef]>,
+    pub body: Rc<Block>,
+    pub annotations: Annotations,
+    /// Declared outside of controls.
+    pub global: bool,
+    pub span: Span,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockKind {
+    Parser,
+    Control,
+}
+
+impl BlockKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            BlockKind::Parser => "parser",
+            BlockKind::Control => "control",
+        }
+    }
+}
+
+/// A parser or control with a body.
+#[derive(Debug)]
+pub struct BlockDef {
+    pub kind: BlockKind,
+    pub name: Rc<str>,
+    pub params: Rc<[ParamDef]>,
+    pub constructor_params: Rc<[ParamDef]>,
+    /// Variables, instances, value sets, in order.
+    pub locals: Rc<Block>,
+    /// Controls.
+    pub body: Rc<Block>,
+    /// Parsers; `start` first.
+    pub states: Vec<StateDef>,
+    pub annotations: Annotations,
+    pub span: Span,
+}
+
+/// `parser P<H>(...);` or `control C<H>(...);`
+#[derive(Debug)]
+pub struct BlockTypeDef {
+    pub kind: BlockKind,
+    pub name: Rc<str>,
+    pub type_params: Vec<TypeParamId>,
+    pub params: Rc<[ParamDef]>,
+    pub span: Span,
+}
+
+#[derive(Debug)]
+pub struct PackageDef {
+    pub name: Rc<str>,
+    pub type_params: Vec<TypeParamId>,
+    pub params: Rc<[ParamDef]>,
+    pub span: Span,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateTarget {
+    Accept,
+    Reject,
+    State(usize),
+}
+
+#[derive(Debug)]
+pub struct StateDef {
+    pub name: Rc<str>,
+    pub body: Block,
+    pub transition: Transition,
+    pub span: Span,
+}
+
+#[derive(Debug)]
+pub enum Transition {
+    To(StateTarget),
+    Select { keys: Vec<Expr>, cases: Vec<(Vec<Match>, StateTarget, Span)> },
+}
+
+/// How a case or entry matches one key. Expressions are compile-time constants (maybe of constructor parameters).
+#[derive(Clone, Debug)]
+pub enum Match {
+    Any,
+    Value(Expr),
+    Mask(Expr, Expr),
+    Range(Expr, Expr),
+    ValueSet(LocalId),
+}
+
+#[derive(Debug)]
+pub struct KeyDef {
+    pub name: Option<Rc<str>>,
+    pub expr: Expr,
+    pub match_kind: Rc<str>,
+    pub span: Span,
+}
+
+#[derive(Debug)]
+pub struct TableActionDef {
+    pub action: ActionDefId,
+    /// Arguments of the parameters with a direction; the rest comes from the control plane.
+    pub bound: Vec<Option<Expr>>,
+    pub default_only: bool,
+    pub table_only: bool,
+    pub span: Span,
+}
+
+/// An action of the table's list with the control plane's arguments.
+#[derive(Debug)]
+pub struct ActionCallDef {
+    pub index: usize,
+    pub args: Vec<Expr>,
+}
+
+#[derive(Debug)]
+pub struct EntryDef {
+    pub matches: Vec<Match>,
+    pub action: ActionCallDef,
+    pub priority: Option<Expr>,
+    pub is_const: bool,
+    pub span: Span,
+}
+
+#[derive(Debug)]
+pub struct TableDef {
+    pub name: Rc<str>,
+    pub local: LocalId,
+    pub keys: Vec<KeyDef>,
+    pub actions: Vec<TableActionDef>,
+    pub default_action: Option<ActionCallDef>,
+    pub const_default: bool,
+    pub entries: Vec<EntryDef>,
+    pub const_entries: bool,
+    pub size: Option<Expr>,
+    /// Extern instances named by other properties.
+    pub attached: Vec<(Rc<str>, Expr)>,
+    pub annotations: Annotations,
+    pub span: Span,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LocalKind {
+    Variable,
+    /// A parameter at run time.
+    Parameter(Direction),
+    /// A constructor parameter: known when instantiated.
+    Constructor,
+    /// An instance.
+    Object,
+    /// A parser value set.
+    ValueSet,
+    /// Bound by what the control plane or caller gives, read-only: an action's parameter without direction.
+    ActionData,
+}
+
+#[derive(Debug)]
+pub struct LocalDef {
+    pub name: Rc<str>,
+    pub ty: Ty,
+    pub kind: LocalKind,
+    pub annotations: Annotations,
+    pub span: Span,
+}
+
+pub type Block = Vec<Stmt>;
+
+#[derive(Clone, Debug)]
+pub struct Stmt {
+    pub kind: StmtKind,
+    pub span: Span,
+}
+
+#[derive(Clone, Debug)]
+pub enum StmtKind {
+    Variable(LocalId, Option<Expr>),
+    /// An instance and the expression that makes it.
+    Object(LocalId, Expr),
+    /// A value set and its size.
+    ValueSet(LocalId, Expr),
+    Assign(Expr, Expr),
+    Call(Expr),
+    If(Expr, Block, Block),
+    Block(Block),
+    Switch {
+        subject: Expr,
+        cases: Vec<(Vec<Expr>, Block)>,
+        default: Block,
+    },
+    /// On the action that a table ran; cases are indices into the table's actions.
+    ActionSwitch {
+        table: TableDefId,
+        cases: Vec<(Vec<usize>, Block)>,
+        default: Block,
+    },
+    Return(Option<Expr>),
+    Exit,
+}
+
+/// A compile-time value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// Numbers (serializable enums too: their value), bool as 0 and 1, errors and enum members as indices.
+    Int(BigInt),
+    Str(Rc<str>),
+}
+
+#[derive(Clone, Debug)]
+pub struct Expr {
+    pub kind: ExprKind,
+    pub ty: Ty,
+    pub span: Span,
+}
+
+#[derive(Clone, Debug)]
+pub enum ExprKind {
+    /// Already reported.
+    Poison,
+    Const(Value),
+    Local(LocalId),
+    Field(Box<Expr>, u32),
+    Index(Box<Expr>, Box<Expr>),
+    StackNext(Box<Expr>),
+    StackLast(Box<Expr>),
+    StackLastIndex(Box<Expr>),
+    Slice(Box<Expr>, u32, u32),
+    Unary(UnaryOp, Box<Expr>),
+    Binary(BinaryOp, Box<Expr>, Box<Expr>),
+    Cast(Box<Expr>),
+    Conditional(Box<Expr>, Box<Expr>, Box<Expr>),
+    /// Fields of a struct, header or tuple, elements of a stack or list, in order.
+    Aggregate(Vec<Expr>),
+    InvalidHeader,
+    Call(Box<Call>),
+    /// `t.apply()` with the part of the result that is used.
+    Apply(TableDefId, ApplyPart),
+    /// A constructor call.
+    Construct(Box<Construct>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApplyPart {
+    All,
+    Hit,
+    Miss,
+    ActionRun,
+}
+
+#[derive(Clone, Debug)]
+pub enum Callee {
+    Function(FunctionId),
+    /// The method of the object that the expression (a local) names.
+    Method(Expr, FunctionId),
+    Action(ActionDefId),
+    /// `apply` of a parser or control instance.
+    Block(Expr, BlockId),
+    /// `T.apply(...)`: an instance with no name of its own.
+    Direct(Construct, BlockId),
+    IsValid(Expr),
+    SetValid(Expr, bool),
+    PushFront(Expr),
+    PopFront(Expr),
+}
+
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub callee: Callee,
+    pub type_args: Vec<Ty>,
+    /// By parameter; None: `_` or left out.
+    pub args: Vec<Option<Expr>>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Constructed {
+    Extern(ExternDefId, Vec<Ty>),
+    Block(BlockId),
+    Package(PackageId),
+}
+
+#[derive(Clone, Debug)]
+pub struct Construct {
+    pub what: Constructed,
+    pub args: Vec<Option<Expr>>,
+    pub params: Rc<[ParamDef]>,
+}
+
+/// All that was declared.
+#[derive(Debug, Default)]
+pub struct Hir {
+    pub records: Vec<RecordDef>,
+    pub enums: Vec<EnumDef>,
+    pub new_types: Vec<NewTypeDef>,
+    pub externs: Vec<ExternDef>,
+    pub functions: Vec<FunctionDef>,
+    pub actions: Vec<ActionDef>,
+    pub blocks: Vec<BlockDef>,
+    pub block_types: Vec<BlockTypeDef>,
+    pub packages: Vec<PackageDef>,
+    /// None while it is being checked.
+    pub tables: Vec<Option<TableDef>>,
+    pub locals: Vec<LocalDef>,
+    pub type_params: Vec<Rc<str>>,
+    pub errors: Vec<Rc<str>>,
+    pub match_kinds: Vec<Rc<str>>,
+    /// Top-level instances in order.
+    pub instances: Vec<(LocalId, Expr)>,
+    /// `NoAction` of core.p4.
+    pub no_action: Option<ActionDefId>,
+}
+
+impl Expr {
+    pub fn poison(span: Span) -> Expr {
+        Expr { kind: ExprKind::Poison, ty: Ty::Poison, span }
+    }
+
+    pub fn is_poison(&self) -> bool {
+        self.ty.is_poison()
+    }
+
+    pub fn int(value: BigInt, ty: Ty, span: Span) -> Expr {
+        Expr { kind: ExprKind::Const(Value::Int(value)), ty, span }
+    }
+
+    pub fn bool(value: bool, span: Span) -> Expr {
+        Expr::int(BigInt::from(value as u8), Ty::Bool, span)
+    }
+
+    /// The number, if it is a constant that is known now.
+    pub fn as_int(&self) -> Option<&BigInt> {
+        match &self.kind {
+            ExprKind::Const(Value::Int(v)) => Some(v),
+            _ => None,
+        }
+    }
+
+    /// Whether evaluating it can change something.
+    pub fn has_effects(&self) -> bool {
+        match &self.kind {
+            ExprKind::Call(call) => !matches!(&call.callee, Callee::IsValid(e) if !e.has_effects()),
+            ExprKind::Apply(..) | ExprKind::Construct(_) => true,
+            ExprKind::Field(e, _)
+            | ExprKind::StackNext(e)
+            | ExprKind::StackLast(e)
+            | ExprKind::StackLastIndex(e)
+            | ExprKind::Slice(e, ..)
+            | ExprKind::Unary(_, e)
+            | ExprKind::Cast(e) => e.has_effects(),
+            ExprKind::Index(a, b) | ExprKind::Binary(_, a, b) => a.has_effects() || b.has_effects(),
+            ExprKind::Conditional(a, b, c) => a.has_effects() || b.has_effects() || c.has_effects(),
+            ExprKind::Aggregate(list) => list.iter().any(Expr::has_effects),
+            _ => false,
+        }
+    }
+
+    /// Whether its value is fixed when the program is instantiated.
+    pub fn is_compile_time(&self, locals: &[LocalDef]) -> bool {
+        match &self.kind {
+            ExprKind::Poison | ExprKind::Const(_) | ExprKind::InvalidHeader | ExprKind::Construct(_) => true,
+            ExprKind::Local(id) => {
+                matches!(locals[id.index()].kind, LocalKind::Constructor | LocalKind::Object)
+            }
+            ExprKind::Field(e, _) | ExprKind::Slice(e, ..) | ExprKind::Unary(_, e) | ExprKind::Cast(e) => {
+                e.is_compile_time(locals)
+            }
+            ExprKind::Index(a, b) | ExprKind::Binary(_, a, b) => a.is_compile_time(locals) && b.is_compile_time(locals),
+            ExprKind::Conditional(a, b, c) => {
+                a.is_compile_time(locals) && b.is_compile_time(locals) && c.is_compile_time(locals)
+            }
+            ExprKind::Aggregate(list) => list.iter().all(|e| e.is_compile_time(locals)),
+            _ => false,
+        }
+    }
+}

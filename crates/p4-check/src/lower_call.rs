@@ -1,0 +1,712 @@
+//! Calls: built-in methods, packet operations, externs, and inlining with copy-in and copy-out (spec §6.8).
+
+use std::collections::HashSet;
+use std::rc::Rc;
+
+use num_bigint::BigInt;
+use num_traits::ToPrimitive;
+use p4_ir as ir;
+use p4_syntax::Span;
+
+use crate::hir::{self, Callee, Direction, LocalId};
+use crate::lower::{Binding, Instance, Lowerer, MAX_INLINE_DEPTH, ReturnMode};
+use crate::lower_stmt::{mentions, root_of};
+use crate::ty::Ty;
+
+impl Lowerer<'_> {
+    /// Lowers a call; its value, if it has one. Externs write their result to `target` if there is one.
+    pub fn call(
+        &mut self,
+        c: &hir::Call,
+        target: Option<ir::Expr>,
+        span: Span,
+        out: &mut ir::Block,
+    ) -> Option<ir::Expr> {
+        match &c.callee {
+            Callee::Function(id) => {
+                let hir = self.hir;
+                let f = &hir.functions[id.index()];
+                match &f.body {
+                    None => self.extern_call(None, *id, c, target, span, out),
+                    Some(body) => self.inline_function(f, body, c, span, out),
+                }
+            }
+            Callee::Method(object, id) => match self.object(object) {
+                Some(Binding::Packet) => self.packet_call(*id, c, span, out),
+                Some(Binding::Extern(e)) => self.extern_call(Some(e), *id, c, target, span, out),
+                _ => {
+                    self.error(span, "this object is not known here");
+                    None
+                }
+            },
+            Callee::Action(id) => {
+                self.inline_action(*id, &c.args, span, out);
+                None
+            }
+            Callee::Block(object, _) => {
+                match self.object(object) {
+                    Some(Binding::Instance(i)) => self.apply_instance(&i, &c.args, span, out),
+                    _ => self.error(span, "this instance is not known here"),
+                }
+                None
+            }
+            Callee::Direct(construct, block) => {
+                let i = self.direct_instance(construct, *block, span);
+                self.apply_instance(&i, &c.args, span, out);
+                None
+            }
+            Callee::IsValid(_) => None,
+            Callee::SetValid(h, valid) => {
+                let h = self.place(h, out);
+                self.push(out, ir::StatementKind::SetValid(h, *valid), span);
+                None
+            }
+            Callee::PushFront(s) | Callee::PopFront(s) => {
+                let n = c.args.first().and_then(|a| a.as_ref()).and_then(|a| self.const_eval(a));
+                let n = n.and_then(|n| n.to_u32()).unwrap_or(0);
+                let s = self.place(s, out);
+                let kind = match &c.callee {
+                    Callee::PushFront(_) => ir::StatementKind::PushFront(s, n),
+                    _ => ir::StatementKind::PopFront(s, n),
+                };
+                self.push(out, kind, span);
+                None
+            }
+        }
+    }
+
+    /// What an expression that names an instance stands for.
+    pub fn object(&self, e: &hir::Expr) -> Option<Binding> {
+        match &e.kind {
+            hir::ExprKind::Local(id) => self.env.get(id).cloned(),
+            _ => None,
+        }
+    }
+
+    fn packet_call(&mut self, id: hir::FunctionId, c: &hir::Call, span: Span, out: &mut ir::Block) -> Option<ir::Expr> {
+        let name = self.hir.functions[id.index()].name.clone();
+        let arg = |i: usize| c.args.get(i).and_then(|a| a.as_ref());
+        match &*name {
+            "extract" => {
+                let ty = c.type_args.first().map(|t| t.substitute(&self.generics)).unwrap_or(Ty::Poison);
+                let header =
+                    matches!(&ty, Ty::Record(id, _) if self.hir.records[id.index()].kind == hir::RecordKind::Header);
+                if !header {
+                    self.error(arg(0).map_or(span, |a| a.span), "extract needs a header");
+                    return None;
+                }
+                let ir_ty = self.ty(&ty);
+                let varbit = self.ir_fields(&ir_ty).iter().any(|t| matches!(t, ir::Type::Varbit { .. }));
+                if varbit != (c.args.len() == 2) {
+                    let text = if varbit {
+                        "a header with a varbit field needs `extract(header, bits)`"
+                    } else {
+                        "`extract(header, bits)` needs a header with a varbit field"
+                    };
+                    self.error(span, text);
+                    return None;
+                }
+                let Some(h) = arg(0) else {
+                    let bits = self.width_of(&ir_ty);
+                    self.push(out, ir::StatementKind::Skip(bits), span);
+                    return None;
+                };
+                let header = self.place(h, out);
+                let varbit_bits = arg(1).map(|b| self.expr(b, out));
+                self.push(out, ir::StatementKind::Extract { header, varbit_bits }, span);
+                None
+            }
+            "lookahead" => {
+                let ty = c.type_args.first().map(|t| t.substitute(&self.generics)).unwrap_or(Ty::Poison);
+                let ir_ty = self.ty(&ty);
+                if !self.has_fixed_width(&ir_ty) {
+                    self.error(
+                        span,
+                        "lookahead needs a type of fixed width: bits, bool, a header or a struct of these",
+                    );
+                    return None;
+                }
+                Some(ir::Expr { kind: ir::ExprKind::Lookahead, ty: ir_ty, location: self.location(span) })
+            }
+            "advance" => {
+                let bits = arg(0).map(|a| self.expr(a, out))?;
+                self.push(out, ir::StatementKind::Advance(bits), span);
+                None
+            }
+            "emit" => {
+                let e = arg(0)?;
+                let v = self.expr(e, out);
+                self.emit(v, e.span, out);
+                None
+            }
+            other => {
+                self.error(span, format!("`{other}` of a packet is not supported: v1model does not define it"));
+                None
+            }
+        }
+    }
+
+    fn emit(&mut self, v: ir::Expr, span: Span, out: &mut ir::Block) {
+        match &v.ty {
+            ir::Type::Header(_) | ir::Type::Stack { .. } | ir::Type::Union(_) => {
+                let v = if root_of(&v).is_some() { v } else { self.keep(v, span, out) };
+                self.push(out, ir::StatementKind::Emit(v), span);
+            }
+            ir::Type::Struct(_) => {
+                let v = if root_of(&v).is_some() { v } else { self.keep(v, span, out) };
+                for i in 0..self.ir_fields(&v.ty).len() {
+                    let f = self.ir_field(v.clone(), i as u32, span);
+                    self.emit(f, span, out);
+                }
+            }
+            _ => self.error(span, "emit needs a header, a header stack, a header union, or a struct of these"),
+        }
+    }
+
+    fn width_of(&self, ty: &ir::Type) -> u32 {
+        match ty {
+            ir::Type::Bits { width, .. } => *width,
+            ir::Type::Bool => 1,
+            ir::Type::Header(_) | ir::Type::Struct(_) => {
+                self.ir_fields(ty).iter().map(|t| self.width_of(t)).fold(0, u32::saturating_add)
+            }
+            _ => 0,
+        }
+    }
+
+    fn has_fixed_width(&self, ty: &ir::Type) -> bool {
+        match ty {
+            ir::Type::Bits { .. } | ir::Type::Bool => true,
+            ir::Type::Header(_) | ir::Type::Struct(_) => self.ir_fields(ty).iter().all(|t| self.has_fixed_width(t)),
+            _ => false,
+        }
+    }
+
+    fn extern_call(
+        &mut self,
+        instance: Option<ir::ExternId>,
+        id: hir::FunctionId,
+        c: &hir::Call,
+        target: Option<ir::Expr>,
+        span: Span,
+        out: &mut ir::Block,
+    ) -> Option<ir::Expr> {
+        let hir = self.hir;
+        let f = &hir.functions[id.index()];
+        if &*f.name == "verify" && instance.is_none() && c.args.len() == 2 {
+            let refs: Vec<&hir::Expr> = c.args.iter().flatten().collect();
+            let mut both = self.operands(&refs, out);
+            let (Some(error), Some(condition)) = (both.pop(), both.pop()) else { return None };
+            self.push(out, ir::StatementKind::Verify(condition, error), span);
+            return None;
+        }
+        if &*f.name == "static_assert" && instance.is_none() {
+            return self.static_assert(c, span);
+        }
+        let mut arguments = Vec::new();
+        let mut after = Vec::new();
+        for (i, (p, a)) in f.params.iter().zip(&c.args).enumerate() {
+            let Some(a) = a else {
+                arguments.push(ir::Argument::DontCare);
+                continue;
+            };
+            let later = c.args[i + 1..].iter().flatten().any(hir::Expr::has_effects);
+            match p.direction {
+                Direction::Out | Direction::InOut => {
+                    let place = self.place(a, out);
+                    let place = self.pin(place, a.span, out);
+                    let place = self.simple_place(place, p.direction, a.span, out, &mut after);
+                    arguments.push(match p.direction {
+                        Direction::Out => ir::Argument::Out(place),
+                        _ => ir::Argument::InOut(place),
+                    });
+                }
+                _ => {
+                    let v = self.expr(a, out);
+                    let v = if later { self.keep(v, a.span, out) } else { v };
+                    arguments.push(ir::Argument::In(v));
+                }
+            }
+        }
+        let ret = f.ret.substitute(&self.method_types(instance, c, f));
+        let result = match ret {
+            Ty::Void => None,
+            t => {
+                let ty = self.ty(&t);
+                Some(match target {
+                    Some(place) if place.ty == ty => place,
+                    _ => self.temporary(&format!("{}_result", f.name), ty, span),
+                })
+            }
+        };
+        let type_arguments = c.type_args.iter().map(|t| self.ty(t)).collect();
+        let kind = ir::StatementKind::Extern {
+            instance,
+            name: f.name.to_string(),
+            type_arguments,
+            arguments,
+            result: result.clone(),
+        };
+        self.push(out, kind, span);
+        for (to, from) in after {
+            self.assign(to, from, span, out);
+        }
+        result
+    }
+
+    /// Type arguments of the extern and the method, for the result's type.
+    fn method_types(
+        &self,
+        instance: Option<ir::ExternId>,
+        c: &hir::Call,
+        f: &hir::FunctionDef,
+    ) -> crate::ty::Substitution {
+        let mut map: crate::ty::Substitution =
+            f.type_params.iter().copied().zip(c.type_args.iter().map(|t| t.substitute(&self.generics))).collect();
+        if let (Some(_), Callee::Method(object, _)) = (instance, &c.callee) {
+            if let Ty::Extern(id, args) = &object.ty {
+                let def = &self.hir.externs[id.index()];
+                map.extend(def.type_params.iter().copied().zip(args.iter().cloned()));
+            }
+        }
+        map
+    }
+
+    fn static_assert(&mut self, c: &hir::Call, span: Span) -> Option<ir::Expr> {
+        let holds = c.args.first().and_then(|a| a.as_ref()).and_then(|a| self.const_eval(a));
+        match holds {
+            Some(v) if v == BigInt::ZERO => {
+                let text = match c.args.get(1).and_then(|a| a.as_ref()).map(|a| &a.kind) {
+                    Some(hir::ExprKind::Const(hir::Value::Str(s))) => format!("static_assert failed: {s}"),
+                    _ => "static_assert failed".into(),
+                };
+                self.error(span, text);
+            }
+            Some(_) => {}
+            None => self.error(span, "the condition of static_assert is not known at compile time"),
+        }
+        Some(self.constant(BigInt::from(1), ir::Type::Bool, span))
+    }
+
+    /// Back ends get whole variables and fields as out arguments; slices and taken-apart structs go by a temporary.
+    fn simple_place(
+        &mut self,
+        place: ir::Expr,
+        direction: Direction,
+        span: Span,
+        out: &mut ir::Block,
+        after: &mut Vec<(ir::Expr, ir::Expr)>,
+    ) -> ir::Expr {
+        if !matches!(place.kind, ir::ExprKind::Slice { .. } | ir::ExprKind::StructValue(_)) {
+            return place;
+        }
+        let t = self.temporary("tmp", place.ty.clone(), span);
+        if direction == Direction::InOut {
+            self.push(out, ir::StatementKind::Assign(t.clone(), place.clone()), span);
+        }
+        after.push((place, t.clone()));
+        t
+    }
+
+    fn too_deep(&mut self, span: Span) -> bool {
+        if self.depth >= MAX_INLINE_DEPTH {
+            self.error(span, format!("calls are nested more than {MAX_INLINE_DEPTH} deep"));
+            self.stopped = true;
+        }
+        self.depth >= MAX_INLINE_DEPTH || self.stopped
+    }
+
+    fn inline_function(
+        &mut self,
+        f: &hir::FunctionDef,
+        body: &Rc<hir::Block>,
+        c: &hir::Call,
+        span: Span,
+        out: &mut ir::Block,
+    ) -> Option<ir::Expr> {
+        if self.too_deep(span) {
+            return Some(self.nothing(span));
+        }
+        let given: Vec<Ty> = c.type_args.iter().map(|t| t.substitute(&self.generics)).collect();
+        let mut inner = Vec::new();
+        let copies = self.bind_parameters(&f.params, &c.args, &f.type_params, &given, None, span, &mut inner);
+        let outer = std::mem::replace(&mut self.generics, f.type_params.iter().copied().zip(given).collect());
+        let result = match &f.ret {
+            Ty::Void => None,
+            t => {
+                let ty = self.ty(t);
+                Some(self.temporary(&format!("{}_result", f.name), ty, span))
+            }
+        };
+        self.inline_body(body, result.clone(), copies, &format!("function {}", f.name), span, inner, out);
+        self.generics = outer;
+        result
+    }
+
+    /// An action called from a control or another action.
+    fn inline_action(&mut self, id: hir::ActionDefId, args: &[Option<hir::Expr>], span: Span, out: &mut ir::Block) {
+        if self.too_deep(span) {
+            return;
+        }
+        let hir = self.hir;
+        let a = &hir.actions[id.index()];
+        let reads = self.locals_of_action(id);
+        let mut inner = Vec::new();
+        let copies = self.bind_parameters(&a.params, args, &[], &[], Some(&reads), span, &mut inner);
+        self.inline_body(&a.body, None, copies, &format!("action {}", a.name), span, inner, out);
+    }
+
+    /// The body in a labelled block, then the copies out.
+    #[allow(clippy::too_many_arguments)]
+    pub fn inline_body(
+        &mut self,
+        body: &Rc<hir::Block>,
+        result: Option<ir::Expr>,
+        copies: Vec<(ir::Expr, ir::Expr)>,
+        comment: &str,
+        span: Span,
+        mut inner: ir::Block,
+        out: &mut ir::Block,
+    ) {
+        let label = self.label();
+        out.append(&mut inner);
+        self.returns.push(ReturnMode::Leave(label, result));
+        self.copy_outs.push(copies);
+        self.depth += 1;
+        let mut statements = Vec::new();
+        self.block(body, &mut statements);
+        self.depth -= 1;
+        self.returns.pop();
+        let copies = self.copy_outs.pop().unwrap_or_default();
+        // A jump to the end as the last statement is no jump.
+        if matches!(statements.last().map(|s| &s.kind), Some(ir::StatementKind::Leave(l)) if *l == label) {
+            statements.pop();
+        }
+        let label = leaves(&statements, label).then_some(label);
+        let kind = ir::StatementKind::Block { label, body: statements, comment: Some(comment.to_string()) };
+        self.push(out, kind, span);
+        for (to, from) in copies {
+            self.assign(to, from, span, out);
+        }
+    }
+
+    /// Lets parameters stand for arguments or copies of them; gives what must be copied out.
+    ///
+    /// An l-value argument stands for the parameter itself when the body cannot reach it by another way: then copying
+    /// in and out makes no difference. `body_reads`: the outer locals that the body uses (actions; others use none).
+    #[allow(clippy::too_many_arguments)]
+    pub fn bind_parameters(
+        &mut self,
+        params: &[hir::ParamDef],
+        args: &[Option<hir::Expr>],
+        type_params: &[hir::TypeParamId],
+        type_args: &[Ty],
+        body_reads: Option<&HashSet<LocalId>>,
+        span: Span,
+        out: &mut ir::Block,
+    ) -> Vec<(ir::Expr, ir::Expr)> {
+        let map: crate::ty::Substitution = type_params.iter().copied().zip(type_args.iter().cloned()).collect();
+        // Arguments are evaluated in the caller's terms, all before any parameter is bound.
+        let mut values: Vec<Option<ir::Expr>> = Vec::new();
+        for (i, (p, a)) in params.iter().zip(args).enumerate() {
+            let Some(a) = a.as_ref().filter(|a| !a.ty.is_object()) else {
+                values.push(None);
+                continue;
+            };
+            let later = args[i + 1..].iter().flatten().any(hir::Expr::has_effects);
+            let v = self.expr(a, out);
+            values.push(Some(match p.direction {
+                Direction::Out | Direction::InOut => self.pin(v, a.span, out),
+                _ if later => self.keep(v, a.span, out),
+                _ => v,
+            }));
+        }
+        let reads: HashSet<ir::VariableId> = body_reads
+            .into_iter()
+            .flatten()
+            .filter_map(|id| match self.env.get(id) {
+                Some(Binding::Place(e)) => root_of(e),
+                _ => None,
+            })
+            .collect();
+        let mut copies = Vec::new();
+        let mut bindings = Vec::new();
+        for (i, p) in params.iter().enumerate() {
+            if p.ty.is_object() {
+                if let Some(b) = args.get(i).and_then(|a| a.as_ref()).and_then(|a| self.object(a)) {
+                    bindings.push((p.local, b));
+                }
+                continue;
+            }
+            let ty = p.ty.substitute(&map);
+            let alone = values[i].as_ref().is_some_and(|v| self.stands_alone(v, i, params, &values, &reads));
+            match values[i].clone() {
+                Some(v) if alone => {
+                    if p.direction == Direction::Out {
+                        self.invalidate(&v, span, out);
+                    }
+                    bindings.push((p.local, Binding::Place(v)));
+                }
+                value => {
+                    let ir_ty = self.ty(&ty);
+                    let t = self.temporary(&p.name, ir_ty, span);
+                    match (p.direction, value) {
+                        (Direction::Out, v) => {
+                            self.invalidate(&t, span, out);
+                            copies.extend(v.map(|v| (v, t.clone())));
+                        }
+                        (Direction::InOut, Some(v)) => {
+                            self.push(out, ir::StatementKind::Assign(t.clone(), v.clone()), span);
+                            copies.push((v, t.clone()));
+                        }
+                        (_, Some(v)) => self.assign(t.clone(), v, span, out),
+                        _ => {}
+                    }
+                    bindings.push((p.local, Binding::Place(t)));
+                }
+            }
+        }
+        for (id, b) in bindings {
+            self.env.insert(id, b);
+        }
+        copies
+    }
+
+    /// Whether an argument can stand for its parameter.
+    fn stands_alone(
+        &self,
+        v: &ir::Expr,
+        index: usize,
+        params: &[hir::ParamDef],
+        values: &[Option<ir::Expr>],
+        body_reads: &HashSet<ir::VariableId>,
+    ) -> bool {
+        if matches!(v.kind, ir::ExprKind::Const(_)) {
+            return params[index].direction != Direction::Out;
+        }
+        let written = |d: Direction| matches!(d, Direction::Out | Direction::InOut);
+        if !is_plain(v) {
+            return false;
+        }
+        let Some(root) = root_of(v) else { return false };
+        if body_reads.contains(&root) {
+            return false;
+        }
+        values.iter().enumerate().filter(|(i, _)| *i != index).all(|(i, other)| {
+            let conflict = written(params[index].direction) || written(params[i].direction);
+            !conflict || other.as_ref().is_none_or(|o| !mentions(o, root) || disjoint(v, o))
+        })
+    }
+
+    /// All locals that an action's body names, through the actions it calls.
+    pub fn locals_of_action(&self, id: hir::ActionDefId) -> HashSet<LocalId> {
+        let mut seen = HashSet::new();
+        let mut found = HashSet::new();
+        let mut work = vec![id];
+        while let Some(id) = work.pop() {
+            if !seen.insert(id) {
+                continue;
+            }
+            crate::walk::block(&self.hir.actions[id.index()].body, &mut |e| match &e.kind {
+                hir::ExprKind::Local(l) => {
+                    found.insert(*l);
+                }
+                hir::ExprKind::Call(c) => {
+                    if let Callee::Action(a) = c.callee {
+                        work.push(a);
+                    }
+                }
+                _ => {}
+            });
+        }
+        found
+    }
+
+    /// Enters an instance: its constructor parameters and locals get their meaning. The first time they are made.
+    pub fn enter_instance(&mut self, i: &Rc<Instance>, out: &mut ir::Block) {
+        let hir = self.hir;
+        let def = &hir.blocks[i.block.index()];
+        for (id, b) in &i.constructor {
+            self.env.insert(*id, b.clone());
+        }
+        let known = i.locals.borrow().clone();
+        if let Some(list) = known {
+            for (id, b) in list {
+                self.env.insert(id, b);
+            }
+            for s in def.locals.iter() {
+                if let hir::StmtKind::Variable(id, Some(init)) = &s.kind {
+                    if let Some(Binding::Place(p)) = self.env.get(id).cloned() {
+                        self.assign_hir(p, init, s.span, out);
+                    }
+                }
+            }
+            return;
+        }
+        let mut made = Vec::new();
+        for s in def.locals.iter() {
+            let id = match &s.kind {
+                hir::StmtKind::Object(id, e) => {
+                    let sites = crate::walk::applications(def, *id);
+                    self.declare_object(*id, e, sites <= 1);
+                    *id
+                }
+                hir::StmtKind::Variable(id, _) | hir::StmtKind::ValueSet(id, _) => {
+                    self.statement(s, out);
+                    *id
+                }
+                _ => continue,
+            };
+            if let Some(b) = self.env.get(&id) {
+                made.push((id, b.clone()));
+            }
+        }
+        *i.locals.borrow_mut() = Some(made);
+    }
+
+    /// `instance.apply(...)` of a control.
+    fn apply_instance(&mut self, i: &Rc<Instance>, args: &[Option<hir::Expr>], span: Span, out: &mut ir::Block) {
+        if self.too_deep(span) {
+            return;
+        }
+        let hir = self.hir;
+        let def = &hir.blocks[i.block.index()];
+        if def.kind == hir::BlockKind::Parser {
+            self.error(
+                span,
+                "a sub-parser can be applied as a statement of a state only, not inside of other statements",
+            );
+            return;
+        }
+        let mut inner = Vec::new();
+        let copies = if i.single_site {
+            self.bind_parameters(&def.params, args, &[], &[], None, span, &mut inner)
+        } else {
+            self.bind_stored(i, &def.params, args, span, &mut inner)
+        };
+        let (instance, prefix) = (self.instance, std::mem::replace(&mut self.prefix, i.prefix.clone()));
+        self.instance = i.number;
+        let single = std::mem::replace(&mut self.in_single, i.single_site);
+        self.copy_outs.push(Vec::new());
+        self.enter_instance(i, &mut inner);
+        self.copy_outs.pop();
+        self.inline_body(&def.body, None, copies, &format!("control {}", def.name), span, inner, out);
+        self.in_single = single;
+        self.instance = instance;
+        self.prefix = prefix;
+    }
+
+    /// The instance of a `T.apply(...)`: one for each place and enclosing instance.
+    pub fn direct_instance(&mut self, c: &hir::Construct, block: hir::BlockId, span: Span) -> Rc<Instance> {
+        let key = (self.instance, span.start);
+        if let Some(i) = self.direct.get(&key) {
+            return i.clone();
+        }
+        let name = self.hir.blocks[block.index()].name.clone();
+        let i = self.make_instance(c, block, &name, &[], true);
+        self.direct.insert(key, i.clone());
+        i
+    }
+
+    /// Parameters of an instance that is applied in several places: always in the same variables, which its tables use.
+    fn bind_stored(
+        &mut self,
+        i: &Rc<Instance>,
+        params: &[hir::ParamDef],
+        args: &[Option<hir::Expr>],
+        span: Span,
+        out: &mut ir::Block,
+    ) -> Vec<(ir::Expr, ir::Expr)> {
+        let mut copies = Vec::new();
+        let mut bindings = Vec::new();
+        for (p, a) in params.iter().zip(args) {
+            if p.ty.is_object() {
+                if let Some(b) = a.as_ref().and_then(|a| self.object(a)) {
+                    bindings.push((p.local, b));
+                }
+                continue;
+            }
+            let value = a.as_ref().map(|a| self.expr(a, out));
+            let value = value.map(|v| self.pin(v, span, out));
+            let known = i.storage.borrow().get(&p.local).copied();
+            let v = match known {
+                Some(v) => v,
+                None => {
+                    let ty = self.ty(&p.ty);
+                    let v = self.variable(&p.name, ty, p.span);
+                    i.storage.borrow_mut().insert(p.local, v);
+                    v
+                }
+            };
+            let place = self.read(v, span);
+            match (p.direction, value) {
+                (Direction::Out, v) => {
+                    self.invalidate(&place, span, out);
+                    copies.extend(v.map(|v| (v, place.clone())));
+                }
+                (Direction::InOut, Some(v)) => {
+                    self.push(out, ir::StatementKind::Assign(place.clone(), v.clone()), span);
+                    copies.push((v, place.clone()));
+                }
+                (_, Some(v)) => self.assign(place.clone(), v, span, out),
+                _ => {}
+            }
+            bindings.push((p.local, Binding::Place(place)));
+        }
+        for (id, b) in bindings {
+            self.env.insert(id, b);
+        }
+        copies
+    }
+}
+
+/// A variable, or a part of one at a fixed place.
+fn is_plain(e: &ir::Expr) -> bool {
+    match &e.kind {
+        ir::ExprKind::Var(_) => true,
+        ir::ExprKind::Field(b, _) => is_plain(b),
+        ir::ExprKind::Index(b, i) => is_plain(b) && matches!(i.kind, ir::ExprKind::Const(_)),
+        _ => false,
+    }
+}
+
+/// Whether two plain places share nothing.
+fn disjoint(a: &ir::Expr, b: &ir::Expr) -> bool {
+    if !is_plain(a) || !is_plain(b) {
+        return false;
+    }
+    let (mut x, mut y) = (Vec::new(), Vec::new());
+    path(a, &mut x);
+    path(b, &mut y);
+    x.iter().zip(&y).any(|(p, q)| p != q)
+}
+
+fn path(e: &ir::Expr, out: &mut Vec<BigInt>) {
+    match &e.kind {
+        ir::ExprKind::Var(v) => out.push(BigInt::from(v.0)),
+        ir::ExprKind::Field(b, i) => {
+            path(b, out);
+            out.push(BigInt::from(*i));
+        }
+        ir::ExprKind::Index(b, i) => {
+            path(b, out);
+            if let ir::ExprKind::Const(v) = &i.kind {
+                out.push(v.clone());
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether some statement leaves the block with this label.
+fn leaves(block: &[ir::Statement], label: ir::LabelId) -> bool {
+    block.iter().any(|s| match &s.kind {
+        ir::StatementKind::Leave(l) => *l == label,
+        ir::StatementKind::If { then, otherwise, .. } => leaves(then, label) || leaves(otherwise, label),
+        ir::StatementKind::Block { body, .. } => leaves(body, label),
+        ir::StatementKind::Switch { cases, default, .. } => {
+            leaves(default, label) || cases.iter().any(|(_, b)| leaves(b, label))
+        }
+        _ => false,
+    })
+}

@@ -1,0 +1,275 @@
+//! Tables and the actions they run.
+
+use num_bigint::BigInt;
+use num_traits::ToPrimitive;
+use p4_ir as ir;
+use p4_syntax::Span;
+
+use crate::consts;
+use crate::hir::{self, ApplyPart, Direction, LocalKind, TableDefId};
+use crate::lower::{Binding, Lowerer, ReturnMode};
+use crate::names;
+
+impl Lowerer<'_> {
+    /// `table.apply()`; the variables that take the parts of the result that are used.
+    pub fn apply_table(
+        &mut self,
+        id: TableDefId,
+        part: ApplyPart,
+        span: Span,
+        out: &mut ir::Block,
+    ) -> (Option<ir::VariableId>, Option<ir::VariableId>) {
+        let hir = self.hir;
+        let Some(def) = hir.tables[id.index()].as_ref() else { return (None, None) };
+        let table = match self.table_ids.get(&(self.instance, id)) {
+            Some(t) => *t,
+            None => self.elaborate_table(id, def),
+        };
+        let stored = self.key_variables.get(&table).cloned().unwrap_or_default();
+        for (k, v) in def.keys.iter().zip(stored) {
+            if let Some(v) = v {
+                let target = self.read(v, k.span);
+                self.assign_hir(target, &k.expr, k.span, out);
+            }
+        }
+        let (mut hit, mut action_run) = (None, None);
+        match part {
+            ApplyPart::All => {}
+            ApplyPart::Hit | ApplyPart::Miss => {
+                hit = Some(self.variable(&format!("{}_hit", def.name), ir::Type::Bool, span))
+            }
+            ApplyPart::ActionRun => {
+                action_run = Some(self.variable(&format!("{}_action_run", def.name), ir::Type::bits(32), span));
+            }
+        }
+        self.push(out, ir::StatementKind::Apply { table, hit, action_run }, span);
+        (hit, action_run)
+    }
+
+    fn elaborate_table(&mut self, id: TableDefId, def: &hir::TableDef) -> ir::TableId {
+        let name = names::control_plane(&self.prefix, &def.name, &def.annotations);
+        let c_name = self.names.unique(&name);
+        let location = self.location(def.span);
+        let mut keys = Vec::new();
+        let mut stored = Vec::new();
+        for k in &def.keys {
+            let mut before = Vec::new();
+            let mut variable = None;
+            let expr = if k.expr.has_effects() {
+                let ty = self.ty(&k.expr.ty);
+                let v = self.variable(&format!("{}_key", def.name), ty, k.span);
+                variable = Some(v);
+                self.read(v, k.span)
+            } else {
+                self.expr(&k.expr, &mut before)
+            };
+            stored.push(variable);
+            let name = k.name.as_ref().map_or_else(|| self.key_name(k.expr.span), |n| n.to_string());
+            let location = self.location(k.span);
+            keys.push(ir::Key { name, expr, match_kind: k.match_kind.to_string(), location });
+        }
+        let mut actions: Vec<ir::TableAction> = Vec::new();
+        for a in &def.actions {
+            let action = self.table_action(a.action, &a.bound, a.span);
+            actions.push(ir::TableAction { action, default_only: a.default_only, table_only: a.table_only });
+        }
+        let default_action = match &def.default_action {
+            Some(call) => self.action_call(call, def, &keys),
+            None => self.no_action(def, &mut actions),
+        };
+        let entries = self.entries(def, &keys);
+        let size = def.size.as_ref().and_then(|s| self.const_eval(s)).and_then(|v| v.to_u64());
+        let mut attached = Vec::new();
+        for (property, e) in &def.attached {
+            match self.object(e) {
+                Some(Binding::Extern(x)) => attached.push((property.to_string(), x)),
+                _ => self.error(e.span, format!("property `{property}` must name an instance declared before")),
+            }
+        }
+        let annotations = self.annotations(&def.annotations);
+        self.tables.push(ir::Table {
+            name,
+            c_name,
+            keys,
+            actions,
+            default_action,
+            const_default: def.const_default,
+            entries,
+            const_entries: def.const_entries,
+            size,
+            attached,
+            annotations,
+            location,
+        });
+        let table = ir::TableId(self.tables.len() as u32 - 1);
+        self.table_ids.insert((self.instance, id), table);
+        self.key_variables.insert(table, stored);
+        table
+    }
+
+    /// The key as written, without spaces; `isValid()` as P4Runtime has it.
+    fn key_name(&self, span: Span) -> String {
+        let text: String = self.sources.slice(span).chars().filter(|c| !c.is_whitespace()).collect();
+        text.replace(".isValid()", ".$valid$")
+    }
+
+    fn no_action(&mut self, def: &hir::TableDef, actions: &mut Vec<ir::TableAction>) -> ir::ActionCall {
+        let Some(id) = self.hir.no_action else {
+            self.error(def.span, format!("table `{}` has no default_action and NoAction is not declared", def.name));
+            return ir::ActionCall { action: 0, arguments: Vec::new() };
+        };
+        if let Some(i) = def.actions.iter().position(|a| a.action == id) {
+            return ir::ActionCall { action: i as u32, arguments: Vec::new() };
+        }
+        let action = self.table_action(id, &[], def.span);
+        actions.push(ir::TableAction { action, default_only: true, table_only: false });
+        ir::ActionCall { action: actions.len() as u32 - 1, arguments: Vec::new() }
+    }
+
+    fn action_call(&mut self, call: &hir::ActionCallDef, _def: &hir::TableDef, _keys: &[ir::Key]) -> ir::ActionCall {
+        let mut arguments = Vec::new();
+        for a in &call.args {
+            match self.const_eval(a) {
+                Some(v) => arguments.push(v),
+                None => {
+                    self.error(a.span, "this argument cannot be evaluated at compile time");
+                    arguments.push(BigInt::ZERO);
+                }
+            }
+        }
+        ir::ActionCall { action: call.index as u32, arguments }
+    }
+
+    fn entries(&mut self, def: &hir::TableDef, keys: &[ir::Key]) -> Vec<ir::Entry> {
+        let mut out = Vec::new();
+        for e in &def.entries {
+            let matches: Vec<ir::Match> = e.matches.iter().map(|m| self.matching(m, e.span)).collect();
+            let action = self.action_call(&e.action, def, keys);
+            let priority = e.priority.as_ref().and_then(|p| self.const_eval(p));
+            let location = self.location(e.span);
+            out.push(ir::Entry { matches, action, priority, is_const: e.is_const, location });
+        }
+        self.check_duplicates(def, &out);
+        out
+    }
+
+    fn check_duplicates(&mut self, def: &hir::TableDef, entries: &[ir::Entry]) {
+        if def.keys.iter().any(|k| &*k.match_kind != "exact") {
+            return;
+        }
+        let mut seen = std::collections::HashMap::new();
+        for (e, d) in entries.iter().zip(&def.entries) {
+            if let Some(first) = seen.insert(format!("{:?}", e.matches), d.span) {
+                let w = p4_syntax::Diagnostic::warning(d.span, "an entry before this one has the same key")
+                    .note_at(first, "first here");
+                self.report(w);
+            }
+        }
+    }
+
+    /// How a case or entry matches.
+    pub fn matching(&mut self, m: &hir::Match, span: Span) -> ir::Match {
+        let mut value = |e: &hir::Expr| match self.const_eval(e) {
+            Some(v) => v,
+            None => {
+                self.error(e.span, "this value cannot be evaluated at compile time");
+                BigInt::ZERO
+            }
+        };
+        match m {
+            hir::Match::Any => ir::Match::Any,
+            hir::Match::Value(e) => ir::Match::Value(value(e)),
+            hir::Match::Mask(v, m) => {
+                let (x, y) = (value(v), value(m));
+                let (w, signed) = self.hir.underlying(&v.ty).bits().unwrap_or((1, false));
+                // Masks compare bits: a signed key's value and mask are bit patterns.
+                let _ = signed;
+                let (x, y) = (consts::wrap(&x, w, false), consts::wrap(&y, w, false));
+                ir::Match::Mask { value: &x & &y, mask: y }
+            }
+            hir::Match::Range(l, h) => ir::Match::Range { low: value(l), high: value(h) },
+            hir::Match::ValueSet(id) => match self.env.get(id) {
+                Some(Binding::Extern(x)) => ir::Match::ValueSet(*x),
+                _ => {
+                    self.error(span, "this value set is not known here");
+                    ir::Match::Any
+                }
+            },
+        }
+    }
+
+    /// The action as tables run it; one for each instance of its control and list of bound arguments.
+    fn table_action(&mut self, id: hir::ActionDefId, bound: &[Option<hir::Expr>], span: Span) -> ir::ActionId {
+        let hir = self.hir;
+        let def = &hir.actions[id.index()];
+        let instance = if def.global { 0 } else { self.instance };
+        if bound.is_empty() {
+            if let Some(a) = self.action_ids.get(&(instance, id)) {
+                return *a;
+            }
+        }
+        let prefix = if def.global { "" } else { &self.prefix };
+        let name = names::control_plane(prefix, &def.name, &def.annotations);
+        let c_name = self.names.unique(&name);
+        let mut parameters = Vec::new();
+        let mut parameter_names = Vec::new();
+        for p in def.params.iter().filter(|p| p.direction == Direction::None) {
+            let l = &hir.locals[p.local.index()];
+            debug_assert_eq!(l.kind, LocalKind::ActionData);
+            let ty = self.ty(&p.ty);
+            if !matches!(ty, ir::Type::Bits { .. } | ir::Type::Bool | ir::Type::Error | ir::Type::Enum(_)) {
+                self.error(
+                    p.span,
+                    format!("parameter `{}` of a table's action must be bit<N>, int<N>, bool or an enum", p.name),
+                );
+            }
+            let v = self.variable(&format!("{c_name}_{}", p.name), ty, p.span);
+            let place = self.read(v, p.span);
+            self.env.insert(p.local, Binding::Place(place));
+            parameters.push(v);
+            parameter_names.push(names::annotated(&l.annotations).unwrap_or_else(|| p.name.to_string()));
+        }
+        let owed = std::mem::take(&mut self.copy_outs);
+        let owes = owed.iter().any(|c| !c.is_empty());
+        self.depth += 1;
+        let mut body = Vec::new();
+        if bound.is_empty() {
+            self.returns.push(ReturnMode::Return);
+            self.block(&def.body, &mut body);
+            self.returns.pop();
+        } else {
+            let directed: Vec<hir::ParamDef> =
+                def.params.iter().filter(|p| p.direction != Direction::None).cloned().collect();
+            let mut inner = Vec::new();
+            let copies =
+                self.bind_parameters(&directed, bound, &[], &[], Some(&self.locals_of_action(id)), span, &mut inner);
+            self.inline_body(&def.body, None, copies, &format!("action {}", def.name), span, inner, &mut body);
+        }
+        self.depth -= 1;
+        self.copy_outs = owed;
+        if owes && has_exit(&body) {
+            self.error(
+                def.span,
+                "`exit` in a table's action is not supported yet where the control's arguments are copied: apply the control once, with distinct arguments",
+            );
+        }
+        let location = self.location(def.span);
+        let annotations = self.annotations(&def.annotations);
+        self.actions.push(ir::Action { name, c_name, parameters, parameter_names, body, annotations, location });
+        let action = ir::ActionId(self.actions.len() as u32 - 1);
+        if bound.is_empty() {
+            self.action_ids.insert((instance, id), action);
+        }
+        action
+    }
+}
+
+fn has_exit(block: &[ir::Statement]) -> bool {
+    block.iter().any(|s| match &s.kind {
+        ir::StatementKind::Exit => true,
+        ir::StatementKind::If { then, otherwise, .. } => has_exit(then) || has_exit(otherwise),
+        ir::StatementKind::Block { body, .. } => has_exit(body),
+        ir::StatementKind::Switch { cases, default, .. } => has_exit(default) || cases.iter().any(|(_, b)| has_exit(b)),
+        _ => false,
+    })
+}

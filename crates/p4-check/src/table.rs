@@ -1,0 +1,294 @@
+//! Tables: keys, actions, entries and other properties (spec §14.2).
+
+use std::rc::Rc;
+
+use p4_syntax::{Diagnostic, Span, ast};
+
+use crate::context::{Body, Checker, Entity};
+use crate::hir::*;
+use crate::ty::{Substitution, Ty};
+
+/// Most entries in the source.
+const MAX_ENTRIES: usize = 65_536;
+
+impl Checker<'_> {
+    pub fn check_table(&mut self, t: &ast::TableDecl) {
+        let id = TableDefId(self.hir.tables.len() as u32);
+        self.hir.tables.push(None);
+        let local = self.new_local(&t.name, Ty::Table(id), LocalKind::Object, &t.annotations);
+        let mut def = TableDef {
+            name: Rc::from(t.name.as_str()),
+            local,
+            keys: Vec::new(),
+            actions: Vec::new(),
+            default_action: None,
+            const_default: false,
+            entries: Vec::new(),
+            const_entries: false,
+            size: None,
+            attached: Vec::new(),
+            annotations: t.annotations.clone(),
+            span: t.name.span,
+        };
+        self.body = Body::Control;
+        let mut seen: Vec<&ast::Ident> = Vec::new();
+        for p in &t.properties {
+            if let Some(old) = seen.iter().find(|o| o.as_str() == p.name.as_str()) {
+                let d = Diagnostic::error(p.name.span, format!("property `{}` is given twice", p.name))
+                    .note_at(old.span, "first here");
+                self.report(d);
+            }
+            seen.push(&p.name);
+        }
+        for p in &t.properties {
+            match &p.value {
+                ast::TablePropertyValue::Key(keys) => self.check_keys(keys, &mut def),
+                ast::TablePropertyValue::Actions(list) => self.check_action_list(list, &mut def),
+                _ => {}
+            }
+        }
+        if !seen.iter().any(|n| n.as_str() == "actions") {
+            self.error(t.name.span, format!("table `{}` has no `actions`", t.name));
+        }
+        for p in &t.properties {
+            match &p.value {
+                ast::TablePropertyValue::Entries(list) => {
+                    def.const_entries = p.is_const;
+                    self.check_entries(list, &mut def, p.name.span);
+                }
+                ast::TablePropertyValue::Expr(e) => self.check_property(p, e, &mut def),
+                _ => {}
+            }
+        }
+        self.body = Body::None;
+        self.hir.tables[id.index()] = Some(def);
+        self.declare(&t.name, Entity::Table(id));
+    }
+
+    fn check_keys(&mut self, keys: &[ast::KeyElement], def: &mut TableDef) {
+        let mut lpm: Option<Span> = None;
+        for k in keys {
+            let e = self.check_expr(&k.expr, None);
+            let kind = k.match_kind.as_str();
+            if !self.hir.match_kinds.iter().any(|m| &**m == kind) {
+                let known: Vec<String> = self.hir.match_kinds.iter().map(|m| m.to_string()).collect();
+                let d = Diagnostic::error(k.match_kind.span, format!("match_kind `{kind}` is not declared"))
+                    .help(format!("declared are: {}", known.join(", ")));
+                self.report(d);
+            }
+            if kind == "lpm" {
+                if let Some(first) = lpm.replace(k.span) {
+                    let d = Diagnostic::error(k.span, "a table can have one lpm key only").note_at(first, "first here");
+                    self.report(d);
+                }
+            }
+            let base = self.underlying(&e.ty);
+            let numeric = matches!(base, Ty::Bit(_) | Ty::Signed(_));
+            if !numeric && !matches!(base, Ty::Bool | Ty::Error | Ty::Enum(_) | Ty::Poison) {
+                let shown = self.show(&e.ty);
+                self.error(
+                    e.span,
+                    format!("a key cannot have type `{shown}`: it must be bit<N>, int<N>, bool, error or an enum"),
+                );
+            } else if !numeric && !base.is_poison() && matches!(kind, "lpm" | "range") {
+                let shown = self.show(&e.ty);
+                self.error(e.span, format!("`{kind}` is for bit<N> and int<N>, not `{shown}`"));
+            }
+            let name = k.annotations.iter().find(|a| a.name.as_str() == "name").map(crate::names::text);
+            def.keys.push(KeyDef {
+                name: name.map(|n| Rc::from(n.as_str())),
+                expr: e,
+                match_kind: Rc::from(kind),
+                span: k.span,
+            });
+        }
+    }
+
+    fn action_of(&mut self, path: &ast::Path) -> Option<ActionDefId> {
+        let entry = self.lookup(path)?;
+        match entry.entity {
+            Entity::Action(id) => Some(id),
+            Entity::Poison => None,
+            other => {
+                let text = format!("`{}` is {}, not an action", path.name, other.describe());
+                self.report(Diagnostic::error(path.span, text).note_at(entry.span, "declared here"));
+                None
+            }
+        }
+    }
+
+    fn check_action_list(&mut self, list: &[ast::ActionRef], def: &mut TableDef) {
+        for a in list {
+            let Some(id) = self.action_of(&a.path) else { continue };
+            if let Some(old) = def.actions.iter().find(|o| o.action == id) {
+                let d = Diagnostic::error(a.span, format!("action `{}` is in the list twice", a.path.name))
+                    .note_at(old.span, "first here");
+                self.report(d);
+                continue;
+            }
+            let params = self.hir.actions[id.index()].params.clone();
+            let bound: Rc<[ParamDef]> = params.iter().filter(|p| p.direction != Direction::None).cloned().collect();
+            let none = Vec::new();
+            let args = a.args.as_ref().unwrap_or(&none);
+            let name = a.path.name.as_str();
+            if args.len() > bound.len() {
+                let text = format!(
+                    "`{name}` takes {} argument(s) here: parameters without direction come from the control plane",
+                    bound.len()
+                );
+                self.error(a.span, text);
+                continue;
+            }
+            let has = |n: &str| a.annotations.iter().any(|x| x.name.as_str() == n);
+            if let Some(bound) = self.bind_args(name, &bound, args, &Substitution::new(), a.span) {
+                def.actions.push(TableActionDef {
+                    action: id,
+                    bound,
+                    default_only: has("defaultonly"),
+                    table_only: has("tableonly"),
+                    span: a.span,
+                });
+            }
+        }
+    }
+
+    /// A call of an action of the list with the control plane's arguments.
+    fn check_action_call(
+        &mut self,
+        path: &ast::Path,
+        args: &[ast::Argument],
+        span: Span,
+        def: &TableDef,
+    ) -> Option<ActionCallDef> {
+        let id = self.action_of(path)?;
+        let Some(index) = def.actions.iter().position(|a| a.action == id) else {
+            let d = Diagnostic::error(
+                span,
+                format!("action `{}` is not in the actions of table `{}`", path.name, def.name),
+            )
+            .note_at(def.span, "declared here");
+            self.report(d);
+            return None;
+        };
+        let params = self.hir.actions[id.index()].params.clone();
+        let data: Rc<[ParamDef]> = params.iter().filter(|p| p.direction == Direction::None).cloned().collect();
+        // The bound arguments of the list may be repeated: `a(hdr.x, 5)` for an action that the list has as `a(hdr.x)`.
+        let args = if data.len() < params.len() && args.len() == params.len() && args.iter().all(|a| a.name.is_none()) {
+            &args[params.len() - data.len()..]
+        } else {
+            args
+        };
+        let bound = self.bind_args(path.name.as_str(), &data, args, &Substitution::new(), span)?;
+        let mut values = Vec::new();
+        for e in bound.into_iter().flatten() {
+            if !e.is_compile_time(&self.hir.locals) {
+                self.error(e.span, "arguments of actions in a table must be constants");
+                return None;
+            }
+            values.push(e);
+        }
+        (values.len() == data.len()).then_some(ActionCallDef { index, args: values })
+    }
+
+    fn check_entries(&mut self, list: &[ast::TableEntry], def: &mut TableDef, at: Span) {
+        if def.keys.is_empty() {
+            self.error(at, format!("table `{}` has entries but no key", def.name));
+            return;
+        }
+        if list.len() > MAX_ENTRIES {
+            self.error(at, format!("{} entries; at most {MAX_ENTRIES} are supported", list.len()));
+            return;
+        }
+        let types: Vec<Ty> = def.keys.iter().map(|k| k.expr.ty.clone()).collect();
+        let kinds: Vec<Rc<str>> = def.keys.iter().map(|k| k.match_kind.clone()).collect();
+        for e in list {
+            let matches = self.check_keyset(&e.keyset, &types);
+            if let Some(m) = &matches {
+                self.check_match_forms(m, &kinds, e.keyset.span);
+            }
+            let none = Vec::new();
+            let action =
+                self.check_action_call(&e.action.path, e.action.args.as_ref().unwrap_or(&none), e.action.span, def);
+            let priority = e.priority.as_ref().map(|p| self.check_expr(p, None));
+            if let Some(p) = &priority {
+                if !p.is_poison() && (!p.ty.is_number() || !p.is_compile_time(&self.hir.locals)) {
+                    self.error(p.span, "a priority must be a constant number");
+                }
+            }
+            if let (Some(matches), Some(action)) = (matches, action) {
+                let is_const = e.is_const || def.const_entries;
+                def.entries.push(EntryDef { matches, action, priority, is_const, span: e.span });
+            }
+        }
+    }
+
+    fn check_match_forms(&mut self, matches: &[Match], kinds: &[Rc<str>], span: Span) {
+        for (m, kind) in matches.iter().zip(kinds) {
+            let good = match (&**kind, m) {
+                (_, Match::ValueSet(_)) => false,
+                ("exact", m) => matches!(m, Match::Value(_)),
+                ("lpm", m) => matches!(m, Match::Any | Match::Value(_) | Match::Mask(..)),
+                ("ternary", m) => !matches!(m, Match::Range(..)),
+                ("optional", m) => matches!(m, Match::Any | Match::Value(_)),
+                ("range", m) => !matches!(m, Match::Mask(..)),
+                _ => true,
+            };
+            let at = match m {
+                Match::Value(e) => e.span,
+                Match::Mask(a, b) | Match::Range(a, b) => a.span.to(b.span),
+                _ => span,
+            };
+            if !good {
+                self.error(at, format!("an entry cannot match a key of kind `{kind}` like this"));
+                continue;
+            }
+            if let ("lpm", Match::Mask(_, mask)) = (&**kind, m) {
+                if let (Some(v), Some((w, _))) = (mask.as_int(), self.underlying(&mask.ty).bits()) {
+                    let inverse = crate::consts::all_ones(w) - crate::consts::wrap(v, w, false);
+                    let next = &inverse + 1;
+                    if inverse & next != num_bigint::BigInt::ZERO {
+                        self.error(at, "the mask of an lpm key must be a prefix: ones, then zeros");
+                    }
+                }
+            }
+        }
+    }
+
+    fn check_property(&mut self, p: &ast::TableProperty, e: &ast::Expr, def: &mut TableDef) {
+        match p.name.as_str() {
+            "default_action" => {
+                def.const_default = p.is_const;
+                let (path, args): (&ast::Path, &[ast::Argument]) = match &e.kind {
+                    ast::ExprKind::Path(path) => (path, &[]),
+                    ast::ExprKind::Call { callee, args, .. } => match &callee.kind {
+                        ast::ExprKind::Path(path) => (path, args),
+                        _ => return self.error(e.span, "default_action must name an action"),
+                    },
+                    _ => return self.error(e.span, "default_action must name an action"),
+                };
+                def.default_action = self.check_action_call(path, args, e.span, def);
+            }
+            "size" => {
+                let v = self.check_expr(e, None);
+                if v.is_poison() {
+                    return;
+                }
+                if !v.ty.is_number() || !v.is_compile_time(&self.hir.locals) {
+                    return self.error(e.span, "the size of a table must be a constant number");
+                }
+                if v.as_int().is_some_and(|n| *n < num_bigint::BigInt::ZERO) {
+                    return self.error(e.span, "the size of a table cannot be negative");
+                }
+                def.size = Some(v);
+            }
+            _ => {
+                let v = self.check_expr(e, None);
+                if matches!(v.ty, Ty::Extern(..)) {
+                    def.attached.push((Rc::from(p.name.as_str()), v));
+                } else if !v.is_poison() && !v.is_compile_time(&self.hir.locals) {
+                    self.error(e.span, format!("property `{}` must be known at compile time", p.name));
+                }
+            }
+        }
+    }
+}
