@@ -2,7 +2,7 @@
 //!
 //! The preprocessor says by `# line "file"` markers which file and line follow, but not where on the line a
 //! token stood: it removes comments, folds white space and expands macros. So for a message the tokens of the
-//! preprocessed line are aligned with those of the original line ([`crate::align`]); that costs nothing while
+//! preprocessed line are aligned with those of the original line (`align.rs`); that costs nothing while
 //! there is no message.
 
 use std::path::Path;

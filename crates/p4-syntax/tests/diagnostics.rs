@@ -59,6 +59,18 @@ fn independent_errors_come_in_one_run() {
 }
 
 #[test]
+fn missing_parentheses_and_braces_cost_one_error_each() {
+    let shown = errors(
+        "control c() { apply {\n if (x > 5 { f(); } else if x < 3 { f() } else g();\n hash(x, { h.a, h.b);\n r.write(5, x)\n \
+         y = { 1 2 };\n z = ;\n} }\n",
+    );
+    let places: Vec<&str> =
+        shown.lines().filter(|l| l.contains("error: ")).map(|l| l.split(": ").next().unwrap()).collect();
+    let expected = ["a.p4:2:12", "a.p4:2:29", "a.p4:2:40", "a.p4:3:20", "a.p4:4:15", "a.p4:5:10", "a.p4:6:6"];
+    assert_eq!(places, expected, "\n{shown}");
+}
+
+#[test]
 fn missing_brace_is_reported_where_it_is_noticed_and_opened() {
     check(
         "header h {\n    bit<8> a;\nstruct s { }\nconst bit<8> x = ;\n",

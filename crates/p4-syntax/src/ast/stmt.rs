@@ -40,7 +40,7 @@ pub enum StatementKind {
         /// Right-hand side.
         value: Expr,
     },
-    /// `f(x);`, `t.apply();`: always an [`ExprKind::Call`].
+    /// `f(x);`, `t.apply();`: always an [`ExprKind::Call`](super::ExprKind::Call).
     Call(Expr),
     /// `if (c) s else s`
     If {

@@ -249,6 +249,22 @@ impl Parser<'_> {
 
     /// `{a, b}`, `{a, ...}`, `{x = a}` or `{x = a, ...}`
     fn braces_expr(&mut self) -> Res<Expr> {
+        let depth = self.braces;
+        let result = self.braces_expr_inner();
+        if result.is_err() && !self.brace_closes_soon() {
+            self.braces = depth;
+        }
+        result
+    }
+
+    /// After an error: whether a `}` comes before the statement's `;`. If not, it is the `}` that is missing.
+    fn brace_closes_soon(&self) -> bool {
+        let rest = self.tokens.get(self.pos..).unwrap_or(&[]);
+        let end = rest.iter().find(|t| matches!(t.kind, Tok::Semi | Tok::LBrace | Tok::RBrace));
+        end.is_some_and(|t| t.kind == Tok::RBrace)
+    }
+
+    fn braces_expr_inner(&mut self) -> Res<Expr> {
         let open = self.expect(Tok::LBrace)?;
         if self.peek().is_name() && self.nth(1) == Tok::Assign {
             return self.struct_expr(open);

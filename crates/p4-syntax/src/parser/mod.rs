@@ -2,7 +2,7 @@
 //!
 //! The grammar needs to know which names are types (`(T)(x)`, `f<T>(x)`), so the parser keeps scopes with exactly that
 //! much. Nesting is bounded ([`MAX_DEPTH`]), so that no input overflows the stack here or in a later pass.
-//! After an error it goes on behind the next `;` or `}` ([`recover`]), so that one run reports all of them.
+//! After an error it goes on behind the next `;` or `}` (`recover.rs`), so that one run reports all of them.
 
 mod annotation;
 mod decl;

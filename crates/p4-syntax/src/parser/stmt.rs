@@ -101,14 +101,23 @@ impl Parser<'_> {
         Ok(Box::new(statement))
     }
 
+    /// `(expression)`. A missing parenthesis is reported and taken as read if a block follows.
     fn condition(&mut self) -> Res<Expr> {
-        self.expect(Tok::LParen)?;
+        let open = self.eat(Tok::LParen);
+        if !open {
+            self.unexpected("`(`");
+        }
         let condition = self.expression()?;
         if self.at(Tok::Assign) {
             let d = Diagnostic::error(self.span(), "expected `)`, found `=`").label("`==` compares");
             return Err(self.fail(d));
         }
-        self.expect(Tok::RParen)?;
+        if !self.eat(Tok::RParen) && open {
+            let failed = self.unexpected("`)`");
+            if !self.at(Tok::LBrace) {
+                return Err(failed);
+            }
+        }
         Ok(condition)
     }
 
@@ -250,7 +259,7 @@ impl Parser<'_> {
             return Err(self.unexpected("a statement"));
         }
         let expr = self.expression()?;
-        if self.peek().is_name() && matches!(expr.kind, ExprKind::Call { .. }) {
+        if self.peek().is_name() && self.constructs(&expr) {
             return self.local_instance(annotations, expr, start);
         }
         if !annotations.is_empty() {
@@ -271,6 +280,13 @@ impl Parser<'_> {
                 self.peek(),
                 Int | Str | True | False | This | LParen | Dot | Minus | Plus | Bang | Tilde | Error | InvalidHeader
             )
+    }
+
+    /// Whether `expr` can be the constructor of an instance whose name follows.
+    fn constructs(&self, expr: &Expr) -> bool {
+        let ExprKind::Call { callee, .. } = &expr.kind else { return false };
+        let ExprKind::Path(path) = &callee.kind else { return false };
+        self.scopes.is_type(path.name.as_str(), path.absolute) != Some(false)
     }
 
     /// `T(args) name;` in a block, read as a call so far.
