@@ -8,26 +8,19 @@
 //! nodes/NODE/       bird.conf, bird.ctl, DAEMON.toml, DAEMON.log, DAEMON.pid, failed
 //! ```
 
+use crate::build;
 use crate::error::{Error, Result};
-use crate::interrupt;
-use crate::netns::{self, Netns};
+use crate::netns::Netns;
 use crate::process::{self, Identity};
+use crate::registry::{self, remove_state};
 use crate::template::expand;
-use crate::topology::{Daemon, Node, Role, Setup, Topology, in_mode};
-use crate::{bird, build};
+use crate::topology::{Node, Role, Topology, in_mode};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 /// Where run directories are.
 pub const LABS_DIR: &str = "/run/stateplane/labs";
-/// How long a daemon may take to be ready, in seconds.
-const READY_TIMEOUT_S: u64 = 15;
-/// How long routing may take to converge, in seconds.
-const CONVERGE_TIMEOUT_S: u64 = 30;
-/// Interval between two looks at something awaited.
-const POLL: Duration = Duration::from_millis(20);
 
 /// How to bring a lab up.
 #[derive(Default)]
@@ -75,7 +68,7 @@ impl Lab {
     pub fn up(topology: Topology, topology_dir: &Path, options: Options, progress: &dyn Fn(&str)) -> Result<Self> {
         require_root()?;
         require_programs(&topology)?;
-        remove_left_over(progress)?;
+        registry::remove_left_over(progress)?;
         let lab = Self::prepare(topology, topology_dir, options, progress)?;
         match lab.build(progress) {
             Ok(()) => Ok(lab),
@@ -97,14 +90,14 @@ impl Lab {
         let mode = options.mode.unwrap_or_else(|| topology.default_mode().to_string());
         let name = match options.name {
             Some(name) => {
-                check_lab_name(&name)?;
+                registry::check_lab_name(&name)?;
                 if Path::new(LABS_DIR).join(&name).exists() {
                     progress(&format!("a lab {name} is there: taking it down first"));
-                    down(&name)?;
+                    registry::down(&name)?;
                 }
                 name
             }
-            None => free_name(&topology.name),
+            None => registry::free_name(&topology.name),
         };
         if !mode.is_empty() && !topology.modes.contains(&mode) {
             return Err(Error::Unknown { lab: name, kind: "mode", name: mode, known: topology.modes.join(", ") });
@@ -187,6 +180,7 @@ impl Lab {
         }
         progress("waiting for BGP and BFD");
         self.wait_converged(&nodes)?;
+        self.wait_routes_settled()?;
         self.wait_probes(progress)
     }
 
@@ -197,7 +191,7 @@ impl Lab {
     pub fn open(name: &str) -> Result<Self> {
         let dir = Path::new(LABS_DIR).join(name);
         if !dir.exists() {
-            return Err(no_lab(name));
+            return Err(registry::no_lab(name));
         }
         let path = dir.join("lab.json");
         let text = std::fs::read(&path).map_err(Error::io(&path))?;
@@ -225,6 +219,17 @@ impl Lab {
     /// The run directory.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// What taking it down must remove: the names of its namespaces, and the directories of its daemons' state.
+    pub(crate) fn into_namespaces_and_state(self) -> (Vec<String>, Vec<PathBuf>) {
+        let Record { netns, state, .. } = self.record;
+        (netns.into_values().collect(), state.into_values().flatten().collect())
+    }
+
+    /// The process that the lab belongs to, if it belongs to one.
+    pub(crate) fn owner(&self) -> Option<Identity> {
+        self.record.owner
     }
 
     /// The namespace of a node.
@@ -279,7 +284,7 @@ impl Lab {
     }
 
     /// The values of `${name}` in a node's texts.
-    fn variables(&self, node: &str) -> BTreeMap<String, String> {
+    pub(crate) fn variables(&self, node: &str) -> BTreeMap<String, String> {
         let mut vars = self.record.vars.clone();
         if let Some(spec) = self.topology().node.get(node) {
             for (key, value) in &spec.vars {
@@ -295,211 +300,21 @@ impl Lab {
         vars
     }
 
-    fn expand_all(&self, field: &str, texts: &[String], vars: &BTreeMap<String, String>) -> Result<Vec<String>> {
+    pub(crate) fn expand_all(
+        &self,
+        field: &str,
+        texts: &[String],
+        vars: &BTreeMap<String, String>,
+    ) -> Result<Vec<String>> {
         texts.iter().map(|text| expand(text, vars).map_err(|reason| self.bad_field(field, reason))).collect()
     }
 
-    fn bad_field(&self, field: &str, reason: String) -> Error {
+    pub(crate) fn bad_field(&self, field: &str, reason: String) -> Error {
         Error::Topology {
             file: PathBuf::from(format!("topology {}", self.topology().name)),
             field: field.to_string(),
             reason,
         }
-    }
-
-    /// Runs those of a list of commands that belong to the lab's mode.
-    fn run_commands(
-        &self,
-        at: &str,
-        commands: &[Setup],
-        vars: &BTreeMap<String, String>,
-        netns: Option<&Netns>,
-    ) -> Result<()> {
-        for (i, setup) in commands.iter().enumerate() {
-            if !in_mode(&setup.modes, self.mode()) {
-                continue;
-            }
-            let command = self.expand_all(&format!("{at}[{i}].command"), &setup.command, vars)?;
-            let (good, said) = process::run(netns, &command)?;
-            if !good {
-                return Err(Error::Command { command: format!("{at}[{i}] ({})", command.join(" ")), reason: said });
-            }
-        }
-        Ok(())
-    }
-
-    fn start_daemons(&self, name: &str) -> Result<()> {
-        let netns = self.netns(name)?;
-        let vars = self.variables(name);
-        let spec = self.node(name)?;
-        self.run_commands(&format!("node.{name}.setup"), &spec.setup, &vars, Some(&netns))?;
-        for daemon in spec.daemon.iter().filter(|d| in_mode(&d.modes, self.mode())) {
-            self.start_daemon(name, &netns, daemon, &vars)?;
-        }
-        Ok(())
-    }
-
-    fn start_daemon(&self, node: &str, netns: &Netns, daemon: &Daemon, vars: &BTreeMap<String, String>) -> Result<()> {
-        let at = format!("node.{node}.daemon.{}", daemon.name);
-        let mut vars = vars.clone();
-        let config = self.node_dir(node).join(format!("{}.toml", daemon.name));
-        if let Some(text) = &daemon.config {
-            let text = expand(text, &vars).map_err(|r| self.bad_field(&format!("{at}.config"), r))?;
-            std::fs::write(&config, text).map_err(Error::io(&config))?;
-        }
-        vars.insert("config".to_string(), config.display().to_string());
-        let command = self.expand_all(&format!("{at}.command"), &daemon.command, &vars)?;
-        self.spawn(node, netns, &daemon.name, &command)
-    }
-
-    fn spawn(&self, node: &str, netns: &Netns, name: &str, command: &[String]) -> Result<()> {
-        let identity = process::spawn(netns, command, &self.log(node, name))?;
-        let path = self.node_dir(node).join(format!("{name}.pid"));
-        let text = serde_json::to_vec(&identity).map_err(|e| Error::io(&path)(std::io::Error::other(e)))?;
-        std::fs::write(&path, text).map_err(Error::io(&path))
-    }
-
-    /// The log of a daemon.
-    pub fn log(&self, node: &str, daemon: &str) -> PathBuf {
-        self.node_dir(node).join(format!("{daemon}.log"))
-    }
-
-    fn start_bird(&self, name: &str) -> Result<()> {
-        let Some(config) = bird::config(self.topology(), name, self.node(name)?) else {
-            return Ok(());
-        };
-        let dir = self.node_dir(name);
-        let path = dir.join("bird.conf");
-        std::fs::write(&path, config).map_err(Error::io(&path))?;
-        // Left by a BIRD that was killed.
-        let _ = std::fs::remove_file(self.bird_socket(name));
-        let text = |p: PathBuf| p.display().to_string();
-        let command = [
-            "bird".to_string(),
-            "-f".to_string(),
-            "-c".to_string(),
-            text(path),
-            "-s".to_string(),
-            text(self.bird_socket(name)),
-            "-P".to_string(),
-            text(dir.join("bird.run")),
-        ];
-        self.spawn(name, &self.netns(name)?, "bird", &command)
-    }
-
-    fn wait_daemons_ready(&self, node: &str) -> Result<()> {
-        let netns = self.netns(node)?;
-        let vars = self.variables(node);
-        for daemon in &self.node(node)?.daemon {
-            if !in_mode(&daemon.modes, self.mode()) || daemon.ready.is_empty() {
-                continue;
-            }
-            let at = format!("node.{node}.daemon.{}.ready", daemon.name);
-            let mut vars = vars.clone();
-            let config = self.node_dir(node).join(format!("{}.toml", daemon.name));
-            vars.insert("config".to_string(), config.display().to_string());
-            let command = self.expand_all(&at, &daemon.ready, &vars)?;
-            let what = format!("{node}: {} is not ready", daemon.name);
-            self.wait(READY_TIMEOUT_S, &what, || {
-                if process::run(Some(&netns), &command)?.0 {
-                    return Ok(true);
-                }
-                self.check_alive(node, &daemon.name)?;
-                Ok(false)
-            })
-            .map_err(|error| self.with_log(error, node, &daemon.name))?;
-        }
-        Ok(())
-    }
-
-    fn check_alive(&self, node: &str, daemon: &str) -> Result<()> {
-        let dead = self.daemons(node).iter().any(|(name, id)| name == daemon && !id.alive());
-        if dead {
-            return Err(Error::Command { command: format!("{node}: {daemon}"), reason: "exited".to_string() });
-        }
-        Ok(())
-    }
-
-    /// Adds the end of a daemon's log to an error about it: the run directory may be gone when it is read.
-    fn with_log(&self, error: Error, node: &str, daemon: &str) -> Error {
-        let log = std::fs::read_to_string(self.log(node, daemon)).unwrap_or_default();
-        let lines: Vec<&str> = log.lines().collect();
-        let tail = lines[lines.len().saturating_sub(12)..].join("\n  ");
-        match error {
-            Error::Interrupted => error,
-            other => Error::Command {
-                command: format!("{node}: {daemon}"),
-                reason: format!("{other}; the end of its log:\n  {tail}"),
-            },
-        }
-    }
-
-    /// Waits until every BGP and BFD session of these nodes is up.
-    ///
-    /// # Errors
-    /// They are not within [`CONVERGE_TIMEOUT_S`], or the process is to stop.
-    pub fn wait_converged<S: AsRef<str>>(&self, nodes: &[S]) -> Result<()> {
-        for node in nodes {
-            let node = node.as_ref();
-            let asn = |name: &str| self.topology().node.get(name).and_then(|n| n.asn);
-            if asn(node).is_none() {
-                continue;
-            }
-            let neighbours = self.topology().ports(node).filter(|(dev, ..)| asn(dev).is_some()).count();
-            let socket = self.bird_socket(node);
-            let up = |sessions: Option<Vec<bird::Session>>| {
-                sessions.is_some_and(|s| s.iter().filter(|s| s.up).count() == neighbours)
-            };
-            let what = format!("{node}: BGP and BFD to {neighbours} neighbours are not up");
-            self.wait(CONVERGE_TIMEOUT_S, &what, || {
-                self.check_alive(node, "bird")?;
-                Ok(up(bird::bgp_sessions(&socket)) && up(bird::bfd_sessions(&socket)))
-            })
-            .map_err(|error| self.with_log(error, node, "bird"))?;
-        }
-        Ok(())
-    }
-
-    fn wait_probes(&self, progress: &dyn Fn(&str)) -> Result<()> {
-        for (i, probe) in self.topology().ready.iter().enumerate() {
-            if !in_mode(&probe.modes, self.mode()) {
-                continue;
-            }
-            let vars = self.variables(&probe.node);
-            let command = self.expand_all(&format!("ready[{i}].command"), &probe.command, &vars)?;
-            let netns = self.netns(&probe.node)?;
-            let text = command.join(" ");
-            progress(&format!("waiting for {}: {text}", probe.node));
-            let mut said = String::new();
-            self.wait(READY_TIMEOUT_S, &format!("{}: \"{text}\" does not succeed", probe.node), || {
-                let (good, output) = process::run(Some(&netns), &command)?;
-                said = output;
-                Ok(good)
-            })
-            .map_err(|error| match error {
-                Error::Interrupted => error,
-                other => Error::Command { command: text.clone(), reason: format!("{other}; it says: {said}") },
-            })?;
-        }
-        Ok(())
-    }
-
-    fn wait(&self, seconds: u64, what: &str, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(seconds);
-        while !done()? {
-            if interrupt::requested() {
-                return Err(Error::Interrupted);
-            }
-            if Instant::now() > deadline {
-                return Err(Error::Timeout {
-                    what: what.to_string(),
-                    seconds,
-                    hint: format!("logs are in {}", self.dir.join("nodes").display()),
-                });
-            }
-            std::thread::sleep(POLL);
-        }
-        Ok(())
     }
 
     /// Kills a node as a power cut does: SIGKILL to every process in it and its ports down, within milliseconds. What it
@@ -575,133 +390,13 @@ impl Lab {
     /// Takes the lab down.
     ///
     /// # Errors
-    /// As [`down`].
+    /// As [`registry::down`].
     pub fn down(&self) -> Result<()> {
-        down(self.name())
+        registry::down(self.name())
     }
 }
 
-/// Takes a lab down from its run directory alone: every process in its namespaces, the namespaces, its bpffs, the
-/// directory.
-///
-/// # Errors
-/// There is no such lab, or something of it cannot be removed.
-pub fn down(name: &str) -> Result<()> {
-    require_root()?;
-    let dir = Path::new(LABS_DIR).join(name);
-    if !dir.exists() {
-        return Err(no_lab(name));
-    }
-    // A crash before the record was written: then there is nothing else either.
-    let (names, state): (Vec<String>, Vec<PathBuf>) = match Lab::open(name) {
-        Ok(Lab { record, .. }) => {
-            (record.netns.into_values().collect(), record.state.into_values().flatten().collect())
-        }
-        Err(_) => (Vec::new(), Vec::new()),
-    };
-    let spaces: Vec<Netns> = names.iter().filter_map(|n| Netns::open(n).ok()).collect();
-    for netns in &spaces {
-        process::signal_all(netns);
-    }
-    for netns in &spaces {
-        process::wait_gone(netns)?;
-    }
-    drop(spaces);
-    for state in &state {
-        remove_state(state)?;
-    }
-    for name in &names {
-        netns::remove(name)?;
-    }
-    std::fs::remove_dir_all(&dir).map_err(Error::io(&dir))
-}
-
-/// Names of the labs that have a run directory.
-pub fn names() -> Vec<String> {
-    let Ok(entries) = std::fs::read_dir(LABS_DIR) else { return Vec::new() };
-    let mut names: Vec<String> = entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect();
-    names.sort();
-    names
-}
-
-/// The lab of that name, or the only one there is.
-///
-/// # Errors
-/// None, or several and no name given.
-pub fn find(name: Option<&str>) -> Result<Lab> {
-    match (name, names().as_slice()) {
-        (Some(name), _) => Lab::open(name),
-        (None, [only]) => Lab::open(only),
-        (None, []) => Err(Error::NoLab("no lab is up: stateplane lab up starts one".to_string())),
-        (None, several) => {
-            Err(Error::NoLab(format!("several labs are up ({}): say which with --name", several.join(", "))))
-        }
-    }
-}
-
-/// Removes labs whose owner is gone.
-///
-/// # Errors
-/// One cannot be removed.
-pub fn remove_left_over(progress: &dyn Fn(&str)) -> Result<()> {
-    for name in names() {
-        let Ok(lab) = Lab::open(&name) else { continue };
-        if lab.record.owner.is_some_and(|owner| !owner.alive()) {
-            progress(&format!("lab {name} was left over by a process that is gone: taking it down"));
-            lab.down()?;
-        }
-    }
-    Ok(())
-}
-
-/// Removes a directory and what is mounted in it. Pins are removed one by one first: a mount may live on in another mount
-/// namespace, and with it whatever is pinned there.
-fn remove_state(state: &Path) -> Result<()> {
-    if !state.exists() {
-        return Ok(());
-    }
-    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let inside = mounts.lines().filter_map(|l| l.split(' ').nth(1)).filter(|m| Path::new(m).starts_with(state));
-    // The innermost was mounted last.
-    for mount in inside.collect::<Vec<_>>().into_iter().rev() {
-        for entry in std::fs::read_dir(mount).into_iter().flatten().flatten() {
-            let path = entry.path();
-            let _ = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
-        }
-        nix::mount::umount2(mount, nix::mount::MntFlags::MNT_DETACH)
-            .map_err(|e| Error::system(format!("unmounting {mount}"))(e.into()))?;
-    }
-    std::fs::remove_dir_all(state).map_err(Error::io(state))
-}
-
-fn no_lab(name: &str) -> Error {
-    let known = names();
-    Error::NoLab(if known.is_empty() {
-        format!("no lab {name}: none is up; stateplane lab up starts one")
-    } else {
-        format!("no lab {name}; there is {}", known.join(", "))
-    })
-}
-
-fn check_lab_name(name: &str) -> Result<()> {
-    let good = !name.is_empty()
-        && name.len() <= 64
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
-    if good {
-        return Ok(());
-    }
-    Err(Error::NoLab(format!("lab name \"{name}\" must be 1 to 64 letters, digits, '-' or '_'")))
-}
-
-fn free_name(wish: &str) -> String {
-    let taken = names();
-    std::iter::once(wish.to_string())
-        .chain((2..).map(|n| format!("{wish}-{n}")))
-        .find(|name| !taken.contains(name))
-        .unwrap_or_else(|| wish.to_string())
-}
-
-fn require_root() -> Result<()> {
+pub(crate) fn require_root() -> Result<()> {
     if nix::unistd::geteuid().is_root() { Ok(()) } else { Err(Error::NotRoot) }
 }
 

@@ -9,6 +9,7 @@
 
 pub mod bird;
 pub mod build;
+pub mod daemons;
 pub mod demo;
 
 pub mod error;
@@ -18,6 +19,7 @@ pub mod netns;
 
 pub mod peer;
 pub mod process;
+pub mod registry;
 pub mod status;
 pub mod template;
 pub mod topology;

@@ -1,7 +1,7 @@
 //! The lab for real: namespaces, BIRD, traffic, a switch's death and return. Needs root.
 
-use lab::instance::{self, LABS_DIR};
-use lab::{Error, Lab, Options, Topology, netns, process, status};
+use lab::instance::LABS_DIR;
+use lab::{Error, Lab, Options, Topology, netns, process, registry, status};
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::path::Path;
@@ -218,9 +218,7 @@ fn equal_paths_share_the_flows_and_a_link_fails_alone() {
         route.contains("dev s2 ") && !route.contains("nexthop")
     });
     // s1 still stands: it reaches the outside the long way.
-    wait_for("s1 reaches core by way of tor and s2", || {
-        run(lab, "s1", "ping -c1 -W1 -I 10.255.0.1 198.51.100.1").0
-    });
+    wait_for("s1 reaches core by way of tor and s2", || run(lab, "s1", "ping -c1 -W1 -I 10.255.0.1 198.51.100.1").0);
     lab.set_link("core", "s1", true).expect("link up");
     wait_for("core uses both", || run(lab, "core", "ip route show 203.0.113.0/28").1.matches("nexthop").count() == 2);
     match lab.set_link("s1", "s2", false) {
@@ -258,7 +256,7 @@ fn down_works_from_the_directory_after_a_crash() {
     // A directory without a record, from a crash at the very start.
     let empty = format!("test-empty-{}", std::process::id());
     std::fs::create_dir(Path::new(LABS_DIR).join(&empty)).expect("mkdir");
-    instance::down(&empty).expect("down");
+    registry::down(&empty).expect("down");
     assert_eq!(leftovers(&empty), Vec::<String>::new());
 }
 

@@ -1,7 +1,7 @@
 //! `stateplane lab`: a network in namespaces, with real routing and real failures.
 
 use clap::{Parser, Subcommand};
-use lab::instance;
+use lab::registry;
 use lab::{Error, Lab, Options, Result, Topology};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -169,7 +169,7 @@ fn act(action: Action) -> Result<u8> {
         Action::Up(up) => start(up)?,
         Action::Down { name, all } => stop(name.as_deref(), all)?,
         Action::Status { name, json } => {
-            let status = lab::status::status(&instance::find(name.as_deref())?)?;
+            let status = lab::status::status(&registry::find(name.as_deref())?)?;
             if json {
                 let text = serde_json::to_string_pretty(&status).map_err(|e| Error::NoLab(e.to_string()))?;
                 println!("{text}");
@@ -178,16 +178,16 @@ fn act(action: Action) -> Result<u8> {
             }
         }
         Action::Exec { name, node, command } => return execute(name.as_deref(), &node, &command),
-        Action::Fail { name, node } => instance::find(name.as_deref())?.fail(&node)?,
+        Action::Fail { name, node } => registry::find(name.as_deref())?.fail(&node)?,
         Action::Restore { name, node } => {
-            let lab = instance::find(name.as_deref())?;
+            let lab = registry::find(name.as_deref())?;
             lab.restore(&node)?;
             lab.wait_converged(&[node])?;
         }
         Action::Peer(Peer::Serve { address }) => lab::peer::serve(address)?,
         Action::Peer(Peer::Connect { address, count }) => lab::peer::connect(address, count)?,
         Action::Link { name, state, a, b } => {
-            instance::find(name.as_deref())?.set_link(&a, &b, state == LinkState::Up)?;
+            registry::find(name.as_deref())?.set_link(&a, &b, state == LinkState::Up)?;
         }
     }
     Ok(0)
@@ -212,15 +212,15 @@ fn start(up: Up) -> Result<()> {
 
 fn stop(name: Option<&str>, all: bool) -> Result<()> {
     if all {
-        for name in instance::names() {
-            instance::down(&name)?;
+        for name in registry::names() {
+            registry::down(&name)?;
             println!("lab {name} is down");
         }
         return Ok(());
     }
     let name = match name {
         Some(name) => name.to_string(),
-        None => match instance::names().as_slice() {
+        None => match registry::names().as_slice() {
             [only] => only.clone(),
             [] => {
                 println!("no lab is up");
@@ -234,14 +234,14 @@ fn stop(name: Option<&str>, all: bool) -> Result<()> {
             }
         },
     };
-    instance::down(&name)?;
+    registry::down(&name)?;
     println!("lab {name} is down");
     Ok(())
 }
 
 fn execute(name: Option<&str>, node: &str, command: &[String]) -> Result<u8> {
     use std::os::unix::process::ExitStatusExt;
-    let netns = instance::find(name)?.netns(node)?;
+    let netns = registry::find(name)?.netns(node)?;
     let (program, arguments) =
         command.split_first().ok_or_else(|| Error::NoLab("exec needs a command after --".to_string()))?;
     let status = netns
