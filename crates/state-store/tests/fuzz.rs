@@ -89,7 +89,7 @@ fn malformed_datagrams_are_counted_and_change_nothing() {
         let bytes = draw(&mut rng, &corpus);
         let at = rng.draw() as usize % 3;
         let neighbours: Vec<SocketAddrV4> = (0..3).filter(|other| *other != at).map(server_address).collect();
-        let from = if rng.draw() % 2 == 0 { neighbours[rng.draw() as usize % 2] } else { switch_address(1) };
+        let from = if rng.draw().is_multiple_of(2) { neighbours[rng.draw() as usize % 2] } else { switch_address(1) };
         let server = &mut chain.servers[at];
         let counters = server.counters();
         let (digest, counted) = (server.digest(), counters.malformed_total() + counters.chain_not_neighbour);

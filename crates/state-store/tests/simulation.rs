@@ -274,7 +274,7 @@ impl World {
         }
         let pause = self.rng.draw() % (6 * MS) + 1;
         self.push(self.time + pause, Event::Tick(at));
-        if self.rng.draw() % 1_000 == 0 {
+        if self.rng.draw().is_multiple_of(1_000) {
             self.switches[at].owner.incarnation += 1;
             self.switches[at].entries.clear();
         }

@@ -1,0 +1,246 @@
+//! Requests a second on this machine: UPDATE through chains of one and three servers in one process (the core alone, no sockets, one core for all
+//! servers), and over loopback UDP with one process a server.
+//!
+//! `cargo run --release -p state-store --example throughput`; with `serve FILE` it is a server.
+
+use state_protocol::{Flags, Message, MessageType, Owner};
+use state_store::config::Config;
+use state_store::core::{Input, Outputs, Server, Start};
+use state_store::shell;
+use std::collections::VecDeque;
+use std::error::Error;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+const FLOWS: u32 = 10_000;
+const IN_PROCESS_REQUESTS: u32 = 1_000_000;
+const WINDOW: u64 = 256;
+const LOOPBACK_TIME: Duration = Duration::from_secs(3);
+const UNDER_WAY: usize = 256;
+const SWITCH: Owner = Owner { switch_id: 1, incarnation: 1 };
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [word, file] = arguments.as_slice()
+        && word == "serve"
+    {
+        return Ok(shell::run(Config::load(Path::new(file))?)?);
+    }
+    for (length, packet) in [(1, 0), (3, 0), (1, 1_000), (3, 1_000)] {
+        let rate = in_process(length, packet)?;
+        println!("in process, chain of {length}, {packet:4} B packet: {rate:9.0} updates/s on one core");
+    }
+    for (length, packet) in [(1, 0), (3, 0), (3, 1_000)] {
+        let (rate, mean_us) = loopback(length, packet)?;
+        println!(
+            "loopback,   chain of {length}, {packet:4} B packet: {rate:9.0} updates/s, mean {mean_us:.0} us with {UNDER_WAY} under way"
+        );
+    }
+    for length in [1, 3] {
+        let (rate, mean_us) = loopback_with(length, 0, 1)?;
+        println!(
+            "loopback,   chain of {length},    0 B packet: {rate:9.0} updates/s, mean {mean_us:.0} us with 1 under way"
+        );
+    }
+    Ok(())
+}
+
+fn addresses(length: usize) -> Result<Vec<SocketAddrV4>, Box<dyn Error>> {
+    let sockets: Vec<_> = (0..length).map(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))).collect::<Result<_, _>>()?;
+    let address = |socket: &UdpSocket| Ok(SocketAddrV4::new(Ipv4Addr::LOCALHOST, socket.local_addr()?.port()));
+    sockets.iter().map(address).collect()
+}
+
+fn config_text(chain: &[SocketAddrV4], at: usize) -> String {
+    let names: Vec<_> = chain.iter().map(|address| format!("\"{address}\"")).collect();
+    format!(
+        "name = \"s{at}\"\nlisten = \"{}\"\nchain = [{}]\n\
+         chain_datagram_bytes = 8000\n\
+         [[object]]\nname = \"bench\"\nid = 1\nkey_bytes = 13\nvalue_bytes = 8\nallocator = \"zero\"\n",
+        chain[at],
+        names.join(", ")
+    )
+}
+
+fn key(flow: u32) -> [u8; 13] {
+    let mut key = [7; 13];
+    key[..4].copy_from_slice(&flow.to_be_bytes());
+    key
+}
+
+/// A request for `flow`; an UPDATE when `epoch` is known.
+fn request(bytes: &mut Vec<u8>, flow: u32, epoch: u32, seq: u64, packet: &[u8], now_ns: u64) {
+    let update = epoch > 0;
+    let (key, value) = (key(flow), seq.to_be_bytes());
+    let message = Message {
+        message_type: if update { MessageType::Update } else { MessageType::LeaseRequest },
+        object_id: 1,
+        flags: Flags::ALLOCATE,
+        sender: SWITCH,
+        request_ns: now_ns,
+        epoch,
+        seq,
+        lease_us: 0,
+        port: 0,
+        key: &key,
+        value: if update { &value } else { &[] },
+        packet: if update { packet } else { &[] },
+    };
+    bytes.clear();
+    message.append_to(bytes).expect("within the protocol's bounds");
+}
+
+/// All servers in this thread; datagrams are handed over in batches as the sockets would.
+struct InProcess {
+    servers: Vec<Server>,
+    chain: Vec<SocketAddrV4>,
+    inbox: Vec<VecDeque<Vec<u8>>>,
+    senders: Vec<VecDeque<SocketAddrV4>>,
+    spare: Vec<Vec<u8>>,
+    out: Outputs,
+    replies: u64,
+    last_epoch: u32,
+    started: Instant,
+}
+
+impl InProcess {
+    fn now_ns(&self) -> u64 {
+        self.started.elapsed().as_nanos() as u64
+    }
+
+    fn post(&mut self, to: usize, from: SocketAddrV4, bytes: &[u8]) {
+        let mut buffer = self.spare.pop().unwrap_or_default();
+        buffer.clear();
+        buffer.extend_from_slice(bytes);
+        self.inbox[to].push_back(buffer);
+        self.senders[to].push_back(from);
+    }
+
+    /// One batch at each server.
+    fn turn(&mut self) {
+        for at in 0..self.servers.len() {
+            let now = self.now_ns();
+            for _ in 0..256 {
+                let (Some(bytes), Some(from)) = (self.inbox[at].pop_front(), self.senders[at].pop_front()) else {
+                    break;
+                };
+                self.servers[at].handle(now, Input::Datagram { from, bytes: &bytes }, &mut self.out);
+                self.spare.push(bytes);
+            }
+            if self.servers[at].next_deadline().is_some_and(|deadline| deadline <= now) {
+                self.servers[at].handle(now, Input::Timer, &mut self.out);
+            }
+            self.servers[at].flush(now, &mut self.out);
+            let out = std::mem::take(&mut self.out);
+            for (to, bytes) in out.datagrams() {
+                match self.chain.iter().position(|address| *address == to) {
+                    Some(place) => self.post(place, self.chain[at], bytes),
+                    None => {
+                        self.replies += 1;
+                        self.last_epoch = u32::from_be_bytes([bytes[24], bytes[25], bytes[26], bytes[27]]);
+                    }
+                }
+            }
+            self.out = out;
+            self.out.clear();
+            self.out.events.clear();
+        }
+    }
+}
+
+fn in_process(length: usize, packet_bytes: usize) -> Result<f64, Box<dyn Error>> {
+    let chain = addresses(length)?;
+    let server = |at: usize| -> Result<Server, Box<dyn Error>> {
+        let config = Config::parse(Path::new("bench.toml"), &config_text(&chain, at))?;
+        Ok(Server::new(config.settings, Start { incarnation: at as u64 + 1, epoch_base: 100, seed: 1, now_ns: 0 }))
+    };
+    let mut bench = InProcess {
+        servers: (0..length).map(server).collect::<Result<_, _>>()?,
+        inbox: vec![VecDeque::new(); length],
+        senders: vec![VecDeque::new(); length],
+        chain,
+        spare: Vec::new(),
+        out: Outputs::new(),
+        replies: 0,
+        last_epoch: 0,
+        started: Instant::now(),
+    };
+    while !bench.servers[0].is_serving(bench.now_ns()) {
+        bench.turn();
+    }
+    let client = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1);
+    let (mut bytes, packet) = (Vec::new(), vec![0xab; packet_bytes]);
+    for flow in 0..FLOWS {
+        request(&mut bytes, flow, 0, 0, &[], 0);
+        bench.post(0, client, &bytes);
+        bench.turn();
+    }
+    while bench.replies < u64::from(FLOWS) {
+        bench.turn();
+    }
+    let epoch = bench.last_epoch;
+    let start = Instant::now();
+    bench.replies = 0;
+    for sent in 0..IN_PROCESS_REQUESTS {
+        request(&mut bytes, sent % FLOWS, epoch, u64::from(sent / FLOWS) + 1, &packet, 0);
+        bench.post(0, client, &bytes);
+        // A window, as a switch's network has one: without it the head would be offered more than it can take, and drop.
+        while u64::from(sent) - bench.replies.min(u64::from(sent)) >= WINDOW {
+            bench.turn();
+        }
+    }
+    while bench.replies < u64::from(IN_PROCESS_REQUESTS) {
+        bench.turn();
+    }
+    Ok(f64::from(IN_PROCESS_REQUESTS) / start.elapsed().as_secs_f64())
+}
+
+struct Servers(Vec<Child>);
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        for server in &mut self.0 {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+}
+
+fn loopback(length: usize, packet_bytes: usize) -> Result<(f64, f64), Box<dyn Error>> {
+    loopback_with(length, packet_bytes, UNDER_WAY)
+}
+
+fn loopback_with(length: usize, packet_bytes: usize, under_way: usize) -> Result<(f64, f64), Box<dyn Error>> {
+    let chain = addresses(length)?;
+    let directory = tempfile::tempdir()?;
+    let mut servers = Servers(Vec::new());
+    for at in 0..length {
+        let path = directory.path().join(format!("{at}.toml"));
+        std::fs::write(&path, config_text(&chain, at))?;
+        servers.0.push(Command::new(std::env::current_exe()?).arg("serve").arg(&path).spawn()?);
+    }
+    while shell::query_status(chain[0], Duration::from_secs(5))?.state != "serving" {}
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    socket.set_read_timeout(Some(Duration::from_secs(1)))?;
+    let (mut bytes, mut answer, packet) = (Vec::new(), vec![0; 65_536], vec![0xab; packet_bytes]);
+    request(&mut bytes, 0, 0, 0, &[], 0);
+    socket.send_to(&bytes, chain[0])?;
+    let count = socket.recv(&mut answer)?;
+    let epoch = Message::decode(&answer[..count])?.epoch;
+    let start = Instant::now();
+    let (mut sent, mut received, mut total_ns) = (0u64, 0u64, 0u128);
+    while start.elapsed() < LOOPBACK_TIME {
+        while sent - received < under_way as u64 {
+            sent += 1;
+            request(&mut bytes, 0, epoch, sent, &packet, start.elapsed().as_nanos() as u64);
+            socket.send_to(&bytes, chain[0])?;
+        }
+        let count = socket.recv(&mut answer)?;
+        let reply = Message::decode(&answer[..count])?;
+        total_ns += start.elapsed().as_nanos() - u128::from(reply.request_ns);
+        received += 1;
+    }
+    Ok((received as f64 / start.elapsed().as_secs_f64(), total_ns as f64 / received as f64 / 1_000.0))
+}
