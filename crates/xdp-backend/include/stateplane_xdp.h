@@ -288,10 +288,16 @@ SP_INLINE __u16 sp_csum_fold(__u64 sum)
 	sum = (sum & 0xffff) + (sum >> 16);
 	return (__u16)~sum;
 }
-/* Adds the bytes after the parsed headers, zero-padded to whole words. Not 0: the frame lies in several buffers. */
+/*
+ * The sum of the bytes from `offset` on, zero-padded to whole words; -1: the frame lies in several buffers, of which only the first can be read.
+ * Objects that need it define SP_PAYLOAD_SUM. A global function: the verifier checks it once, not on every path to it.
+ */
+#ifdef SP_PAYLOAD_SUM
 #define SP_MAX_PAYLOAD_BLOCKS 256
-SP_INLINE int sp_csum_payload(struct xdp_md *xdp, void *data, void *data_end, __u32 offset, __u64 *sum)
+__attribute__((noinline)) long sp_payload_sum(struct xdp_md *xdp, __u32 offset)
 {
+	void *data = (void *)(long)xdp->data;
+	void *data_end = (void *)(long)xdp->data_end;
 	__u8 *at = data + (offset & SP_OFFSET_MASK);
 	__u64 total = 0;
 
@@ -311,9 +317,9 @@ SP_INLINE int sp_csum_payload(struct xdp_md *xdp, void *data, void *data_end, __
 	}
 	if ((void *)(at + 1) <= data_end)
 		total += (__u64)sp_get8(at) << 8;
-	*sum += (total & 0xffffffff) + (total >> 32);
-	return 0;
+	return (total & 0xffffffff) + (total >> 32);
 }
+#endif
 
 /* RFC 1624, equation 3: a checksum after `old` was replaced by `new` (both as sums of 16-bit words). */
 SP_INLINE __u16 sp_checksum_replace(__u16 checksum, __u64 old_sum, __u64 new_sum)

@@ -97,11 +97,9 @@ fn run_clang(source: &Path, object: &Path) -> Result<Option<String>, CompileErro
         command.arg(format!("-fdebug-prefix-map={}=.", folder.display()));
     }
     // Debian keeps asm/types.h under the multiarch folder, where -target bpf does not look.
-    for machine in [std::env::consts::ARCH.to_string()] {
-        let folder = PathBuf::from(format!("/usr/include/{machine}-linux-gnu"));
-        if folder.is_dir() {
-            command.arg("-I").arg(folder);
-        }
+    let multiarch = PathBuf::from(format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH));
+    if multiarch.is_dir() {
+        command.arg("-I").arg(multiarch);
     }
     let absolute = std::path::absolute(object).map_err(file_error(object))?;
     command.arg("-I.").arg("-c").arg(source.file_name().unwrap_or_default()).arg("-o").arg(absolute);

@@ -41,7 +41,7 @@ impl Generator<'_> {
     pub fn emit(&mut self, header: &Expr, location: Location) {
         match self.place(header) {
             Some(Place::Header(place)) => self.emit_header(place, location),
-            Some(Place::Union(_, members)) => {
+            Some(Place::Union(members)) => {
                 for member in members {
                     if let Place::Header(place) = member {
                         self.emit_header(place, location);
@@ -177,9 +177,8 @@ impl Generator<'_> {
         }
         if let Some(c) = self.varbit_member(place).filter(|_| varbit > 0) {
             self.open(&format!("for (__u32 sp_i = 0; sp_i < {varbit}; sp_i++)"));
-            self.out.line(format!(
-                "if (sp_i >= ({c}.bits >> 3) || (void *)(sp_h + {fixed} + sp_i + 1) > data_end) break;"
-            ));
+            self.out
+                .line(format!("if (sp_i >= ({c}.bits >> 3) || (void *)(sp_h + {fixed} + sp_i + 1) > data_end) break;"));
             self.out.line(format!("sp_put8(sp_h + {fixed} + sp_i, {c}.byte[sp_i]);"));
             self.out.line("}");
         }

@@ -106,7 +106,7 @@ impl Generator<'_> {
             },
             ExprKind::IsValid(header) => match self.place(header) {
                 Some(Place::Header(header)) => header.valid(),
-                Some(Place::Union(_, members)) => {
+                Some(Place::Union(members)) => {
                     let parts: Vec<String> = members
                         .iter()
                         .filter_map(|member| if let Place::Header(h) = member { Some(h.valid()) } else { None })
@@ -357,7 +357,7 @@ impl Generator<'_> {
         match &expr.kind {
             ExprKind::Var(id) => self.layout.variables.get(id).cloned(),
             ExprKind::Field(base, index) => match self.place(base)? {
-                Place::Struct(_, fields) | Place::Union(_, fields) => fields.get(*index as usize).cloned(),
+                Place::Struct(_, fields) | Place::Union(fields) => fields.get(*index as usize).cloned(),
                 Place::Header(header) => self.header_field(&header, *index),
                 _ => {
                     self.internal(expr.location, "field of a scalar");

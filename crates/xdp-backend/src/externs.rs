@@ -161,17 +161,14 @@ impl Generator<'_> {
             ("direct_counter", "count") => {
                 // Const entries and const defaults live in the code: they have no counter.
                 if self.applied == Some(true) {
-                    self.out.line("__sync_fetch_and_add(&value->packets, 1);");
-                    self.out.line("__sync_fetch_and_add(&value->bytes, sp_length(xdp));");
+                    self.count_direct();
                 } else if self.applied.is_none() {
                     self.error(location, "direct_counter.count() outside of an action of its table", None);
                 }
             }
             ("FlowState", _) => self.flow_call(instance, name, arguments, result, location),
-            (other, _) => {
-                // Its declaration has been reported.
-                let _ = other;
-            }
+            // Its declaration has been reported.
+            _ => {}
         }
     }
 
@@ -279,14 +276,14 @@ impl Generator<'_> {
     fn place_list(&mut self, place: &Place, valid: Option<String>, list: &mut Vec<ListField>, location: Location) {
         match place {
             Place::Scalar(scalar) => {
-                list.push(ListField {
-                    bits: Bits { value: scalar.read(), width: scalar.width },
-                    valid,
-                    varbit: false,
-                });
+                list.push(ListField { bits: Bits { value: scalar.read(), width: scalar.width }, valid, varbit: false });
             }
             Place::Varbit(scalar) => {
-                list.push(ListField { bits: Bits { value: scalar.c.clone(), width: scalar.width }, valid, varbit: true });
+                list.push(ListField {
+                    bits: Bits { value: scalar.c.clone(), width: scalar.width },
+                    valid,
+                    varbit: true,
+                });
             }
             Place::Struct(_, fields) => fields.iter().for_each(|field| self.place_list(field, None, list, location)),
             Place::Header(header) => {
@@ -296,7 +293,7 @@ impl Generator<'_> {
                     }
                 }
             }
-            Place::Stack(_) | Place::Union(..) => {
+            Place::Stack(_) | Place::Union(_) => {
                 self.error(location, "a header stack or union in a field list", Some("list its fields"));
             }
         }
@@ -305,8 +302,7 @@ impl Generator<'_> {
     /// The member of HashAlgorithm that an argument names.
     fn algorithm(&mut self, expr: &Expr) -> String {
         if let (ExprKind::Const(value), Type::Enum(id)) = (&expr.kind, &expr.ty)
-            && let Some(name) =
-                self.program.enum_types[id.index()].members.get(value.to_usize().unwrap_or(usize::MAX))
+            && let Some(name) = self.program.enum_types[id.index()].members.get(value.to_usize().unwrap_or(usize::MAX))
         {
             return name.clone();
         }
@@ -462,15 +458,14 @@ impl Generator<'_> {
         let mut sum = self.checksum_sum(&list, location);
         if payload {
             let bits: u32 = list.iter().filter(|field| !field.varbit).map(|field| field.bits.width).sum();
-            if bits % 16 != 0 {
+            if !bits.is_multiple_of(16) {
                 self.error(location, "before a payload the fields must fill whole 16-bit words", None);
             }
             let total = self.temporary("__u64", &sum);
-            // A frame in several buffers: only the first can be read here.
-            self.out.line("if (sp_csum_payload(xdp, data, data_end, cursor, &sp_payload)) goto verdict_drop;".replace(
-                "&sp_payload",
-                &format!("&{total}"),
-            ));
+            let rest = self.temporary("long", "sp_payload_sum(xdp, cursor)");
+            self.payload_sums = true;
+            self.out.line(format!("if ({rest} < 0) goto verdict_drop;"));
+            self.out.line(format!("{total} += {rest};"));
             sum = total;
         }
         Some(format!("sp_csum_fold({sum})"))

@@ -20,8 +20,8 @@ pub(crate) struct FlowObject {
 }
 
 const MAX_BYTES: u32 = 64;
-/// Bytes of the runtime's bookkeeping before the wire value in the map's value.
-const VALUE_OFFSET: u32 = 64;
+/// Bytes of the runtime's bookkeeping before the key in the map's value (SP_FLOW_DECLARE in stateplane_flow.h); the value follows the key.
+const KEY_OFFSET: u32 = 56;
 
 impl Generator<'_> {
     /// Is there an object whose state lives in the store?
@@ -58,7 +58,7 @@ impl Generator<'_> {
             value,
             key_bytes,
             value_bytes,
-            value_offset: VALUE_OFFSET,
+            value_offset: KEY_OFFSET + round_up(key_bytes, 8),
         });
         self.flows.push(FlowObject {
             key_bytes,
@@ -137,6 +137,9 @@ impl Generator<'_> {
                 self.wire_buffer("sp_value", flow.value_bytes, Some(value), location);
             }
             self.out.line(format!("{}_set(&flow, sp_key, sp_value);", flow.c_name));
+            // Another CPU changed the flow since `get`: the program runs again on the same packet.
+            self.out.line("if (flow.kind == 1) return sp_flow_park(xdp, &flow);");
+            self.flow_sets = true;
             self.out.line("}");
             return;
         }
@@ -179,7 +182,7 @@ fn aligned_load(pointer: &str, bit: u32, width: u32, limit: u32) -> String {
     let first = bit / 8;
     let bytes = width.div_ceil(8);
     let size = bytes.next_power_of_two();
-    if size == bytes && size <= 8 && first % size == 0 {
+    if size == bytes && size <= 8 && first.is_multiple_of(size) {
         return load_bits(pointer, bit, width, limit);
     }
     let wide = if width > 64 {
@@ -194,7 +197,7 @@ fn aligned_load(pointer: &str, bit: u32, width: u32, limit: u32) -> String {
     while done < bytes {
         let mut size = (bytes - done).min(8);
         size = if size.is_power_of_two() { size } else { size.next_power_of_two() / 2 };
-        while (first + done) % size != 0 {
+        while !(first + done).is_multiple_of(size) {
             size /= 2;
         }
         let left = (bytes - done - size) * 8;

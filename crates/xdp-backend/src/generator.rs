@@ -1,10 +1,10 @@
 //! Puts the C of a whole program together.
 
 use crate::deparser::Emitted;
+use crate::emit::Writer;
 use crate::facts::Facts;
 use crate::flow::FlowObject;
 use crate::layout::{Declaration, Layout, Place, Scalar, c_type, member_name, scalar_width};
-use crate::emit::Writer;
 use crate::{BackendError, Generated, LineMap, Options, Placement};
 use manifest::Manifest;
 use p4_ir::{Control, LabelId, Location, Program, Type};
@@ -43,6 +43,10 @@ pub(crate) struct Generator<'a> {
     pub applied: Option<bool>,
     pub emitted: Vec<Emitted>,
     pub flows: Vec<FlowObject>,
+    /// Does the program call `set`? Then a conflict between CPUs can make it run again on the same packet.
+    pub flow_sets: bool,
+    /// Some checksum covers the payload.
+    pub payload_sums: bool,
     locals: Vec<(String, String, String)>,
     truncates: bool,
     errors: Vec<BackendError>,
@@ -79,6 +83,8 @@ impl<'a> Generator<'a> {
             applied: None,
             emitted: Vec::new(),
             flows: Vec::new(),
+            flow_sets: false,
+            payload_sums: false,
             locals: Vec::new(),
             truncates: false,
             errors: Vec::new(),
@@ -302,7 +308,7 @@ impl<'a> Generator<'a> {
                 }
                 Place::Stack(stack) => generator.header_bytes(stack.ty).0 * stack.size,
                 Place::Struct(_, fields) => fields.iter().map(|field| bytes(generator, field)).sum(),
-                Place::Union(_, fields) => fields.iter().map(|field| bytes(generator, field)).max().unwrap_or(0),
+                Place::Union(fields) => fields.iter().map(|field| bytes(generator, field)).max().unwrap_or(0),
                 _ => 0,
             }
         }
@@ -320,6 +326,9 @@ impl<'a> Generator<'a> {
             "/* Compiled from {} by stateplane. Do not edit: change the P4 program. */",
             options.program_name.replace("*/", "")
         ));
+        if self.payload_sums {
+            text.line("#define SP_PAYLOAD_SUM");
+        }
         text.line("#include \"stateplane_xdp.h\"");
         text.line("");
         if !self.flows.is_empty() {
@@ -335,6 +344,9 @@ impl<'a> Generator<'a> {
                 })
                 .collect();
             text.line(format!("#define SP_FLOW_OBJECTS(X) {}", objects.join(" ")));
+            if self.flow_sets {
+                text.line("#define SP_FLOW_HAS_SET");
+            }
             text.line("#include \"stateplane_flow.h\"");
             text.line("");
         }
@@ -360,7 +372,7 @@ impl<'a> Generator<'a> {
         if !self.flows.is_empty() {
             text.line("struct sp_flow_context flow = {};");
         }
-        if self.linearizable() {
+        if self.linearizable() || self.flow_sets {
             text.line("int sp_received = sp_flow_receive(xdp, &flow, &ingress_port);");
             text.line("if (sp_received != -1) return sp_received;");
         }

@@ -1,7 +1,7 @@
 //! Where P4 storage lives in C: every variable taken apart into scalars, headers, stacks and unions.
 
 use crate::Placement;
-use p4_ir::{HeaderTypeId, Program, Scope, StructTypeId, Type, UnionTypeId, VariableId};
+use p4_ir::{HeaderTypeId, Program, Scope, StructTypeId, Type, VariableId};
 use std::collections::{HashMap, HashSet};
 
 /// One scalar in C.
@@ -57,7 +57,7 @@ pub(crate) enum Place {
     Header(HeaderPlace),
     Struct(StructTypeId, Vec<Place>),
     Stack(StackPlace),
-    Union(UnionTypeId, Vec<Place>),
+    Union(Vec<Place>),
 }
 
 /// A C declaration.
@@ -115,7 +115,10 @@ pub(crate) fn member_name(name: &str) -> String {
         "unix", "asm", "typeof", "bool", "true", "false",
     ];
     let mut safe: String = name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect();
-    if TAKEN.contains(&safe.as_str()) || safe.starts_with("sp_") || safe.is_empty() || safe.starts_with(char::is_numeric)
+    if TAKEN.contains(&safe.as_str())
+        || safe.starts_with("sp_")
+        || safe.is_empty()
+        || safe.starts_with(char::is_numeric)
     {
         safe.push('_');
     }
@@ -173,14 +176,7 @@ impl Layout {
                 let c = self.declare(ty, name, String::new(), scratch, "{}");
                 let offset =
                     self.declare("__u32".into(), &format!("{name}_offset"), String::new(), scratch, "SP_NO_OFFSET");
-                Place::Header(HeaderPlace {
-                    c,
-                    offset,
-                    ty: *header,
-                    guard: None,
-                    key: key.into(),
-                    rivals: Vec::new(),
-                })
+                Place::Header(HeaderPlace { c, offset, ty: *header, guard: None, key: key.into(), rivals: Vec::new() })
             }
             Type::Struct(id) => {
                 let record = &program.struct_types[id.index()];
@@ -215,7 +211,7 @@ impl Layout {
                         header.rivals = all.iter().filter(|c| **c != header.c).cloned().collect();
                     }
                 }
-                Place::Union(*id, members)
+                Place::Union(members)
             }
             Type::Stack { header, size } => {
                 self.note_fields(program, *header);

@@ -101,7 +101,8 @@ pub(crate) fn runs(values: &[Bits]) -> Result<Vec<Run>, usize> {
         let members = &values[begin..end];
         let bytes = total.div_ceil(8);
         let wide = members.len() == 1 && members[0].width > 128;
-        if wide && total % 8 != 0 || !wide && members.iter().any(|member| member.width > 128) || !wide && total > 128 {
+        let askew = if wide { !total.is_multiple_of(8) } else { total > 128 };
+        if askew {
             return Err(begin);
         }
         let ty = if total > 64 {
@@ -147,7 +148,7 @@ pub(crate) fn store_run(pointer: &str, run: &Run, aligned: bool) -> Vec<String> 
     let mut done = 0;
     while done < run.bytes {
         let mut size = piece(run.bytes - done);
-        while aligned && (run.offset + done) % size != 0 {
+        while aligned && !(run.offset + done).is_multiple_of(size) {
             size /= 2;
         }
         let left = (run.bytes - done - size) * 8;

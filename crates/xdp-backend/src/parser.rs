@@ -203,7 +203,7 @@ impl Generator<'_> {
             self.out.line(format!("{} = {value};", scalar.c));
             return;
         }
-        if bit % 8 != 0 || scalar.width % 8 != 0 {
+        if !bit.is_multiple_of(8) || !scalar.width.is_multiple_of(8) {
             self.error(
                 self.out.location().unwrap_or_default(),
                 "a field wider than 128 bits must start and end at a byte boundary",

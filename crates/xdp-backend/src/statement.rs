@@ -1,8 +1,8 @@
 //! Statements in C.
 
-use crate::expr::{literal, mask_text, truncate};
+use crate::expr::{literal, truncate};
 use crate::generator::{Generator, Section};
-use crate::layout::{HeaderPlace, Place, Scalar, c_type, scalar_width};
+use crate::layout::{HeaderPlace, Place, c_type, scalar_width};
 use num_bigint::BigInt;
 use num_traits::{One, Zero};
 use p4_ir::{Block, Expr, ExprKind, Location, Statement, StatementKind, Type};
@@ -87,7 +87,7 @@ impl Generator<'_> {
 
     /// Opens a brace.
     pub fn open(&mut self, head: &str) {
-        self.out.line(format!("{head} {{"));
+        self.out.line(format!("{head} {{").trim_start());
     }
 
     /// Runs `body` under a condition, if there is one.
@@ -232,7 +232,7 @@ impl Generator<'_> {
             (Place::Header(header), ExprKind::InvalidHeader) => {
                 self.guarded(header.guard.clone(), |g| g.set_valid(header, false));
             }
-            (Place::Union(_, members), ExprKind::InvalidHeader) => {
+            (Place::Union(members), ExprKind::InvalidHeader) => {
                 for member in members {
                     if let Place::Header(header) = member {
                         self.set_valid(header, false);
@@ -297,7 +297,7 @@ impl Generator<'_> {
                 self.guarded(a.guard.clone(), |g| g.out.line(text));
             }
             (Place::Header(a), Place::Header(b)) => self.copy_header(a, b),
-            (Place::Struct(_, a), Place::Struct(_, b)) | (Place::Union(_, a), Place::Union(_, b)) => {
+            (Place::Struct(_, a), Place::Struct(_, b)) | (Place::Union(a), Place::Union(b)) => {
                 for (a, b) in a.iter().zip(b) {
                     self.copy(a, b, location);
                 }
@@ -405,21 +405,10 @@ impl Generator<'_> {
         name
     }
 
-    /// Stores a C value in a scalar place, cut to its width.
-    pub fn store_scalar(&mut self, scalar: &Scalar, value: &str) {
-        let text = format!("{} = {};", scalar.c, truncate(value, scalar.width));
-        self.guarded(scalar.guard.clone(), |g| g.out.line(text));
-    }
-
     /// Stores a C integer of any size in an l-value, cut to its width.
     pub fn store_truncated(&mut self, target: &Expr, value: &str) {
         let width = self.width(target);
         let text = truncate(value, width);
         self.store(target, &text);
-    }
-
-    /// `value` without the bits over `width`; for values that may have them.
-    pub fn masked(&self, value: &str, width: u32) -> String {
-        format!("({value} & {})", mask_text(width))
     }
 }

@@ -4,10 +4,11 @@ use crate::expr::literal;
 use crate::generator::Generator;
 use crate::layout::{Place, c_type, scalar_width};
 use crate::packet::{Bits, runs, store_run};
+use crate::walk::Visitor;
 use manifest::{KeyMatch, TableKind, scalar_bytes};
 use num_bigint::BigInt;
 use num_traits::{ToPrimitive, Zero};
-use p4_ir::{ActionCall, Entry, Key, Match, Table, TableId, VariableId};
+use p4_ir::{ActionCall, Entry, ExternId, Key, Match, Statement, StatementKind, Table, TableId, VariableId};
 
 /// A ternary table tries at most so many masks for a packet.
 const MAX_MASKS: u32 = 64;
@@ -36,7 +37,8 @@ impl Generator<'_> {
         for (property, instance) in &table.attached {
             let extern_type = &self.program.externs[instance.index()].extern_type;
             if extern_type != "direct_counter" {
-                let message = format!("table property {property}: {extern_type} is not supported by the XDP target yet");
+                let message =
+                    format!("table property {property}: {extern_type} is not supported by the XDP target yet");
                 self.error(table.location, &message, None);
             }
         }
@@ -188,7 +190,11 @@ impl Generator<'_> {
     fn unsupported_key(&mut self, key: &Key) {
         let message =
             format!("match kind {} of key {} is not supported by the XDP target yet", key.match_kind, key.name);
-        self.error(key.location, &message, Some("exact, lpm and ternary keys work; range and optional in const entries"));
+        self.error(
+            key.location,
+            &message,
+            Some("exact, lpm and ternary keys work; range and optional in const entries"),
+        );
     }
 
     /// The struct of all keys, naturally aligned, with named padding so that no byte is undefined.
@@ -394,7 +400,7 @@ impl Generator<'_> {
         self.out.line("masked.mask_index = sp_mask;");
         self.out.line("masked.zero = 0;");
         // The key struct is a multiple of 4 bytes and aligned to 4 at least.
-        let (word, step) = if key_bytes % 8 == 0 { ("sp_u64a", 8) } else { ("sp_u32a", 4) };
+        let (word, step) = if key_bytes.is_multiple_of(8) { ("sp_u64a", 8) } else { ("sp_u32a", 4) };
         for offset in (0..key_bytes).step_by(step) {
             self.out.line(format!(
                 "*({word} *)((__u8 *)&masked.key + {offset}) = *({word} *)((__u8 *)&key + {offset}) & *({word} *)((__u8 *)&mask->key + {offset});"
@@ -417,6 +423,11 @@ impl Generator<'_> {
     /// Runs the action of `value`, or the default.
     fn apply_value(&mut self, table: &Table, hit: Option<VariableId>, action_run: Option<VariableId>) {
         self.set_hit(hit, "value != 0");
+        if self.counts_every_match(table) {
+            self.open("if (value)");
+            self.count_direct();
+            self.out.line("}");
+        }
         if !table.const_default {
             self.open("if (!value)");
             self.out.line("__u32 sp_zero = 0;");
@@ -432,6 +443,28 @@ impl Generator<'_> {
             self.constant_action(table, &table.default_action, action_run);
         }
         self.out.line("}");
+    }
+
+    /// v1model: a table with a direct counter whose actions do not call count() counts every match.
+    fn counts_every_match(&self, table: &Table) -> bool {
+        let Some((_, counter)) = table
+            .attached
+            .iter()
+            .find(|(_, instance)| self.program.externs[instance.index()].extern_type == "direct_counter")
+        else {
+            return false;
+        };
+        let mut finder = CountFinder { counter: *counter, found: false };
+        for action in &table.actions {
+            crate::walk::block(&self.program.actions[action.action.index()].body, &mut finder);
+        }
+        !finder.found
+    }
+
+    /// Counts the packet on the entry in `value`.
+    pub fn count_direct(&mut self) {
+        self.out.line("__sync_fetch_and_add(&value->packets, 1);");
+        self.out.line("__sync_fetch_and_add(&value->bytes, sp_length(xdp));");
     }
 
     fn action_switch(&mut self, table: &Table, action_run: Option<VariableId>) {
@@ -532,6 +565,20 @@ impl Generator<'_> {
         }
         if chained {
             self.out.line("}");
+        }
+    }
+}
+
+/// Looks for calls of a counter's methods.
+struct CountFinder {
+    counter: ExternId,
+    found: bool,
+}
+
+impl Visitor for CountFinder {
+    fn statement(&mut self, statement: &Statement) {
+        if let StatementKind::Extern { instance, .. } = &statement.kind {
+            self.found |= *instance == Some(self.counter);
         }
     }
 }

@@ -22,6 +22,8 @@ pub fn explain(log: &str, c_source: &str, line_map: &LineMap) -> VerifierReport 
         let text = text.trim();
         if let Some(comment) = text.strip_prefix("; ") {
             line = c_line(comment, c_source).or(line);
+        } else if let Some(at) = text.find("BPF program is too large") {
+            reason = text[at..].to_string();
         } else if is_complaint(text) {
             reason = text.to_string();
         }

@@ -1,11 +1,151 @@
 //! `stateplane compile`
 
+use manifest::Manifest;
+use p4_ir::{Location, Program};
+use p4_syntax::Options as PreprocessOptions;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use xdp_backend::{BackendError, CompileError, Compiled, Options};
+
+const EXAMPLES: &str = "\
+Examples:
+  stateplane compile nat.p4 -o nat.o         writes nat.o and its manifest nat.json, and tries them on this kernel
+  stateplane compile nat.p4 --emit-c -       shows the C
+  stateplane compile -D NAT_LOCAL nat.p4 -o nat-local.o --no-verify
+
+Exit codes: 0 compiled, 1 the program is at fault, 2 wrong usage.";
+
 /// Command line of `stateplane compile`.
 #[derive(clap::Args, Debug)]
-pub struct Args {}
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// P4-16 program.
+    #[arg(value_name = "PROGRAM")]
+    program: PathBuf,
+    /// Object to write; the manifest goes beside it with the ending .json. Default: the program's name with .o, in this folder.
+    #[arg(short, long, value_name = "OBJECT")]
+    output: Option<PathBuf>,
+    /// Write the emitted C to a file; `-`: to standard output, and make no object unless -o asks for one.
+    #[arg(long, value_name = "FILE")]
+    emit_c: Option<PathBuf>,
+    /// Folder to search for `#include` files; can be given several times.
+    #[arg(short = 'I', value_name = "DIR")]
+    include: Vec<PathBuf>,
+    /// Preprocessor macro; can be given several times.
+    #[arg(short = 'D', value_name = "NAME[=VALUE]")]
+    define: Vec<String>,
+    /// Do not try the object on this kernel's verifier.
+    #[arg(long)]
+    no_verify: bool,
+}
 
 /// Runs the command; returns the process exit code.
-pub fn run(_args: Args) -> u8 {
-    eprintln!("stateplane compile: not built yet");
-    2
+pub fn run(args: Args) -> u8 {
+    let options =
+        PreprocessOptions { include_dirs: args.include.clone(), defines: args.define.clone(), ..Default::default() };
+    let outcome = p4_check::check_file(&args.program, &options);
+    eprint!("{}", outcome.render(std::io::stderr().is_terminal()));
+    let Some(program) = outcome.program else { return 1 };
+    let name = args.program.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let options = Options { program_name: name, ..Options::default() };
+    let only_c = args.emit_c.as_deref() == Some(Path::new("-")) && args.output.is_none();
+    if only_c {
+        return match xdp_backend::generate(&program, &options) {
+            Ok(generated) => {
+                print!("{}", generated.c_source);
+                0
+            }
+            Err(errors) => report_unsupported(&program, &errors),
+        };
+    }
+    let object = args.output.clone().unwrap_or_else(|| {
+        PathBuf::from(args.program.file_stem().unwrap_or_default()).with_extension("o")
+    });
+    let compiled = match xdp_backend::compile(&program, &options, &object) {
+        Ok(compiled) => compiled,
+        Err(CompileError::Unsupported(errors)) => return report_unsupported(&program, &errors),
+        Err(error) => {
+            eprintln!("error: {error}");
+            return 1;
+        }
+    };
+    match write_beside(&args, &object, &compiled) {
+        Ok(()) => {}
+        Err(error) => {
+            eprintln!("error: {error}");
+            return 1;
+        }
+    }
+    if args.no_verify { 0 } else { verify(&program, &object, &compiled) }
+}
+
+/// Manifest and C.
+fn write_beside(args: &Args, object: &Path, compiled: &Compiled) -> Result<(), String> {
+    let write = |path: &Path, text: &str| std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()));
+    write(&Manifest::path_for(object), &compiled.generated.manifest.to_json())?;
+    match args.emit_c.as_deref() {
+        Some(path) if path == Path::new("-") => print!("{}", compiled.generated.c_source),
+        Some(path) => {
+            write(path, &compiled.generated.c_source)?;
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            xdp_backend::write_headers(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        }
+        None => {}
+    }
+    Ok(())
+}
+
+/// Loads the object once, so that a refusal is found now and is told with its P4 line.
+fn verify(program: &Program, object: &Path, compiled: &Compiled) -> u8 {
+    if dataplane::check_permitted().is_err() {
+        eprintln!("note: not tried on the kernel's verifier: that needs root (or --no-verify)");
+        return 0;
+    }
+    let manifest = compiled.generated.manifest.clone();
+    match dataplane::Object::open(object, manifest).and_then(dataplane::Object::load) {
+        Ok(_) => 0,
+        Err(dataplane::Error::Verifier { log, .. }) => {
+            let report = xdp_backend::explain(&log, &compiled.generated.c_source, &compiled.generated.line_map);
+            let message = format!("the kernel's verifier refuses the compiled program: {}", report.reason);
+            show(program, report.location.unwrap_or_default(), &message, Some(&report.hint));
+            1
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            1
+        }
+    }
+}
+
+fn report_unsupported(program: &Program, errors: &[BackendError]) -> u8 {
+    for error in errors {
+        show(program, error.location, &error.message, error.help.as_deref());
+    }
+    1
+}
+
+/// One message with its source line and a caret.
+fn show(program: &Program, location: Location, message: &str, help: Option<&str>) {
+    eprintln!("error: {message}");
+    if location.line > 0 {
+        eprintln!("  --> {}", program.place(location));
+        let line = program
+            .files
+            .get(location.file as usize)
+            .and_then(|path| std::fs::read_to_string(path).ok())
+            .and_then(|text| text.lines().nth(location.line as usize - 1).map(str::to_string));
+        if let Some(line) = line {
+            let number = location.line.to_string();
+            let margin = " ".repeat(number.len());
+            let before: String = line
+                .chars()
+                .take(location.column.saturating_sub(1) as usize)
+                .map(|c| if c == '\t' { '\t' } else { ' ' })
+                .collect();
+            eprintln!("{margin} |\n{number} | {line}\n{margin} | {before}^");
+        }
+    }
+    if let Some(help) = help {
+        eprintln!("  help: {help}");
+    }
 }
