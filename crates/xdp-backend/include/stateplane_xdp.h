@@ -256,6 +256,38 @@ SP_INLINE sp_u128 sp_sat_add128(sp_u128 a, sp_u128 b, sp_u128 max)
 	return sum < a || sum > max ? max : sum;
 }
 #define sp_sat_sub(a, b) ((a) > (b) ? (a) - (b) : 0)
+/* 128 bits: BPF has no library functions, so shifts by variables and products are made of 64-bit ones. `by` < 128. */
+SP_INLINE sp_u128 sp_shl128(sp_u128 v, __u32 by)
+{
+	__u64 low = (__u64)v, high = (__u64)(v >> 64);
+
+	if (by >= 64)
+		return SP_U128(low << (by - 64), 0);
+	if (by == 0)
+		return v;
+	return SP_U128(high << by | low >> (64 - by), low << by);
+}
+SP_INLINE sp_u128 sp_shr128(sp_u128 v, __u32 by)
+{
+	__u64 low = (__u64)v, high = (__u64)(v >> 64);
+
+	if (by >= 64)
+		return high >> (by - 64);
+	if (by == 0)
+		return v;
+	return SP_U128(high >> by, low >> by | high << (64 - by));
+}
+/* Arithmetic: the top bits become copies of the sign. */
+SP_INLINE sp_u128 sp_sar128(sp_s128 v, __u32 by) { return v < 0 ? ~sp_shr128(~(sp_u128)v, by) : sp_shr128(v, by); }
+SP_INLINE sp_u128 sp_mul128(sp_u128 a, sp_u128 b)
+{
+	__u64 a0 = (__u32)a, a1 = (__u32)(a >> 32), b0 = (__u32)b, b1 = (__u32)(b >> 32);
+	__u64 middle = (a0 * b0 >> 32) + (__u32)(a0 * b1) + (__u32)(a1 * b0);
+	__u64 low = middle << 32 | (__u32)(a0 * b0);
+	__u64 high = a1 * b1 + (a0 * b1 >> 32) + (a1 * b0 >> 32) + (middle >> 32);
+
+	return SP_U128(high + (__u64)(a >> 64) * (__u64)b + (__u64)a * (__u64)(b >> 64), low);
+}
 /* Signed, W <= 64: the exact result fits 128 bits. */
 SP_INLINE __u64 sp_sat_signed(sp_s128 exact, int width)
 {

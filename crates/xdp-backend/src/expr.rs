@@ -218,6 +218,7 @@ impl Generator<'_> {
         match op {
             Add => truncate(&format!("({wide}){a} + {b}"), width),
             Sub => truncate(&format!("({wide}){a} - {b}"), width),
+            Mul if width > 64 => truncate(&format!("sp_mul128({a}, {b})"), width),
             Mul => truncate(&format!("({wide}){a} * {b}"), width),
             Div | Mod => self.divide(op, &a, right, width, minus),
             SaturatingAdd | SaturatingSub => self.saturate(expr, op, &a, &b, width, minus),
@@ -313,6 +314,14 @@ impl Generator<'_> {
         self.narrow(right);
         let b = self.expr(right);
         let amount = self.temporary("__u32", &format!("({b} < {width} ? {b} : {width})"));
+        if width > 64 {
+            let shifted = match (op, minus) {
+                (BinaryOp::ShiftLeft, _) => format!("sp_shl128({a}, {amount})"),
+                (_, false) => format!("sp_shr128({a}, {amount})"),
+                (_, true) => format!("sp_sar128({}, {amount})", signed(&a, width)),
+            };
+            return format!("({amount} < {width} ? {} : {})", truncate(&shifted, width), beyond());
+        }
         format!("({amount} < {width} ? {} : {})", apply(&amount), beyond())
     }
 
