@@ -2,6 +2,7 @@
 
 use crate::core::nat::{KEY_BYTES, VALUE_BYTES};
 use crate::core::{AllocatorSettings, IdleNs, Limits, NatSettings, ObjectSettings, Settings};
+use manifest::Manifest;
 use serde::Deserialize;
 use state_protocol::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use std::collections::HashSet;
@@ -76,6 +77,7 @@ struct File {
     seed: Option<u64>,
     #[serde(default)]
     limits: LimitsTable,
+    manifest: Option<PathBuf>,
     #[serde(default)]
     object: Vec<ObjectTable>,
 }
@@ -104,21 +106,21 @@ impl Default for LimitsTable {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 struct ObjectTable {
     name: String,
-    id: u16,
-    key_bytes: usize,
-    value_bytes: usize,
-    allocator: AllocatorName,
+    id: Option<u16>,
+    key_bytes: Option<usize>,
+    value_bytes: Option<usize>,
+    allocator: Option<AllocatorName>,
     external: Option<Vec<Ipv4Addr>>,
     ports: Option<String>,
     idle: Option<IdleTable>,
     idle_s: Option<u32>,
 }
 
-#[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
+#[derive(Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
 #[serde(rename_all = "snake_case")]
 enum AllocatorName {
     Zero,
@@ -173,7 +175,15 @@ impl Config {
 
     /// Checks a file's text; `path` is for messages.
     pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
-        let file: File = toml::from_str(text).map_err(|error| parse_error(path, text, &error))?;
+        let mut file: File = toml::from_str(text).map_err(|error| parse_error(path, text, &error))?;
+        let problem = |(field, problem)| ConfigError::Field { path: path.to_owned(), field, problem };
+        if let Some(manifest) = &file.manifest {
+            // Relative to the configuration, as people expect of a path in a file.
+            let manifest = path.parent().unwrap_or(Path::new("")).join(manifest);
+            let manifest =
+                Manifest::read(&manifest).map_err(|error| problem(("manifest".to_owned(), error.to_string())))?;
+            fill_from_manifest(&mut file.object, &manifest).map_err(problem)?;
+        }
         check(file).map_err(|(field, problem)| ConfigError::Field { path: path.to_owned(), field, problem })
     }
 }
@@ -272,36 +282,65 @@ fn check_limits(limits: &LimitsTable) -> Result<Limits, Problem> {
     })
 }
 
+/// Takes ids, sizes and allocators from the program's manifest, and objects that have no table of their own.
+fn fill_from_manifest(tables: &mut Vec<ObjectTable>, manifest: &Manifest) -> Result<(), Problem> {
+    for flow in manifest.flow_states.iter().filter(|flow| flow.consistency == "linearizable") {
+        let at = tables.iter().position(|table| table.name == flow.name).unwrap_or_else(|| {
+            tables.push(ObjectTable { name: flow.name.clone(), ..ObjectTable::default() });
+            tables.len() - 1
+        });
+        let place = format!("object[{at}] \"{}\"", flow.name);
+        let allocator = match flow.allocator.as_str() {
+            "zero" => AllocatorName::Zero,
+            "nat_ports" => AllocatorName::NatPorts,
+            other => return Err((place, format!("the manifest's allocator \"{other}\" is unknown to this version"))),
+        };
+        let table = &mut tables[at];
+        fill(&mut table.id, flow.object_id, &format!("{place}.id"))?;
+        fill(&mut table.key_bytes, flow.key_bytes as usize, &format!("{place}.key_bytes"))?;
+        fill(&mut table.value_bytes, flow.value_bytes as usize, &format!("{place}.value_bytes"))?;
+        fill(&mut table.allocator, allocator, &format!("{place}.allocator"))?;
+    }
+    Ok(())
+}
+
+fn fill<T: PartialEq + Copy + std::fmt::Debug>(own: &mut Option<T>, manifests: T, field: &str) -> Result<(), Problem> {
+    let before = *own.get_or_insert(manifests);
+    require(before == manifests, field, || format!("{before:?}, but the manifest says {manifests:?}; leave it out"))
+}
+
+fn given<T: Copy>(value: Option<T>, place: &str, field: &str) -> Result<T, Problem> {
+    let problem = "is missing; write it, or name the program's `manifest`, which has it";
+    value.ok_or_else(|| (format!("{place}.{field}"), problem.to_owned()))
+}
+
 fn check_objects(tables: Vec<ObjectTable>) -> Result<Vec<ObjectSettings>, Problem> {
     let mut ids = HashSet::new();
     let mut objects = Vec::new();
     for (at, table) in tables.into_iter().enumerate() {
         let place = format!("object[{at}] \"{}\"", table.name);
-        let unique = ids.insert(table.id);
-        require(unique, &format!("{place}.id"), || format!("{} is used twice; give each object its own", table.id))?;
+        let id = given(table.id, &place, "id")?;
+        require(ids.insert(id), &format!("{place}.id"), || format!("{id} is used twice; give each object its own"))?;
         objects.push(check_object(table, &place)?);
     }
     Ok(objects)
 }
 
 fn check_object(table: ObjectTable, place: &str) -> Result<ObjectSettings, Problem> {
-    require((1..=MAX_KEY_BYTES).contains(&table.key_bytes), &format!("{place}.key_bytes"), || {
-        format!("{} is out of range; write 1 to {MAX_KEY_BYTES}", table.key_bytes)
+    let id = given(table.id, place, "id")?;
+    let key_bytes = given(table.key_bytes, place, "key_bytes")?;
+    let value_bytes = given(table.value_bytes, place, "value_bytes")?;
+    require((1..=MAX_KEY_BYTES).contains(&key_bytes), &format!("{place}.key_bytes"), || {
+        format!("{} is out of range; write 1 to {MAX_KEY_BYTES}", key_bytes)
     })?;
-    require((1..=MAX_VALUE_BYTES).contains(&table.value_bytes), &format!("{place}.value_bytes"), || {
-        format!("{} is out of range; write 1 to {MAX_VALUE_BYTES}", table.value_bytes)
+    require((1..=MAX_VALUE_BYTES).contains(&value_bytes), &format!("{place}.value_bytes"), || {
+        format!("{} is out of range; write 1 to {MAX_VALUE_BYTES}", value_bytes)
     })?;
-    let allocator = match table.allocator {
+    let allocator = match given(table.allocator, place, "allocator")? {
         AllocatorName::Zero => check_zero(&table, place)?,
-        AllocatorName::NatPorts => AllocatorSettings::NatPorts(check_nat(&table, place)?),
+        AllocatorName::NatPorts => AllocatorSettings::NatPorts(check_nat(&table, key_bytes, value_bytes, place)?),
     };
-    Ok(ObjectSettings {
-        name: table.name,
-        id: table.id,
-        key_bytes: table.key_bytes,
-        value_bytes: table.value_bytes,
-        allocator,
-    })
+    Ok(ObjectSettings { name: table.name, id, key_bytes, value_bytes, allocator })
 }
 
 fn check_zero(table: &ObjectTable, place: &str) -> Result<AllocatorSettings, Problem> {
@@ -318,12 +357,12 @@ fn check_zero(table: &ObjectTable, place: &str) -> Result<AllocatorSettings, Pro
     Ok(AllocatorSettings::Zero { idle_ns: table.idle_s.map(|seconds| u64::from(seconds) * NS_PER_S) })
 }
 
-fn check_nat(table: &ObjectTable, place: &str) -> Result<NatSettings, Problem> {
-    require(table.key_bytes == KEY_BYTES, &format!("{place}.key_bytes"), || {
-        format!("allocator \"nat_ports\" needs {KEY_BYTES} (addresses, ports, protocol), not {}", table.key_bytes)
+fn check_nat(table: &ObjectTable, key_bytes: usize, value_bytes: usize, place: &str) -> Result<NatSettings, Problem> {
+    require(key_bytes == KEY_BYTES, &format!("{place}.key_bytes"), || {
+        format!("allocator \"nat_ports\" needs {KEY_BYTES} (addresses, ports, protocol), not {}", key_bytes)
     })?;
-    require(table.value_bytes == VALUE_BYTES, &format!("{place}.value_bytes"), || {
-        format!("allocator \"nat_ports\" needs {VALUE_BYTES} (address, port), not {}", table.value_bytes)
+    require(value_bytes == VALUE_BYTES, &format!("{place}.value_bytes"), || {
+        format!("allocator \"nat_ports\" needs {VALUE_BYTES} (address, port), not {}", value_bytes)
     })?;
     require(table.idle_s.is_none(), &format!("{place}.idle_s"), || {
         "belongs to allocator = \"zero\"; write idle = { tcp_s = …, udp_s = …, icmp_s = … }".to_owned()
@@ -381,6 +420,36 @@ mod tests {
         assert_eq!(config.settings.position, 0);
         assert_eq!(config.settings.chain.len(), 3);
         assert_eq!(config.settings.hold_ns, 500_000_000);
+    }
+
+    #[test]
+    fn objects_come_from_the_manifest() {
+        let directory = tempfile::tempdir().unwrap();
+        let field = r#"{"name": "f", "width": 32, "offset": 0, "bytes": 4}"#;
+        let flow = |name: &str, id: u16, consistency: &str| {
+            format!(
+                r#"{{"name": "{name}", "object_id": {id}, "map": "m", "size": 9, "consistency": "{consistency}",
+                "allocator": "zero", "key": [{field}], "value": [{field}], "key_bytes": 4, "value_bytes": 4, "value_offset": 0}}"#
+            )
+        };
+        let flows: Vec<serde_json::Value> =
+            [flow("a", 1, "linearizable"), flow("b", 2, "local"), flow("c", 3, "linearizable")]
+                .iter()
+                .map(|text| serde_json::from_str(text).unwrap())
+                .collect();
+        let json = serde_json::json!({
+            "version": manifest::VERSION, "program": "p", "tables": [], "actions": [], "registers": [], "counters": [],
+            "flow_states": flows, "errors": [], "max_ports": 1, "drop_port": 511, "headroom_bytes": 0
+        });
+        std::fs::write(directory.path().join("p.json"), json.to_string()).unwrap();
+        let path = directory.path().join("store.toml");
+        let top = "name = \"s\"\nlisten = \"10.0.0.1:1\"\nchain = [\"10.0.0.1:1\"]\nmanifest = \"p.json\"\n";
+        let config = Config::parse(&path, &format!("{top}[[object]]\nname = \"c\"\nidle_s = 5\n")).unwrap();
+        let found: Vec<_> = config.settings.objects.iter().map(|o| (o.name.as_str(), o.id, o.key_bytes)).collect();
+        assert_eq!(found, [("c", 3, 4), ("a", 1, 4)]);
+        assert_eq!(config.settings.objects[0].idle_ns(&[0; 4]), Some(5 * NS_PER_S));
+        let error = Config::parse(&path, &format!("{top}[[object]]\nname = \"c\"\nid = 8\n")).unwrap_err().to_string();
+        assert!(error.contains("\"c\".id: 8, but the manifest says 3"), "{error}");
     }
 
     #[test]
