@@ -75,9 +75,8 @@ impl Dataplane {
         ingress_port: u32,
         clock_ns: u64,
     ) -> Result<Outcome> {
-        let program = self
-            .program(name)
-            .ok_or_else(|| Error::NoMap { map: name.to_owned(), owner: "programs".to_owned() })?;
+        let program =
+            self.program(name).ok_or_else(|| Error::NoMap { map: name.to_owned(), owner: "programs".to_owned() })?;
         let mut control = Vec::with_capacity(24);
         for word in [ingress_port, 0, 0, padding as u32] {
             control.extend_from_slice(&word.to_ne_bytes());

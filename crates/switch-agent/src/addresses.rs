@@ -33,8 +33,8 @@ impl Watch {
     pub fn new() -> Result<Watch> {
         let failed = |source: std::io::Error| Error::System { action: "listen to netlink".into(), source };
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-        let descriptor =
-            socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute).map_err(|e| failed(e.into()))?;
+        let descriptor = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute)
+            .map_err(|e| failed(e.into()))?;
         let groups = libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
         bind(descriptor.as_raw_fd(), &NetlinkAddr::new(0, groups as u32)).map_err(|e| failed(e.into()))?;
         // SAFETY: an `OwnedFd` is the same open descriptor for as long as it lives, and the `AsyncFd` owns it.

@@ -105,7 +105,11 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
         agent.run.discard()?;
         agent.run.remove()?;
     }
-    tracing::info!("switch {}: ended{}", agent.config.name, if detach { ", detached" } else { "; it goes on forwarding" });
+    tracing::info!(
+        "switch {}: ended{}",
+        agent.config.name,
+        if detach { ", detached" } else { "; it goes on forwarding" }
+    );
     drop(hold);
     Ok(())
 }

@@ -321,7 +321,7 @@ external = ["203.0.113.1"]
             ("object = \"nat.o\"\n", "", "missing field `object`"),
             ("port = 2", "port = 1", "port[1].port: 1 is given twice"),
             ("port = 2", "port = 511", "port[1].port: 511"),
-            ("port = 2", "port = \"2\"", "line 13"),
+            ("port = 2", "port = \"2\"", "line 14"),
             ("\"tor\"", "\"core\"", "port[1].interface: \"core\" is given twice"),
             ("\"tor\"", "\"sixteen-letters-\"", "port[1].interface"),
             ("protocol_address = \"10.255.0.1\"\n", "", "protocol_address: is needed"),

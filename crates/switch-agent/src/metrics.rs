@@ -79,8 +79,10 @@ fn text(agent: &Agent) -> String {
     }
     let frames = agent.generator.frames.load(Ordering::Relaxed);
     let errors = agent.generator.errors.load(Ordering::Relaxed);
-    let _ = writeln!(text, "# TYPE stateplane_generator_frames_total counter\nstateplane_generator_frames_total {frames}");
-    let _ = writeln!(text, "# TYPE stateplane_generator_errors_total counter\nstateplane_generator_errors_total {errors}");
+    let _ =
+        writeln!(text, "# TYPE stateplane_generator_frames_total counter\nstateplane_generator_frames_total {frames}");
+    let _ =
+        writeln!(text, "# TYPE stateplane_generator_errors_total counter\nstateplane_generator_errors_total {errors}");
     let manifest = agent.dataplane.manifest();
     let _ = writeln!(text, "# TYPE stateplane_table_entries gauge");
     for table in &manifest.tables {
@@ -95,10 +97,9 @@ fn text(agent: &Agent) -> String {
 
 /// Elements that are not zero, of every indirect counter.
 fn counters(agent: &Agent, text: &mut String) {
-    for (unit, get) in [
-        ("packets", (|value| value.packets) as fn(&dataplane::CounterValue) -> u64),
-        ("bytes", |value| value.bytes),
-    ] {
+    for (unit, get) in
+        [("packets", (|value| value.packets) as fn(&dataplane::CounterValue) -> u64), ("bytes", |value| value.bytes)]
+    {
         let _ = writeln!(text, "# TYPE stateplane_counter_{unit}_total counter");
         for counter in agent.dataplane.manifest().counters.iter().filter(|counter| counter.unit.contains(unit)) {
             for index in 0..counter.size.min(4096) {

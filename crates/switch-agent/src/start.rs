@@ -28,7 +28,8 @@ pub(crate) fn check(config: &Config) -> Result<Manifest> {
     let description = Dataplane::description_only(manifest.clone());
     for (index, table) in config.table.iter().enumerate() {
         let field = format!("table[{index}]");
-        let known = description.table(&table.name).or_else(|error| config.fault(format!("{field}.name"), error.to_string()))?;
+        let known =
+            description.table(&table.name).or_else(|error| config.fault(format!("{field}.name"), error.to_string()))?;
         for (number, entry) in table.entry.iter().enumerate() {
             known
                 .resolve(&entry.spec())
@@ -47,7 +48,8 @@ pub(crate) fn check(config: &Config) -> Result<Manifest> {
             return config.fault("store", format!("is needed: the program's FlowState {} is linearizable", state.name));
         }
         if state.consistency == "local" && state.allocator == "nat_ports" && config.nat_pool.is_none() {
-            return config.fault("nat_pool", format!("is needed: the program's FlowState {} allocates from it", state.name));
+            return config
+                .fault("nat_pool", format!("is needed: the program's FlowState {} allocates from it", state.name));
         }
     }
     for (index, port) in config.port.iter().enumerate() {
@@ -61,8 +63,7 @@ pub(crate) fn check(config: &Config) -> Result<Manifest> {
 
 /// FNV-1a over all that makes a loaded object what it is: tells "the same again" from "another".
 fn fingerprint(config: &Config, manifest: &Manifest) -> Result<String> {
-    let mut bytes =
-        std::fs::read(&config.object).map_err(|error| Error::path("read", &config.object, error))?;
+    let mut bytes = std::fs::read(&config.object).map_err(|error| Error::path("read", &config.object, error))?;
     bytes.extend(manifest.to_json().into_bytes());
     bytes.push(u8::from(config.host_traffic));
     let hash = |start: u64| {
@@ -205,7 +206,8 @@ fn full_name(dataplane: &Dataplane, name: &str) -> Result<String> {
 }
 
 fn config_entries(config: &Config) -> Vec<(String, EntrySpec)> {
-    let entries = config.table.iter().flat_map(|table| table.entry.iter().map(|entry| (table.name.clone(), entry.spec())));
+    let entries =
+        config.table.iter().flat_map(|table| table.entry.iter().map(|entry| (table.name.clone(), entry.spec())));
     entries.collect()
 }
 
@@ -312,7 +314,9 @@ fn attach(dataplane: &Dataplane, config: &Config, port: u32, ifindex: u32, pin: 
                 link
             }
             Err(generic) => {
-                let reason = format!("no XDP on {interface:?}: {generic} (native: {native}); is another XDP program on it? see `ip link show {interface}`");
+                let reason = format!(
+                    "no XDP on {interface:?}: {generic} (native: {native}); is another XDP program on it? see `ip link show {interface}`"
+                );
                 return config.fault(format!("port[{position}].interface"), reason);
             }
         },

@@ -141,10 +141,9 @@ fn act(args: &Args) -> switch_agent::Result<()> {
             Request::TableAdd { table: table.clone(), entry, replace: *replace }
         }
         Action::Delete { table, keys: texts } => Request::TableDelete { table: table.clone(), keys: keys(texts) },
-        Action::SetDefault { table, action: name, arguments, reset: _ } => Request::TableSetDefault {
-            table: table.clone(),
-            action: name.as_ref().map(|name| action(name, arguments)),
-        },
+        Action::SetDefault { table, action: name, arguments, reset: _ } => {
+            Request::TableSetDefault { table: table.clone(), action: name.as_ref().map(|name| action(name, arguments)) }
+        }
     };
     let reply = client::ask(&client::find(args.target.switch.as_deref())?, &request)?;
     match &reply {
@@ -152,7 +151,12 @@ fn act(args: &Args) -> switch_agent::Result<()> {
         Reply::Tables { tables } => {
             let rows = tables.iter().map(|table| {
                 let keys = table.keys.iter().map(|(name, kind)| format!("{name}: {kind}")).collect::<Vec<_>>();
-                vec![table.name.clone(), table.kind.clone(), format!("{}/{}", table.entries, table.size), keys.join(", ")]
+                vec![
+                    table.name.clone(),
+                    table.kind.clone(),
+                    format!("{}/{}", table.entries, table.size),
+                    keys.join(", "),
+                ]
             });
             print(&["table", "kind", "entries", "keys"], rows.collect());
         }
