@@ -1,6 +1,6 @@
 //! BIRD 2: the configuration of a node, and what its BIRD says about sessions and failure detection.
 
-use crate::topology::{Node, Topology};
+use crate::topology::{Node, Topology, in_mode};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::process::Command;
 const PREFERRED: u32 = 200;
 
 /// Renders a node's `bird.conf`; `None` for a node without an AS number.
-pub fn config(topology: &Topology, name: &str, node: &Node) -> Option<String> {
+pub fn config(topology: &Topology, name: &str, node: &Node, mode: &str) -> Option<String> {
     let asn = node.asn?;
     let router_id = router_id(topology, name, node);
     let mut text = format!(
@@ -25,7 +25,7 @@ pub fn config(topology: &Topology, name: &str, node: &Node) -> Option<String> {
         ms = topology.bfd.interval_ms,
         multiplier = topology.bfd.multiplier,
     );
-    announced(&mut text, node);
+    announced(&mut text, node, mode);
     for (interface, _, far, _) in topology.ports(name) {
         let Some(neighbour_asn) = topology.node.get(interface).and_then(|n| n.asn) else { continue };
         neighbour(&mut text, topology, node, asn, interface, far.ip(), neighbour_asn);
@@ -51,12 +51,12 @@ fn direct_interfaces(topology: &Topology, name: &str) -> String {
     patterns.join(", ")
 }
 
-fn announced(text: &mut String, node: &Node) {
+fn announced(text: &mut String, node: &Node, mode: &str) {
     if node.announce.is_empty() {
         return;
     }
     text.push_str("protocol static announced {\n  ipv4;\n");
-    for announce in &node.announce {
+    for announce in node.announce.iter().filter(|a| in_mode(&a.modes, mode)) {
         // A recursive route is unreachable until its next hop has a route; the export filter drops it until then.
         let _ = match announce.when_reachable {
             Some(via) => writeln!(text, "  route {} recursive {via};", announce.prefix),

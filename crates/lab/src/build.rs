@@ -46,8 +46,10 @@ pub fn network(topology: &Topology, names: &BTreeMap<String, String>) -> Result<
     for (node, spec) in &topology.node {
         let netns = space(&spaces, node)?;
         netns.ip_batch(&address_lines(topology, node, spec))?;
-        set_offloads(topology, node, netns)?;
         netns.ip_batch(&up_lines(topology, node, spec))?;
+    }
+    for node in topology.node.keys() {
+        set_offloads(topology, node, space(&spaces, node)?)?;
     }
     Ok(())
 }
@@ -97,21 +99,29 @@ pub fn down_lines(topology: &Topology, name: &str) -> Vec<String> {
 
 /// A frame that XDP redirects carries no offload state: senders must fill in checksums and segment by themselves. A veth
 /// takes redirected frames only if its peer polls (NAPI), which GRO on the peer turns on: so GRO is on where the other
-/// end is a switch's port, and off elsewhere.
-fn set_offloads(topology: &Topology, name: &str, netns: &Netns) -> Result<()> {
+/// end is a switch's port, and off elsewhere. The kernel tells the switch's port so only when GRO *changes* on a peer that is up:
+/// hence off first, and again whenever the node's ports have been down.
+pub fn set_offloads(topology: &Topology, name: &str, netns: &Netns) -> Result<()> {
     for (dev, _, far, _) in topology.ports(name) {
         let faces_switch = topology.node.get(&far.node).is_some_and(|n| n.role == Role::Switch);
-        let gro = if faces_switch { "on" } else { "off" };
-        let output = netns
-            .command("ethtool")?
-            .args(["-K", dev, "tx", "off", "tso", "off", "gso", "off", "gro", gro])
-            .output()
-            .map_err(|e| Error::Command { command: "ethtool".to_string(), reason: e.to_string() })?;
-        if !output.status.success() {
-            return Err(Error::Command {
+        let ethtool = |options: &[&str]| -> Result<()> {
+            let output = netns
+                .command("ethtool")?
+                .args(["-K", dev])
+                .args(options)
+                .output()
+                .map_err(|e| Error::Command { command: "ethtool".to_string(), reason: e.to_string() })?;
+            if output.status.success() {
+                return Ok(());
+            }
+            Err(Error::Command {
                 command: format!("ethtool -K {dev} (in {})", netns.name()),
                 reason: String::from_utf8_lossy(&output.stderr).trim().to_string(),
-            });
+            })
+        };
+        ethtool(&["tx", "off", "tso", "off", "gso", "off", "gro", "off"])?;
+        if faces_switch {
+            ethtool(&["gro", "on"])?;
         }
     }
     Ok(())

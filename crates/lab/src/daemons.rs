@@ -80,7 +80,7 @@ impl Lab {
     }
 
     pub(crate) fn start_bird(&self, name: &str) -> Result<()> {
-        let Some(config) = bird::config(self.topology(), name, self.node(name)?) else {
+        let Some(config) = bird::config(self.topology(), name, self.node(name)?, self.mode()) else {
             return Ok(());
         };
         let dir = self.node_dir(name);

@@ -356,6 +356,7 @@ impl Lab {
         let mark = self.node_dir(name).join("failed");
         let _ = std::fs::remove_file(mark);
         netns.ip_batch(&build::up_lines(self.topology(), name, node))?;
+        build::set_offloads(self.topology(), name, &netns)?;
         self.start_daemons(name)?;
         self.wait_daemons_ready(name)?;
         self.start_bird(name)

@@ -169,6 +169,9 @@ pub struct Announce {
     /// traffic that it cannot yet pass on.
     #[serde(default)]
     pub when_reachable: Option<Ipv4Addr>,
+    /// The modes in which it is announced; empty for all.
+    #[serde(default)]
+    pub modes: Vec<String>,
 }
 
 /// A command of the lab or of a node.
@@ -367,6 +370,7 @@ impl Topology {
         }
         for (i, announce) in node.announce.iter().enumerate() {
             check_prefix(&format!("{at}.announce[{i}].prefix"), &announce.prefix)?;
+            self.check_modes(&format!("{at}.announce[{i}].modes"), &announce.modes)?;
         }
         for (i, daemon) in node.daemon.iter().enumerate() {
             let at = format!("{at}.daemon[{i}]");
