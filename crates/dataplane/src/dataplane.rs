@@ -17,6 +17,9 @@ pub struct Dataplane {
     pub(crate) maps: BTreeMap<String, MapHandle>,
 }
 
+/// External addresses that a NAT pool holds at most (the map's size).
+pub const MAX_POOL_ADDRESSES: usize = 16;
+
 /// What a port has seen, summed over CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct PortStats {
@@ -190,6 +193,23 @@ impl Dataplane {
         let first = self.set_members("sp_local_ipv4", &four)?;
         let second = self.set_members("sp_local_ipv6", &six)?;
         Ok((first.0 + second.0, first.1 + second.1))
+    }
+
+    /// Tells the local NAT allocator what it draws from: addresses ([`MAX_POOL_ADDRESSES`] at most) and ports, both ends included. Objects without
+    /// an allocator are left alone.
+    pub fn set_nat_pool(&self, addresses: &[Ipv4Addr], low: u16, high: u16) -> Result<()> {
+        if !self.has_map("sp_nat_pool") {
+            return Ok(());
+        }
+        // struct sp_nat_pool
+        let count = addresses.len().min(MAX_POOL_ADDRESSES) as u32;
+        let mut bytes = count.to_ne_bytes().to_vec();
+        bytes.extend(low.to_ne_bytes());
+        bytes.extend(high.to_ne_bytes());
+        for index in 0..MAX_POOL_ADDRESSES {
+            bytes.extend(addresses.get(index).map_or([0; 4], Ipv4Addr::octets));
+        }
+        self.write_array("sp_nat_pool", 0, &bytes)
     }
 
     /// Makes a hash map's keys exactly these.

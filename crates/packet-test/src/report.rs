@@ -1,6 +1,6 @@
 //! What a case found, for people and for JSON.
 
-use crate::stf::{Pattern, Port};
+use crate::stf::{Pattern, Port, StfError};
 use serde::Serialize;
 use std::fmt;
 
@@ -18,6 +18,24 @@ pub struct CaseReport {
 }
 
 impl CaseReport {
+    /// The report of a case that could not run.
+    pub fn failed(case: &str, line: u32, reason: String) -> CaseReport {
+        let failure = Failure { file: case.to_owned(), line, column: None, reason, diff: None };
+        CaseReport { case: case.to_owned(), packets: 0, matched: 0, failures: vec![failure] }
+    }
+
+    /// The report of a file that is not STF.
+    pub fn malformed(case: &str, errors: Vec<StfError>) -> CaseReport {
+        let failure = |error: StfError| Failure {
+            file: error.path,
+            line: error.line,
+            column: Some(error.column),
+            reason: error.reason,
+            diff: None,
+        };
+        CaseReport { case: case.to_owned(), packets: 0, matched: 0, failures: errors.into_iter().map(failure).collect() }
+    }
+
     /// Did everything come out as expected?
     pub fn passed(&self) -> bool {
         self.failures.is_empty()
@@ -29,8 +47,11 @@ impl CaseReport {
 pub struct Failure {
     /// The STF file.
     pub file: String,
-    /// Its line.
+    /// Its line; 0: no line in particular.
     pub line: u32,
+    /// Where in the line (from 1, in characters), if the line is not STF.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub column: Option<u32>,
     /// What happened.
     pub reason: String,
     /// Expected and got, byte by byte, where it is about a packet.
@@ -40,7 +61,11 @@ pub struct Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}:{}: {}", self.file, self.line, self.reason)?;
+        match (self.line, self.column) {
+            (0, _) => write!(formatter, "{}: {}", self.file, self.reason)?,
+            (line, None) => write!(formatter, "{}:{line}: {}", self.file, self.reason)?,
+            (line, Some(column)) => write!(formatter, "{}:{line}:{column}: {}", self.file, self.reason)?,
+        }
         match &self.diff {
             Some(diff) => write!(formatter, "\n{diff}"),
             None => Ok(()),

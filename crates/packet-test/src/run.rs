@@ -1,11 +1,29 @@
 //! Runs a case through a loaded object.
 
 use crate::report::{CaseReport, Failure, diff, difference, dump};
+use crate::network::{self, NetworkError};
+use crate::setup::NatPool;
 use crate::stf::{Case, Command, Pattern, Port};
 use dataplane::{Dataplane, EntrySpec, Verdict, Write};
 use std::collections::BTreeMap;
 
-/// Runs one case. Every case needs a freshly loaded object: tables and state are not reset.
+/// Runs a case, in a network of its own if it has `# port:` lines: `load` gives a freshly loaded object (in test mode, with the virtual clock), or says why
+/// there is none. It is called where the case runs, on another thread perhaps.
+pub fn run_case(case: &Case, load: impl FnOnce() -> Result<Dataplane, String> + Send) -> CaseReport {
+    let run = || match load() {
+        Ok(dataplane) => Runner::new(&dataplane, case).run(),
+        Err(reason) => CaseReport::failed(&case.path, 0, reason),
+    };
+    if case.setup.ports.is_empty() {
+        return run();
+    }
+    match network::inside(&case.setup, run) {
+        Ok(report) => report,
+        Err(NetworkError { line, reason }) => CaseReport::failed(&case.path, line, reason),
+    }
+}
+
+/// Runs one case, in the network where it is. Every case needs a freshly loaded object: tables and state are not reset.
 pub struct Runner<'a> {
     dataplane: &'a Dataplane,
     case: &'a Case,
@@ -36,9 +54,19 @@ impl<'a> Runner<'a> {
         Runner { dataplane, case, clock_ns: CLOCK_START_NS, adds: 0, sent, expected, report }
     }
 
+    /// Loads the object and runs the case in its network. An error is one of the object or the network, not of the case.
+    pub fn run_case(load: impl FnOnce() -> Result<Dataplane, String> + Send, case: &Case) -> Result<CaseReport, String> {
+        case.environment.within(|| {
+            let dataplane = load()?;
+            case.environment.configure(&dataplane)?;
+            Ok(Runner::new(&dataplane, case).run())
+        })
+    }
+
     /// Runs all commands and compares. A command that cannot be carried out (an unknown table, say) is a failure too, and the rest still runs.
     pub fn run(mut self) -> CaseReport {
         let case = self.case;
+        self.prepare();
         for (line, command) in &case.commands {
             if let Err(error) = self.step(*line, command) {
                 self.fail(*line, error.to_string(), None);
@@ -49,7 +77,43 @@ impl<'a> Runner<'a> {
     }
 
     fn fail(&mut self, line: u32, reason: String, diff: Option<String>) {
-        self.report.failures.push(Failure { file: self.case.path.clone(), line, reason, diff });
+        self.report.failures.push(Failure { file: self.case.path.clone(), line, column: None, reason, diff });
+    }
+
+    /// Tells the program of the network around it.
+    fn prepare(&mut self) {
+        let case = self.case;
+        for (line, link) in &case.setup.ports {
+            let name = network::link_name(link.port);
+            let made = nix::net::if_::if_nametoindex(name.as_str())
+                .map_err(|error| format!("interface {name}: {error}"))
+                .and_then(|ifindex| self.dataplane.set_port(link.port, ifindex).map_err(|error| error.to_string()));
+            if let Err(reason) = made {
+                self.fail(*line, reason, None);
+            }
+        }
+        if let Some((line, pool)) = &case.setup.nat_pool {
+            if let Err(reason) = self.set_nat_pool(pool) {
+                self.fail(*line, reason, None);
+            }
+        }
+    }
+
+    fn set_nat_pool(&self, pool: &NatPool) -> Result<(), String> {
+        let states = &self.dataplane.manifest().flow_states;
+        let last_part = format!(".{}", pool.flow_state);
+        let allocates = states.iter().any(|state| {
+            (state.name == pool.flow_state || state.name.ends_with(&last_part)) && state.allocator == "nat_ports"
+        });
+        if !allocates {
+            let names: Vec<&str> = states.iter().map(|state| state.name.as_str()).collect();
+            let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            return Err(format!(
+                "no FlowState {} that allocates NAT ports (the program's FlowStates: {known})",
+                pool.flow_state
+            ));
+        }
+        self.dataplane.write_array("sp_nat_pool", 0, &pool.to_bytes()).map_err(|error| error.to_string())
     }
 
     fn step(&mut self, line: u32, command: &'a Command) -> dataplane::Result<()> {
@@ -65,21 +129,23 @@ impl<'a> Runner<'a> {
             }
             Command::NoPacket => self.no_packet(line),
             Command::Wait => {}
-            Command::CheckCounter { counter, index, bytes, value } => {
+            Command::CheckCounter { counter, index, bytes, comparison, value } => {
                 let counter = self.dataplane.counter(counter)?;
                 let found = self.dataplane.read_counter(counter, *index)?;
                 let (found, unit) = if *bytes { (found.bytes, "bytes") } else { (found.packets, "packets") };
-                if found != *value {
+                if !comparison.holds(found, *value) {
                     let name = &counter.name;
-                    self.fail(line, format!("counter {name}({index}) has {found} {unit}, {value} expected"), None);
+                    let reason = format!("counter {name}({index}) has {found} {unit}, {comparison} {value} expected");
+                    self.fail(line, reason, None);
                 }
             }
-            Command::CheckRegister { register, index, value } => {
+            Command::CheckRegister { register, index, comparison, value } => {
                 let register = self.dataplane.register(register)?;
                 let found = self.dataplane.read_register(register, *index)?;
-                if found != *value {
+                if !comparison.holds(found, *value) {
                     let name = &register.name;
-                    self.fail(line, format!("register {name}({index}) is {found:#x}, {value:#x} expected"), None);
+                    let reason = format!("register {name}({index}) is {found:#x}, {comparison} {value:#x} expected");
+                    self.fail(line, reason, None);
                 }
             }
             Command::Clock { nanoseconds } => self.clock_ns = self.clock_ns.saturating_add(*nanoseconds),
@@ -92,7 +158,7 @@ impl<'a> Runner<'a> {
         let outcome = self.dataplane.run(bytes, port, self.clock_ns)?;
         let to = match outcome.verdict {
             Verdict::Drop => return Ok(()),
-            Verdict::Forward { port } => Port::Number(port),
+            Verdict::Forward { port } => port.into(),
             Verdict::ToHost => Port::Host,
         };
         self.sent.entry(to).or_default().push(Sent { line, frame: outcome.frame });

@@ -9,14 +9,17 @@
 //! | `expect PORT` | packets of any content go out (at least one) |
 //! | `no_packet` | nothing that was not expected so far has gone out |
 //! | `wait` | nothing: packets are processed one after another |
-//! | `check_counter NAME(INDEX) [packets\|bytes] == N` | an indirect counter's value (packets if not said) |
-//! | `check_register NAME(INDEX) == N` | a register's value (not in other STF tools) |
+//! | `check_counter NAME(INDEX) [packets\|bytes] == N` | an indirect counter's value (packets if not said); also `!=`, `<`, `<=`, `>`, `>=` |
+//! | `check_register NAME(INDEX) == N` | a register's value (not in other STF tools), with the same operators |
 //! | `clock N(ns\|us\|ms\|s)` | the program's clock goes forward (not in other STF tools) |
 //!
 //! Values: decimal, `0x…`, `0b…`, addresses; matches also `VALUE/LENGTH`, `VALUE&&&MASK` and `*` digits in `0x` and `0b` values. Packets that come
 //! out of a port are compared with that port's `expect` lines in order, wherever in the file these stand. What comes out of any port and is
-//! not expected is a failure. Port `host` is the kernel's side.
+//! not expected is a failure. Port `host`, or 510, is the kernel's side.
+//!
+//! What a case needs around the program stands in comments: see [`crate::environment`].
 
+use crate::environment::Environment;
 use dataplane::{ActionSpec, EntrySpec, KeySpec};
 
 /// A parsed file.
@@ -24,6 +27,8 @@ use dataplane::{ActionSpec, EntrySpec, KeySpec};
 pub struct Case {
     /// As given, for messages.
     pub path: String,
+    /// What surrounds the switch.
+    pub environment: Environment,
     /// Commands with their line numbers, from 1.
     pub commands: Vec<(u32, Command)>,
 }
@@ -31,17 +36,26 @@ pub struct Case {
 /// Where a packet comes from or goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Port {
-    /// A P4 port.
+    /// A P4 port other than [`HOST_PORT`].
     Number(u32),
     /// The kernel.
     Host,
+}
+
+/// The P4 port that stands for the kernel.
+pub const HOST_PORT: u32 = 510;
+
+impl From<u32> for Port {
+    fn from(number: u32) -> Port {
+        if number == HOST_PORT { Port::Host } else { Port::Number(number) }
+    }
 }
 
 impl std::fmt::Display for Port {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Port::Number(number) => write!(formatter, "{number}"),
-            Port::Host => write!(formatter, "host"),
+            Port::Host => write!(formatter, "{HOST_PORT} (the kernel)"),
         }
     }
 }
@@ -114,6 +128,8 @@ pub enum Command {
         index: u32,
         /// Bytes instead of packets.
         bytes: bool,
+        /// How it is compared.
+        comparison: Comparison,
         /// Expected.
         value: u64,
     },
@@ -123,6 +139,8 @@ pub enum Command {
         register: String,
         /// Element.
         index: u32,
+        /// How it is compared.
+        comparison: Comparison,
         /// Expected.
         value: u128,
     },
@@ -131,6 +149,54 @@ pub enum Command {
         /// By so much.
         nanoseconds: u64,
     },
+}
+
+/// How a value is compared with the expected one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// `==`
+    Equal,
+    /// `!=`
+    Different,
+    /// `<`
+    Less,
+    /// `<=`
+    AtMost,
+    /// `>`
+    Greater,
+    /// `>=`
+    AtLeast,
+}
+
+impl Comparison {
+    const ALL: [(&'static str, Comparison); 7] = [
+        ("==", Comparison::Equal),
+        ("=", Comparison::Equal),
+        ("!=", Comparison::Different),
+        ("<", Comparison::Less),
+        ("<=", Comparison::AtMost),
+        (">", Comparison::Greater),
+        (">=", Comparison::AtLeast),
+    ];
+
+    /// Is `found` as wanted?
+    pub fn holds<T: Ord>(self, found: T, wanted: T) -> bool {
+        match self {
+            Comparison::Equal => found == wanted,
+            Comparison::Different => found != wanted,
+            Comparison::Less => found < wanted,
+            Comparison::AtMost => found <= wanted,
+            Comparison::Greater => found > wanted,
+            Comparison::AtLeast => found >= wanted,
+        }
+    }
+}
+
+impl std::fmt::Display for Comparison {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = Comparison::ALL.iter().find(|(_, comparison)| comparison == self).map_or("", |(text, _)| *text);
+        formatter.write_str(text)
+    }
 }
 
 /// A line that is not STF.
@@ -147,20 +213,26 @@ pub struct StfError {
     pub reason: String,
 }
 
-/// A word and its column (from 0, in bytes).
-type Word<'a> = (usize, &'a str);
-/// Column (in bytes) and reason.
-type Wrong = (usize, String);
+/// The port that stands for the kernel in files that other tools read too, which know numbers only.
+pub const HOST_PORT: u32 = 510;
 
-fn wrong<T>(column: usize, reason: impl Into<String>) -> Result<T, Wrong> {
+/// A word and its column (from 0, in bytes).
+pub(crate) type Word<'a> = (usize, &'a str);
+/// Column (in bytes) and reason.
+pub(crate) type Wrong = (usize, String);
+
+pub(crate) fn wrong<T>(column: usize, reason: impl Into<String>) -> Result<T, Wrong> {
     Err((column, reason.into()))
 }
 
 impl Case {
     /// Parses a file's text; all the lines that are wrong are reported at once.
     pub fn parse(path: &str, text: &str) -> Result<Case, Vec<StfError>> {
-        let mut case = Case { path: path.to_owned(), commands: vec![] };
-        let mut errors = vec![];
+        let (environment, mut errors) = match Environment::parse(path, text) {
+            Ok(environment) => (environment, vec![]),
+            Err(errors) => (Environment::default(), errors),
+        };
+        let mut case = Case { path: path.to_owned(), environment, commands: vec![] };
         for (number, line) in (1..).zip(text.lines()) {
             let code = line.split('#').next().unwrap_or_default();
             if code.trim().is_empty() {
@@ -175,12 +247,13 @@ impl Case {
                 }
             }
         }
+        errors.sort_by_key(|error| error.line);
         if errors.is_empty() { Ok(case) } else { Err(errors) }
     }
 }
 
 /// Words at depth 0 of parentheses, so that `act(a: 1, b: 2)` is one.
-fn words(line: &str) -> Vec<Word<'_>> {
+pub(crate) fn words(line: &str) -> Vec<Word<'_>> {
     let (mut found, mut start, mut depth) = (vec![], None, 0i32);
     for (index, character) in line.char_indices() {
         if character.is_whitespace() && depth <= 0 {
@@ -205,7 +278,7 @@ fn command(line: &str) -> Result<Command, Wrong> {
     match *name {
         "packet" => {
             let (port, data) = port(rest, end)?;
-            let Port::Number(port) = port else { return wrong(rest[0].0, "packets come in on a numbered port") };
+            let Port::Number(port) = port else { return wrong(rest[0].0, "packets do not come in from the kernel") };
             Ok(Command::Packet { port, bytes: hex(data)? })
         }
         "expect" => {
@@ -238,8 +311,8 @@ fn only(rest: &[Word<'_>], command: Command) -> Result<Command, Wrong> {
 fn port<'a, 'b>(rest: &'b [Word<'a>], end: usize) -> Result<(Port, &'b [Word<'a>]), Wrong> {
     let Some(((at, text), data)) = rest.split_first() else { return wrong(end, "a port number belongs here") };
     match (*text, text.parse()) {
-        ("host", _) => Ok((Port::Host, data)),
-        (_, Ok(number)) => Ok((Port::Number(number), data)),
+        ("host", _) | (_, Ok(HOST_PORT)) => Ok((Port::Host, data)),
+        (_, Ok(number)) => Ok((u32::into(number), data)),
         _ => wrong(*at, format!("{text:?} is not a port number")),
     }
 }
@@ -379,14 +452,19 @@ fn element(rest: &[Word<'_>], end: usize) -> Result<(String, u32), Wrong> {
     }
 }
 
-/// `== N` or `= N`
-fn equals(rest: &[Word<'_>], end: usize) -> Result<u128, Wrong> {
+/// `== N`, or another comparison.
+fn comparison(rest: &[Word<'_>], end: usize) -> Result<(Comparison, u128), Wrong> {
+    let Some(((at, operator), rest)) = rest.split_first() else { return wrong(end, "`== NUMBER` belongs here") };
+    let Some((_, comparison)) = Comparison::ALL.iter().find(|(text, _)| text == operator) else {
+        return wrong(*at, format!("{operator:?}: ==, !=, <, <=, > or >= belongs here"));
+    };
     match rest {
-        [(_, "==" | "="), (at, text)] => {
-            dataplane::value::parse_value("value", text, 128).or_else(|error| wrong(*at, error.to_string()))
-        }
-        [(at, _), ..] => wrong(*at, "`== NUMBER` belongs here"),
-        [] => wrong(end, "`== NUMBER` belongs here"),
+        [] => wrong(end, "a number belongs here"),
+        [(at, text)] => match dataplane::value::parse_value("value", text, 128) {
+            Ok(value) => Ok((*comparison, value)),
+            Err(error) => wrong(*at, error.to_string()),
+        },
+        [_, (at, _), ..] => wrong(*at, "nothing may follow the number"),
     }
 }
 
@@ -397,14 +475,15 @@ fn check_counter(rest: &[Word<'_>], end: usize) -> Result<Command, Wrong> {
         Some((_, "packets")) => (false, &rest[2..]),
         _ => (false, &rest[1..]),
     };
-    let value = equals(rest, end)?;
+    let (comparison, value) = comparison(rest, end)?;
     let Ok(value) = u64::try_from(value) else { return wrong(end, "the number does not fit 64 bits") };
-    Ok(Command::CheckCounter { counter, index, bytes, value })
+    Ok(Command::CheckCounter { counter, index, bytes, comparison, value })
 }
 
 fn check_register(rest: &[Word<'_>], end: usize) -> Result<Command, Wrong> {
     let (register, index) = element(rest, end)?;
-    Ok(Command::CheckRegister { register, index, value: equals(&rest[1..], end)? })
+    let (comparison, value) = comparison(&rest[1..], end)?;
+    Ok(Command::CheckRegister { register, index, comparison, value })
 }
 
 fn clock(rest: &[Word<'_>], end: usize) -> Result<Command, Wrong> {
@@ -448,7 +527,10 @@ mod tests {
         assert!(!open.fits(&[0x1f, 0x22]) && !open.fits(&[0x01]));
         let closed = pattern_of("expect 1 0* 22$");
         assert!(closed.fits(&[0x0f, 0x22]) && !closed.fits(&[0x01, 0x22, 0x33]));
-        assert_eq!(one("expect host"), Command::Expect { port: Port::Host, pattern: None });
+        for kernel in ["expect host", "expect 510"] {
+            assert_eq!(one(kernel), Command::Expect { port: Port::Host, pattern: None });
+        }
+        assert!(command("packet 510 00").is_err());
     }
 
     #[test]
@@ -473,10 +555,25 @@ mod tests {
 
     #[test]
     fn reads_checks_and_time() {
-        let check = Command::CheckCounter { counter: "c".into(), index: 2, bytes: true, value: 64 };
+        let comparison = Comparison::Equal;
+        let check = Command::CheckCounter { counter: "c".into(), index: 2, bytes: true, comparison, value: 64 };
         assert_eq!(one("check_counter c(2) bytes == 64"), check);
-        let check = Command::CheckRegister { register: "r".into(), index: 0, value: 255 };
+        let check = Command::CheckRegister { register: "r".into(), index: 0, comparison, value: 255 };
         assert_eq!(one("check_register r(0) == 0xff"), check);
+        for (operator, smaller, equal, greater) in [
+            ("==", false, true, false),
+            ("!=", true, false, true),
+            ("<", true, false, false),
+            ("<=", true, true, false),
+            (">", false, false, true),
+            (">=", false, true, true),
+        ] {
+            let line = format!("check_counter c(0) {operator} 5");
+            let Command::CheckCounter { comparison, bytes: false, value: 5, .. } = one(&line) else { panic!("{line}") };
+            assert_eq!([4, 5, 6].map(|found| comparison.holds(found, 5)), [smaller, equal, greater], "{operator}");
+            assert_eq!(comparison.to_string(), operator);
+        }
+        assert!(command("check_counter c(0) <> 5").is_err() && command("check_counter c(0) == 5 6").is_err());
         assert_eq!(one("clock 5ms"), Command::Clock { nanoseconds: 5_000_000 });
     }
 
@@ -501,7 +598,7 @@ mod tests {
                 line.push(alphabet[(state >> 33) as usize % alphabet.len()]);
             }
             state = state.wrapping_add(1);
-            for command in ["", "add ", "setdefault ", "check_counter ", "expect 1 "] {
+            for command in ["", "add ", "setdefault ", "check_counter ", "expect 1 ", "# port: 1 ", "#nat_pool:"] {
                 let _ = Case::parse("x", &format!("{command}{line}"));
             }
         }

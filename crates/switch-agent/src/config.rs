@@ -1,14 +1,11 @@
 //! `switch.toml`.
 
 use crate::error::{Error, Result};
-use dataplane::{ActionSpec, EntrySpec, KeySpec};
+use dataplane::{ActionSpec, EntrySpec, KeySpec, MAX_POOL_ADDRESSES};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
-
-/// External addresses that a pool holds at most (the map's size).
-pub const MAX_POOL_ADDRESSES: usize = 16;
 
 /// A switch's configuration.
 #[derive(Clone, Debug, Deserialize)]

@@ -25,27 +25,15 @@ pub(crate) fn settings(config: &Config, incarnation: u32) -> Vec<u8> {
     bytes
 }
 
-/// `struct sp_nat_pool`.
-pub(crate) fn pool(config: &Config) -> Option<Vec<u8>> {
-    let pool = config.nat_pool.as_ref()?;
-    let (low, high) = pool.port_range()?;
-    let mut bytes = vec![];
-    bytes.extend((pool.external.len() as u32).to_ne_bytes());
-    bytes.extend(low.to_ne_bytes());
-    bytes.extend(high.to_ne_bytes());
-    for index in 0..crate::config::MAX_POOL_ADDRESSES {
-        bytes.extend(pool.external.get(index).map_or([0; 4], |address| address.octets()));
-    }
-    Some(bytes)
-}
-
 /// Writes what the object's FlowState maps need; maps that the object does not have are skipped.
 pub(crate) fn configure(dataplane: &Dataplane, config: &Config, incarnation: u32) -> Result<()> {
     if dataplane.has_map("sp_flow_config") {
         dataplane.write_array("sp_flow_config", 0, &settings(config, incarnation))?;
     }
-    if let (true, Some(pool)) = (dataplane.has_map("sp_nat_pool"), pool(config)) {
-        dataplane.write_array("sp_nat_pool", 0, &pool)?;
+    if let Some(pool) = &config.nat_pool {
+        // The range was checked when the configuration was read.
+        let (low, high) = pool.port_range().unwrap_or((1024, u16::MAX));
+        dataplane.set_nat_pool(&pool.external, low, high)?;
     }
     if dataplane.has_map("sp_fabric_port") {
         for port in 0..dataplane.manifest().max_ports {
@@ -101,8 +89,7 @@ mod tests {
     #[test]
     fn settings_have_the_runtimes_layout() {
         let text = "name='a'\nobject='a.o'\nswitch_id=7\nprotocol_address='10.255.0.1'\nstore='10.2.1.10:5407'\n\
-                    lease_margin_us=3\nresend_timeout_us=4\n[[port]]\ninterface='a'\nport=1\nfabric=true\n\
-                    [nat_pool]\nexternal=['203.0.113.1','203.0.113.2']\nports='1024-2047'";
+                    lease_margin_us=3\nresend_timeout_us=4\n[[port]]\ninterface='a'\nport=1\nfabric=true";
         let config = Config::parse(Path::new("a.toml"), text).unwrap();
         let bytes = settings(&config, 9);
         assert_eq!(bytes.len(), 40);
@@ -110,7 +97,5 @@ mod tests {
         assert_eq!(bytes[8..16], [10, 255, 0, 1, 10, 2, 1, 10]);
         assert_eq!(bytes[16..20], [0x15, 0x1f, 0x15, 0x1f]);
         assert_eq!(bytes[24..32], 3_000u64.to_ne_bytes());
-        let pool = pool(&config).unwrap();
-        assert_eq!((pool.len(), &pool[..12]), (72, &[2, 0, 0, 0, 0, 4, 0xff, 7, 203, 0, 113, 1][..]));
     }
 }

@@ -1,9 +1,11 @@
 //! `stateplane test`: compiles a program and runs STF cases through it in the kernel.
 
 use clap::Parser;
-use dataplane::{Object, Settings};
+use dataplane::{Dataplane, Object, Settings};
 use manifest::Manifest;
-use packet_test::{Case, CaseReport, Failure, Runner};
+use packet_test::{Case, CaseReport};
+use std::collections::BTreeMap;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +14,9 @@ Examples:
   stateplane test nat.p4 nat.stf                 compiles nat.p4, runs the case
   stateplane test p4/apps/nat/nat.p4 p4/apps/nat/*.stf
   stateplane test --object nat.o nat.stf         an object that is compiled already, with nat.json beside it
+
+A case's own lines say what it needs: `# define: NAME` a preprocessor macro, `# port:`, `# neighbor:` and `# route:` a network around it,
+`# nat_pool:` external addresses.
 
 Exit codes: 0 all cases passed, 1 a case failed or a file is at fault, 2 wrong usage.";
 
@@ -22,13 +27,13 @@ pub struct Args {
     /// The P4 program (unless --object), then STF files.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// A compiled object instead of a program.
+    /// A compiled object instead of a program; the cases' `# define:` lines do not matter then.
     #[arg(long, value_name = "OBJECT")]
     object: Option<PathBuf>,
     /// Folder to search for `#include` files; can be given several times.
     #[arg(short = 'I', value_name = "DIR")]
     include: Vec<PathBuf>,
-    /// Preprocessor macro; can be given several times.
+    /// Preprocessor macro, beside those of the cases; can be given several times.
     #[arg(short = 'D', value_name = "NAME[=VALUE]")]
     define: Vec<String>,
     /// Write the results as JSON to standard output.
@@ -76,68 +81,82 @@ pub fn run(args: Args) -> u8 {
         return 1;
     }
     let scratch = Scratch(std::env::temp_dir().join(format!("stateplane-test-{}", std::process::id())));
-    let object = match (program, &args.object) {
-        (Some(program), _) => match compile(&args, program, &scratch.0) {
-            Ok(object) => object,
-            Err(code) => return code,
-        },
-        (None, object) => object.clone().unwrap_or_default(),
-    };
-    let reports: Vec<CaseReport> = cases.iter().map(|case| run_case(&object, case)).collect();
+    let mut objects = Objects { args: &args, folder: &scratch.0, compiled: BTreeMap::new() };
+    let reports: Vec<CaseReport> = cases
+        .iter()
+        .map(|path| match read_case(path) {
+            Ok(case) => match objects.for_case(program, &case) {
+                Ok(object) => packet_test::run_case(&case, || load(&object)),
+                Err(reason) => CaseReport::failed(&case.path, 0, reason),
+            },
+            Err(report) => report,
+        })
+        .collect();
     show(&reports, args.json)
 }
 
-/// Compiles as `stateplane compile` does, with its messages; the exit code if that fails.
-fn compile(args: &Args, program: &Path, folder: &Path) -> Result<PathBuf, u8> {
-    std::fs::create_dir_all(folder).map_err(|error| {
-        eprintln!("stateplane test: {}: {error}", folder.display());
-        1
-    })?;
-    let object = folder.join("program.o");
-    let mut line: Vec<OsString> = vec!["compile".into(), program.into(), "-o".into(), (&object).into()];
-    for folder in &args.include {
-        line.extend(["-I".into(), folder.into()]);
-    }
-    for define in &args.define {
-        line.extend(["-D".into(), define.into()]);
-    }
-    let compile = Compile::try_parse_from(line).map_err(|error| {
-        eprintln!("{error}");
-        2
-    })?;
-    match super::compile::run(compile.args) {
-        0 => Ok(object),
-        code => Err(code),
+/// The objects that the cases need: one for each distinct set of macros.
+struct Objects<'a> {
+    args: &'a Args,
+    folder: &'a Path,
+    /// By macros: the object, or why there is none.
+    compiled: BTreeMap<Vec<String>, Result<PathBuf, String>>,
+}
+
+impl Objects<'_> {
+    fn for_case(&mut self, program: Option<&PathBuf>, case: &Case) -> Result<PathBuf, String> {
+        let Some(program) = program else { return Ok(self.args.object.clone().unwrap_or_default()) };
+        let mut defines: Vec<String> = vec![];
+        for define in case.environment.defines.iter().map(|(_, define)| define).chain(&self.args.define) {
+            if !defines.contains(define) {
+                defines.push(define.clone());
+            }
+        }
+        if let Some(object) = self.compiled.get(&defines) {
+            return object.clone();
+        }
+        let object = self.folder.join(format!("program-{}.o", self.compiled.len()));
+        let made = std::fs::create_dir_all(self.folder)
+            .map_err(|error| format!("{}: {error}", self.folder.display()))
+            .and_then(|()| compile(program, &self.args.include, &defines, &object));
+        self.compiled.insert(defines, made.clone().map(|()| object.clone()));
+        made.map(|()| object)
     }
 }
 
-fn run_case(object: &Path, path: &Path) -> CaseReport {
-    let shown = path.display().to_string();
-    let failed = |failures| CaseReport { case: shown.clone(), packets: 0, matched: 0, failures };
-    let failure = |line, reason| Failure { file: shown.clone(), line, reason, diff: None };
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) => return failed(vec![failure(0, error.to_string())]),
-    };
-    let case = match Case::parse(&shown, &text) {
-        Ok(case) => case,
-        Err(errors) => {
-            let wrong = |error: packet_test::StfError| {
-                failure(error.line, format!("column {}: {}", error.column, error.reason))
-            };
-            return failed(errors.into_iter().map(wrong).collect());
-        }
-    };
-    let settings = Settings { test_mode: true, host_traffic: false, virtual_clock: true };
-    let loaded = Manifest::read(&Manifest::path_for(object)).map_err(|error| error.to_string()).and_then(|manifest| {
-        let mut object = Object::open(object, manifest).map_err(|error| error.to_string())?;
-        object.set(settings).map_err(|error| error.to_string())?;
-        object.load().map_err(|error| error.to_string())
-    });
-    match loaded {
-        Ok(dataplane) => Runner::new(&dataplane, &case).run(),
-        Err(error) => failed(vec![failure(0, error)]),
+/// Compiles as `stateplane compile` does, with its messages on standard error.
+fn compile(program: &Path, include: &[PathBuf], defines: &[String], object: &Path) -> Result<(), String> {
+    let mut line: Vec<OsString> = vec!["compile".into(), "-o".into(), object.into()];
+    for folder in include {
+        line.extend(["-I".into(), folder.into()]);
     }
+    for define in defines {
+        line.extend(["-D".into(), define.into()]);
+    }
+    line.extend(["--".into(), program.into()]);
+    let compile = Compile::try_parse_from(line).map_err(|error| error.to_string())?;
+    match super::compile::run(compile.args) {
+        0 => Ok(()),
+        _ => {
+            let with: Vec<String> = defines.iter().map(|define| format!(" -D {define}")).collect();
+            Err(format!("{} does not compile{}; see the messages above", program.display(), with.concat()))
+        }
+    }
+}
+
+fn read_case(path: &Path) -> Result<Case, CaseReport> {
+    let shown = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| CaseReport::failed(&shown, 0, error.to_string()))?;
+    Case::parse(&shown, &text).map_err(|errors| CaseReport::malformed(&shown, errors))
+}
+
+/// A fresh copy of the object in the kernel: cases share no state.
+fn load(object: &Path) -> Result<Dataplane, String> {
+    let settings = Settings { test_mode: true, host_traffic: false, virtual_clock: true };
+    let manifest = Manifest::read(&Manifest::path_for(object)).map_err(|error| error.to_string())?;
+    let mut object = Object::open(object, manifest).map_err(|error| error.to_string())?;
+    object.set(settings).map_err(|error| error.to_string())?;
+    object.load().map_err(|error| error.to_string())
 }
 
 fn show(reports: &[CaseReport], json: bool) -> u8 {

@@ -1,0 +1,409 @@
+//! What a case needs around it: comment lines of its own, so that the file stays an STF file for every other tool.
+//!
+//! | line | meaning |
+//! | --- | --- |
+//! | `# define: NAME[=VALUE]` | compile the program with this preprocessor macro |
+//! | `# port: N mac MAC [address ADDRESS/LENGTH]…` | the case runs in a network of its own, where this port is a link; `fib_lookup` finds it |
+//! | `# neighbor: ADDRESS mac MAC port N` | a permanent neighbour |
+//! | `# route: PREFIX via ADDRESS port N` | a route |
+//! | `# route: PREFIX unreachable\|blackhole\|prohibit` | a route to nowhere |
+//! | `# nat_pool: FLOWSTATE ADDRESS… ports LOW-HIGH` | the external addresses and ports that a local FlowState allocates from |
+//!
+//! Only these words with a colon right behind them count; every other comment is a comment.
+
+use crate::stf::{Word, Wrong, words, wrong};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+
+/// What a file's setup lines say; each with its line number, from 1.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Setup {
+    /// `NAME` or `NAME=VALUE`, in the file's order.
+    pub defines: Vec<(u32, String)>,
+    /// Links.
+    pub ports: Vec<(u32, PortLink)>,
+    /// Neighbours.
+    pub neighbors: Vec<(u32, Neighbor)>,
+    /// Routes.
+    pub routes: Vec<(u32, Route)>,
+    /// Where external addresses and ports come from.
+    pub nat_pool: Option<(u32, NatPool)>,
+}
+
+/// An Ethernet address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mac(pub [u8; 6]);
+
+impl fmt::Display for Mac {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, f] = self.0;
+        write!(formatter, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
+    }
+}
+
+/// An address with a prefix length in bits; host bits may be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefix {
+    /// The address.
+    pub address: IpAddr,
+    /// At most 32 or 128.
+    pub length: u8,
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/{}", self.address, self.length)
+    }
+}
+
+/// A P4 port as a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortLink {
+    /// P4 port.
+    pub port: u32,
+    /// The link's own address.
+    pub mac: Mac,
+    /// The host's addresses there.
+    pub addresses: Vec<Prefix>,
+}
+
+/// A permanent neighbour.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Neighbor {
+    /// Its address.
+    pub address: IpAddr,
+    /// Its Ethernet address.
+    pub mac: Mac,
+    /// The P4 port where it is.
+    pub port: u32,
+}
+
+/// A route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Where to.
+    pub prefix: Prefix,
+    /// Which way.
+    pub way: Way,
+}
+
+/// Which way a route goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// To a next hop.
+    Via {
+        /// Its address.
+        gateway: IpAddr,
+        /// The P4 port where it is.
+        port: u32,
+    },
+    /// Nowhere: `unreachable`, `blackhole` or `prohibit`.
+    Nowhere(&'static str),
+}
+
+/// External addresses and ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NatPool {
+    /// The FlowState that allocates from it: its name, or a last part that is unique.
+    pub flow_state: String,
+    /// 1 to [`NatPool::MAX_ADDRESSES`].
+    pub addresses: Vec<Ipv4Addr>,
+    /// The lowest port.
+    pub port_low: u16,
+    /// The highest port, included.
+    pub port_high: u16,
+}
+
+impl NatPool {
+    /// As many as `struct sp_nat_pool` (stateplane_flow.h) holds.
+    pub const MAX_ADDRESSES: usize = 16;
+
+    /// `struct sp_nat_pool`: counts and ports as the machine has them, addresses in network order.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![];
+        bytes.extend((self.addresses.len() as u32).to_ne_bytes());
+        bytes.extend(self.port_low.to_ne_bytes());
+        bytes.extend(self.port_high.to_ne_bytes());
+        for index in 0..Self::MAX_ADDRESSES {
+            bytes.extend(self.addresses.get(index).map_or([0; 4], Ipv4Addr::octets));
+        }
+        bytes
+    }
+}
+
+/// If the line is a setup line: its keyword, and where what follows the colon begins (in bytes).
+pub(crate) fn keyword(line: &str) -> Option<(&'static str, usize)> {
+    let rest = line.trim_start().strip_prefix('#')?.trim_start();
+    ["define", "port", "neighbor", "route", "nat_pool"].into_iter().find_map(|keyword| {
+        let rest = rest.strip_prefix(keyword)?.strip_prefix(':')?;
+        Some((keyword, line.len() - rest.len()))
+    })
+}
+
+impl Setup {
+    /// Takes in a setup line: `keyword` and `from` are what [`keyword`] found.
+    pub(crate) fn read(&mut self, number: u32, line: &str, keyword: &str, from: usize) -> Result<(), Wrong> {
+        let rest = line.get(from..).unwrap_or_default();
+        let words: Vec<Word<'_>> = words(rest).into_iter().map(|(at, word)| (at + from, word)).collect();
+        let mut parts = Parts { words: &words, end: line.trim_end().len() };
+        match keyword {
+            "define" => self.defines.push((number, define(&mut parts)?)),
+            "port" => {
+                let (at, link) = port_link(&mut parts)?;
+                if self.ports.iter().any(|(_, known)| known.port == link.port) {
+                    return wrong(at, format!("port {} is there already", link.port));
+                }
+                self.ports.push((number, link));
+            }
+            "neighbor" => {
+                let neighbor = self.neighbor(&mut parts)?;
+                self.neighbors.push((number, neighbor));
+            }
+            "route" => {
+                let route = self.route(&mut parts)?;
+                self.routes.push((number, route));
+            }
+            _ => {
+                let pool = nat_pool(&mut parts)?;
+                if let Some((first, _)) = self.nat_pool.replace((number, pool)) {
+                    return wrong(from, format!("an object has one NAT pool, and line {first} gives it"));
+                }
+            }
+        }
+        parts.finish()
+    }
+
+    /// `port N`, of a port that a line before this one declares.
+    fn known_port(&self, parts: &mut Parts<'_, '_>) -> Result<u32, Wrong> {
+        parts.literal("port")?;
+        let (at, text) = parts.next("a port number")?;
+        match text.parse() {
+            Ok(port) if self.ports.iter().any(|(_, known)| known.port == port) => Ok(port),
+            Ok(port) => wrong(at, format!("port {port} is not there: a line `# port: {port} …` belongs before this one")),
+            Err(_) => wrong(at, format!("{text:?} is not a port number")),
+        }
+    }
+
+    fn neighbor(&self, parts: &mut Parts<'_, '_>) -> Result<Neighbor, Wrong> {
+        let (_, address) = parts.parsed::<IpAddr>("an address")?;
+        Ok(Neighbor { address, mac: mac(parts)?, port: self.known_port(parts)? })
+    }
+
+    fn route(&self, parts: &mut Parts<'_, '_>) -> Result<Route, Wrong> {
+        let prefix = prefix(parts)?;
+        let (at, word) = parts.next("`via ADDRESS port N`, unreachable, blackhole or prohibit")?;
+        let way = match word {
+            "via" => {
+                let (at, gateway) = parts.parsed::<IpAddr>("an address")?;
+                if gateway.is_ipv4() != prefix.address.is_ipv4() {
+                    return wrong(at, format!("{gateway} is not of the same family as {prefix}"));
+                }
+                Way::Via { gateway, port: self.known_port(parts)? }
+            }
+            "unreachable" => Way::Nowhere("unreachable"),
+            "blackhole" => Way::Nowhere("blackhole"),
+            "prohibit" => Way::Nowhere("prohibit"),
+            _ => return wrong(at, format!("{word:?}: via, unreachable, blackhole or prohibit belongs here")),
+        };
+        Ok(Route { prefix, way })
+    }
+}
+
+/// A line's words, one after another.
+struct Parts<'a, 'b> {
+    words: &'b [Word<'a>],
+    end: usize,
+}
+
+impl<'a> Parts<'a, '_> {
+    fn next(&mut self, what: &str) -> Result<Word<'a>, Wrong> {
+        match self.words.split_first() {
+            Some((word, rest)) => {
+                self.words = rest;
+                Ok(*word)
+            }
+            None => wrong(self.end, format!("{what} belongs here")),
+        }
+    }
+
+    fn parsed<T: std::str::FromStr>(&mut self, what: &str) -> Result<(usize, T), Wrong> {
+        let (at, text) = self.next(what)?;
+        match text.parse() {
+            Ok(value) => Ok((at, value)),
+            Err(_) => wrong(at, format!("{text:?} is not {what}")),
+        }
+    }
+
+    fn literal(&mut self, word: &str) -> Result<(), Wrong> {
+        match self.next(&format!("`{word}`"))? {
+            (_, found) if found == word => Ok(()),
+            (at, found) => wrong(at, format!("`{word}` belongs here, not {found:?}")),
+        }
+    }
+
+    fn finish(&self) -> Result<(), Wrong> {
+        match self.words.first() {
+            Some((at, _)) => wrong(*at, "nothing may follow here"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn define(parts: &mut Parts<'_, '_>) -> Result<String, Wrong> {
+    let (at, text) = parts.next("NAME or NAME=VALUE")?;
+    let name = text.split('=').next().unwrap_or_default();
+    let letters = name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_');
+    if name.is_empty() || !letters || name.starts_with(|first: char| first.is_ascii_digit()) {
+        return wrong(at, format!("{name:?} is not a macro's name"));
+    }
+    Ok(text.to_owned())
+}
+
+fn port_link(parts: &mut Parts<'_, '_>) -> Result<(usize, PortLink), Wrong> {
+    let (at, port) = parts.parsed::<u32>("a port number")?;
+    let mut link = PortLink { port, mac: mac(parts)?, addresses: vec![] };
+    while !parts.words.is_empty() {
+        parts.literal("address")?;
+        link.addresses.push(prefix(parts)?);
+    }
+    Ok((at, link))
+}
+
+/// `mac MAC`
+fn mac(parts: &mut Parts<'_, '_>) -> Result<Mac, Wrong> {
+    parts.literal("mac")?;
+    let (at, text) = parts.next("an Ethernet address")?;
+    let mut mac = Mac([0; 6]);
+    let mut groups = text.split(':');
+    for byte in &mut mac.0 {
+        match groups.next().filter(|group| group.len() == 2 && group.bytes().all(|digit| digit.is_ascii_hexdigit())) {
+            Some(group) => *byte = u8::from_str_radix(group, 16).unwrap_or_default(),
+            None => return wrong(at, format!("{text:?} is not an Ethernet address such as 02:00:00:00:00:01")),
+        }
+    }
+    match groups.next() {
+        None => Ok(mac),
+        Some(_) => wrong(at, format!("{text:?} has more than six groups")),
+    }
+}
+
+/// `ADDRESS/LENGTH`
+fn prefix(parts: &mut Parts<'_, '_>) -> Result<Prefix, Wrong> {
+    let (at, text) = parts.next("ADDRESS/LENGTH")?;
+    let split = text.split_once('/').and_then(|(address, length)| Some((address.parse().ok()?, length.parse().ok()?)));
+    match split {
+        Some((address @ IpAddr::V4(_), length @ 0..=32)) | Some((address @ IpAddr::V6(_), length @ 0..=128)) => {
+            Ok(Prefix { address, length })
+        }
+        _ => wrong(at, format!("{text:?} is not ADDRESS/LENGTH such as 10.0.0.1/24")),
+    }
+}
+
+fn nat_pool(parts: &mut Parts<'_, '_>) -> Result<NatPool, Wrong> {
+    let (_, flow_state) = parts.next("a FlowState's name")?;
+    let mut addresses = vec![];
+    let what = "an IPv4 address, or `ports LOW-HIGH`,";
+    while parts.words.first().is_none_or(|(_, word)| *word != "ports") {
+        let (at, text) = parts.next(what)?;
+        match text.parse() {
+            Ok(address) if addresses.len() < NatPool::MAX_ADDRESSES => addresses.push(address),
+            Ok(_) => return wrong(at, format!("a pool has at most {} addresses", NatPool::MAX_ADDRESSES)),
+            Err(_) => return wrong(at, format!("{text:?}: {what} belongs here")),
+        }
+    }
+    if let ([], Some((at, _))) = (&addresses[..], parts.words.first()) {
+        return wrong(*at, "an IPv4 address belongs before the ports");
+    }
+    parts.literal("ports")?;
+    let (at, text) = parts.next("LOW-HIGH")?;
+    let range = text.split_once('-').and_then(|(low, high)| Some((low.parse().ok()?, high.parse().ok()?)));
+    match range {
+        Some((port_low, port_high)) if port_low <= port_high => {
+            Ok(NatPool { flow_state: flow_state.to_owned(), addresses, port_low, port_high })
+        }
+        _ => wrong(at, format!("{text:?} is not LOW-HIGH such as 1024-65535")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Case;
+    use crate::setup::{Mac, NatPool, Neighbor, PortLink, Prefix, Route, Setup, Way};
+
+    fn setup(text: &str) -> Setup {
+        Case::parse("x.stf", text).unwrap_or_else(|errors| panic!("{errors:?}")).setup
+    }
+
+    fn prefix(address: &str, length: u8) -> Prefix {
+        Prefix { address: address.parse().unwrap(), length }
+    }
+
+    #[test]
+    fn reads_every_line() {
+        let read = setup(
+            "# define: A\n#define: B=2\n # port: 3 mac 02:00:00:00:00:a0 address 10.0.0.1/24 address 2001:db8::1/64\n\
+             # neighbor: 10.0.0.5 mac 02:00:00:00:00:05 port 3\n# route: 0.0.0.0/0 via 10.0.0.5 port 3\n\
+             # route: 198.18.0.0/15 prohibit\n# nat_pool: ingress.b 203.0.113.1 203.0.113.2 ports 1024-2047\n",
+        );
+        assert_eq!(read.defines, [(1, "A".to_owned()), (2, "B=2".to_owned())]);
+        let addresses = vec![prefix("10.0.0.1", 24), prefix("2001:db8::1", 64)];
+        assert_eq!(read.ports, [(3, PortLink { port: 3, mac: Mac([2, 0, 0, 0, 0, 0xa0]), addresses })]);
+        let address = "10.0.0.5".parse().unwrap();
+        assert_eq!(read.neighbors, [(4, Neighbor { address, mac: Mac([2, 0, 0, 0, 0, 5]), port: 3 })]);
+        let way = Way::Via { gateway: address, port: 3 };
+        assert_eq!(read.routes[0], (5, Route { prefix: prefix("0.0.0.0", 0), way }));
+        assert_eq!(read.routes[1], (6, Route { prefix: prefix("198.18.0.0", 15), way: Way::Nowhere("prohibit") }));
+        let (line, pool) = read.nat_pool.unwrap();
+        assert_eq!((line, pool.flow_state.as_str(), pool.port_low, pool.port_high), (7, "ingress.b", 1024, 2047));
+        let mut bytes = 2u32.to_ne_bytes().to_vec();
+        bytes.extend([1024u16.to_ne_bytes(), 2047u16.to_ne_bytes()].concat());
+        bytes.extend([203, 0, 113, 1, 203, 0, 113, 2]);
+        bytes.resize(8 + 4 * NatPool::MAX_ADDRESSES, 0);
+        assert_eq!(pool.to_bytes(), bytes);
+    }
+
+    #[test]
+    fn comments_stay_comments() {
+        let text = "# port 1 is outside\n# ports: two\n# the route: none\n#\n# define :X\nwait # define: lower\n# Route: x\n";
+        assert_eq!(setup(text), Setup::default());
+    }
+
+    #[test]
+    fn says_where_a_line_is_wrong() {
+        const PORT: &str = "# port: 0 mac 02:00:00:00:00:a0\n";
+        for (line, column, part) in [
+            ("# define:", 10, "NAME"),
+            ("# define: 1A", 11, "not a macro's name"),
+            ("# define: A B", 13, "nothing may follow"),
+            ("# port: x mac 02:00:00:00:00:01", 9, "not a port number"),
+            ("# port: 0 mac 02:00:00:00:00:01", 9, "already"),
+            ("# port: 1", 10, "`mac` belongs here"),
+            ("# port: 1 mac 02:00:00:00:00", 15, "not an Ethernet address"),
+            ("# port: 1 mac 02:00:00:00:00:0g", 15, "not an Ethernet address"),
+            ("# port: 1 mac 02:00:00:00:00:01:02", 15, "more than six"),
+            ("# port: 1 mac 02:00:00:00:00:01 10.0.0.1/8", 33, "`address` belongs here"),
+            ("# port: 1 mac 02:00:00:00:00:01 address 10.0.0.1", 41, "not ADDRESS/LENGTH"),
+            ("# port: 1 mac 02:00:00:00:00:01 address 10.0.0.1/33", 41, "not ADDRESS/LENGTH"),
+            ("# neighbor: 10.0.0 mac 02:00:00:00:00:01 port 0", 13, "not an address"),
+            ("# neighbor: 10.0.0.1 mac 02:00:00:00:00:01 port 1", 49, "`# port: 1 …`"),
+            ("# route: 10.0.0.0/8", 20, "belongs here"),
+            ("# route: 10.0.0.0/8 to", 21, "unreachable"),
+            ("# route: 10.0.0.0/8 via ::1 port 0", 25, "same family"),
+            ("# route: 10.0.0.0/8 via 10.0.0.1", 33, "`port` belongs here"),
+            ("# route: 10.0.0.0/8 unreachable port 0", 33, "nothing may follow"),
+            ("# nat_pool: b ports 1-2", 15, "before the ports"),
+            ("# nat_pool: b 10.0.0.1", 23, "belongs here"),
+            ("# nat_pool: b 10.0.0.1 ports 2-1", 30, "not LOW-HIGH"),
+            ("# nat_pool: b é ports 2-1", 15, "belongs here"),
+        ] {
+            let errors = Case::parse("x.stf", &format!("{PORT}{line}\n")).expect_err(line);
+            assert_eq!((errors.len(), errors[0].line, errors[0].column), (1, 2, column), "{line}: {}", errors[0]);
+            assert!(errors[0].reason.contains(part), "{line}: {}", errors[0]);
+        }
+        let pool = "# nat_pool: b 10.0.0.1 ports 1-2\n";
+        let errors = Case::parse("x.stf", &format!("{pool}{pool}")).unwrap_err();
+        assert!(errors[0].to_string().contains("line 1"), "{}", errors[0]);
+        let many = "10.0.0.1 ".repeat(17);
+        assert!(Case::parse("x.stf", &format!("# nat_pool: b {many} ports 1-2")).is_err());
+    }
+}
