@@ -457,7 +457,7 @@ SEC("xdp.frags")
 int nat(struct xdp_md *xdp)
 {
 	void *data = (void *)(long)xdp->data, *data_end = (void *)(long)xdp->data_end;
-	__u64 bytes = data_end - data, ip_change = bpf_htons(0xfeff); /* ~m + m - 0x0100: the TTL goes down by one */
+	__u64 bytes = bpf_xdp_get_buff_len(xdp), ip_change = bpf_htons(0xfeff); /* ~m + m - 0x0100: the TTL goes down by one */
 	struct bpf_fib_lookup route = {};
 	struct port_stats *stats;
 	struct packet packet = {};

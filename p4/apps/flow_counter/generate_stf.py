@@ -41,7 +41,7 @@ def counted(protocol, payload, number, forward=True):
 
 def to_kernel(frame):
     lines.append(f"packet 0 {frame.hex()}")
-    lines.append(f"expect 510 {frame.hex()}$")
+    lines.append(f"expect host {frame.hex()}$")
 
 
 note("one flow")

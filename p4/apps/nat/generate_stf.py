@@ -160,7 +160,7 @@ the second packet is compared without port and checksum. Each host's packets kee
 
 
 def refuse():
-    case = Case("refuse", "What is not translated: dropped and counted, or handed to the kernel as it came (output 510).")
+    case = Case("refuse", "What is not translated: dropped and counted, or handed to the kernel as it came (output `host`).")
     case.note("unknown inbound TCP, UDP, ICMP echo request and reply")
     case.outside(ipv4(REMOTE, EXTERNAL, TCP, tcp(REMOTE, EXTERNAL, 80, 40000)))
     case.outside(ipv4(REMOTE, EXTERNAL, UDP, udp(REMOTE, EXTERNAL, 53, 5000)))
@@ -187,10 +187,10 @@ def refuse():
     for frame in (ethernet(PORT_MACS[0], HOST_MAC, ipv4(HOST, REMOTE, TCP, tcp(HOST, REMOTE, 40000, 80), ttl=1)),
                   ethernet(PORT_MACS[0], HOST_MAC, ipv4(HOST, REMOTE, TCP, tcp(HOST, REMOTE, 40000, 80), ttl=0))):
         case.packet(0, frame)
-        case.expect(510, frame)
+        case.expect("host", frame)
     frame = ethernet(PORT_MACS[1], NEXT_HOP_MAC, ipv4(REMOTE, EXTERNAL, TCP, tcp(REMOTE, EXTERNAL, 80, 40000), ttl=1))
     case.packet(1, frame)
-    case.expect(510, frame)
+    case.expect("host", frame)
     case.counter("ttl_expired", 3)
     case.note("TTL 2 is enough")
     case.out(ipv4(HOST, REMOTE, TCP, tcp(HOST, REMOTE, 40000, 80), ttl=2),
@@ -218,7 +218,7 @@ def refuse():
     for ether_type, payload in ((0x0806, bytes(28)), (0x86DD, b"\x60" + bytes(39))):
         frame = ethernet(PORT_MACS[0], HOST_MAC, payload, ether_type)
         case.packet(0, frame)
-        case.expect(510, frame)
+        case.expect("host", frame)
     case.counter("not_ipv4", 2)
     case.write()
 
@@ -246,11 +246,11 @@ def route():
     for frame in (ethernet(PORT_MACS[1], NEXT_HOP_MAC, ipv4(NEXT_HOP, "192.88.99.1", UDP, udp(NEXT_HOP, "192.88.99.1", 1, 2))),
                   ethernet(PORT_MACS[0], HOST_MAC, ipv4(HOST, "192.88.99.1", UDP, udp(HOST, "192.88.99.1", 5000, 2)))):
         case.packet(0, frame)
-        case.expect(510, frame)
+        case.expect("host", frame)
     case.note("next hop not resolved: an untranslated packet goes to the kernel, a translated one nowhere")
     frame = ethernet(PORT_MACS[1], NEXT_HOP_MAC, ipv4(NEXT_HOP, "198.51.101.1", UDP, udp(NEXT_HOP, "198.51.101.1", 1, 2)))
     case.packet(1, frame)
-    case.expect(510, frame)
+    case.expect("host", frame)
     case.inside(ipv4(HOST, "198.51.101.1", UDP, udp(HOST, "198.51.101.1", 5000, 2)))
     case.counter("no_next_hop", 1)
     case.note("larger than the next hop's MTU: the same")
