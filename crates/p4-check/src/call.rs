@@ -163,7 +163,7 @@ impl Checker<'_> {
                 self.check_apply_context(id, span);
                 let (params, name) = (self.hir.blocks[id.index()].params.clone(), member.as_str());
                 let args = self.bind_args(name, &params, args, &Substitution::new(), span);
-                self.finish_call(Callee::Block(object, id), Vec::new(), args, Ty::Void, span)
+                self.finish_call(Callee::Block(object), Vec::new(), args, Ty::Void, span)
             }
             Ty::BlockType(..) => {
                 self.fault(span, "constructor parameters that are parsers or controls are not supported yet")
@@ -301,8 +301,17 @@ impl Checker<'_> {
         ret: Ty,
         span: Span,
     ) -> Expr {
+        let lookahead = match &callee {
+            Callee::Method(object, m) => {
+                let of = matches!(&object.ty, Ty::Extern(id, _) if &*self.hir.externs[id.index()].name == "packet_in");
+                of && &*self.hir.functions[m.index()].name == "lookahead"
+            }
+            _ => false,
+        };
         match args {
-            Some(args) => Expr { kind: ExprKind::Call(Box::new(Call { callee, type_args, args })), ty: ret, span },
+            Some(args) => {
+                Expr { kind: ExprKind::Call(Box::new(Call { callee, type_args, lookahead, args })), ty: ret, span }
+            }
             None => Expr::poison(span),
         }
     }
@@ -441,11 +450,8 @@ impl Checker<'_> {
                 bound[i] = Some(e);
             }
         }
-        for (b, p) in bound.iter_mut().zip(params.iter()) {
-            if let Some(e) = b {
-                e.ty = self.solved(&e.ty);
-                let _ = p;
-            }
+        for e in bound.iter_mut().flatten() {
+            e.ty = self.solved(&e.ty);
         }
         good.then_some(bound)
     }
@@ -517,6 +523,10 @@ impl Checker<'_> {
         }
         match p.direction {
             Direction::Out | Direction::InOut => {
+                let role = format!("passed to {} parameter `{}`", p.direction.as_str(), p.name);
+                if !self.require_lvalue(&e, &role) {
+                    return Expr::poison(e.span);
+                }
                 if !self.unify(ty, &e.ty.clone()) {
                     let (want, have) = (self.show(ty), self.show(&e.ty));
                     let d = Diagnostic::error(
@@ -525,10 +535,6 @@ impl Checker<'_> {
                     )
                     .note_at(p.span, "declared here");
                     self.report(d);
-                    return Expr::poison(e.span);
-                }
-                let role = format!("passed to {} parameter `{}`", p.direction.as_str(), p.name);
-                if !self.require_lvalue(&e, &role) {
                     return Expr::poison(e.span);
                 }
                 e

@@ -80,8 +80,6 @@ pub struct Checker<'a> {
     pub body: Body,
     /// Return type of the function being checked.
     pub returns: Ty,
-    /// Inside of a table's `key` or action list, or where nothing with effects may stand.
-    pub in_type_params: Vec<TypeParamId>,
 }
 
 impl<'a> Checker<'a> {
@@ -102,7 +100,6 @@ impl<'a> Checker<'a> {
             solutions: Vec::new(),
             body: Body::None,
             returns: Ty::Void,
-            in_type_params: Vec::new(),
         }
     }
 
@@ -202,6 +199,9 @@ impl<'a> Checker<'a> {
     }
 
     fn similar(&self, name: &str) -> Option<String> {
+        if self.errors > MAX_ERRORS {
+            return None;
+        }
         let limit = if name.len() < 4 { 1 } else { 2 };
         self.scopes
             .iter()
@@ -311,7 +311,6 @@ impl<'a> Checker<'a> {
             Ty::Block(id) => hir.blocks[id.index()].name.to_string(),
             Ty::BlockType(id, args) => list(&hir.block_types[id.index()].name, args),
             Ty::Package(id, args) => list(&hir.packages[id.index()].name, args),
-            Ty::Table(_) => "table".into(),
             Ty::ApplyResult(_) => "the result of apply()".into(),
             Ty::ActionRun(_) => "action_run".into(),
         }

@@ -214,7 +214,7 @@ impl Checker<'_> {
         self.pop_scope();
         let id = BlockTypeId(self.hir.block_types.len() as u32);
         let name = Rc::from(t.name.as_str());
-        self.hir.block_types.push(BlockTypeDef { kind, name, type_params, params, span: t.name.span });
+        self.hir.block_types.push(BlockTypeDef { kind, name, type_params, params });
         self.declare(&t.name, Entity::BlockType(id));
     }
 
@@ -225,7 +225,7 @@ impl Checker<'_> {
         self.pop_scope();
         let id = PackageId(self.hir.packages.len() as u32);
         let name = Rc::from(p.name.as_str());
-        self.hir.packages.push(PackageDef { name, type_params, params, span: p.name.span });
+        self.hir.packages.push(PackageDef { name, type_params, params });
         self.declare(&p.name, Entity::Package(id));
     }
 

@@ -145,7 +145,6 @@ pub struct BlockTypeDef {
     pub name: Rc<str>,
     pub type_params: Vec<TypeParamId>,
     pub params: Rc<[ParamDef]>,
-    pub span: Span,
 }
 
 #[derive(Debug)]
@@ -153,7 +152,6 @@ pub struct PackageDef {
     pub name: Rc<str>,
     pub type_params: Vec<TypeParamId>,
     pub params: Rc<[ParamDef]>,
-    pub span: Span,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,7 +222,6 @@ pub struct EntryDef {
 #[derive(Debug)]
 pub struct TableDef {
     pub name: Rc<str>,
-    pub local: LocalId,
     pub keys: Vec<KeyDef>,
     pub actions: Vec<TableActionDef>,
     pub default_action: Option<ActionCallDef>,
@@ -352,7 +349,7 @@ pub enum Callee {
     Method(Expr, FunctionId),
     Action(ActionDefId),
     /// `apply` of a parser or control instance.
-    Block(Expr, BlockId),
+    Block(Expr),
     /// `T.apply(...)`: an instance with no name of its own.
     Direct(Construct, BlockId),
     IsValid(Expr),
@@ -365,6 +362,8 @@ pub enum Callee {
 pub struct Call {
     pub callee: Callee,
     pub type_args: Vec<Ty>,
+    /// `packet.lookahead<T>()`: reads and changes nothing.
+    pub lookahead: bool,
     /// By parameter; None: `_` or left out.
     pub args: Vec<Option<Expr>>,
 }
@@ -435,7 +434,10 @@ impl Expr {
     /// Whether evaluating it can change something.
     pub fn has_effects(&self) -> bool {
         match &self.kind {
-            ExprKind::Call(call) => !matches!(&call.callee, Callee::IsValid(e) if !e.has_effects()),
+            ExprKind::Call(call) => match &call.callee {
+                Callee::IsValid(e) => e.has_effects(),
+                _ => !call.lookahead,
+            },
             ExprKind::Apply(..) | ExprKind::Construct(_) => true,
             ExprKind::Field(e, _)
             | ExprKind::StackNext(e)
@@ -448,6 +450,25 @@ impl Expr {
             ExprKind::Conditional(a, b, c) => a.has_effects() || b.has_effects() || c.has_effects(),
             ExprKind::Aggregate(list) => list.iter().any(Expr::has_effects),
             _ => false,
+        }
+    }
+
+    /// Whether it is small enough to be repeated wherever a constant's name stands.
+    pub fn is_modest(&self, fuel: &mut usize, depth: usize) -> bool {
+        if *fuel == 0 || depth == 0 {
+            return false;
+        }
+        *fuel -= 1;
+        match &self.kind {
+            ExprKind::Field(e, _) | ExprKind::Slice(e, ..) | ExprKind::Unary(_, e) | ExprKind::Cast(e) => {
+                e.is_modest(fuel, depth - 1)
+            }
+            ExprKind::Index(a, b) | ExprKind::Binary(_, a, b) => {
+                a.is_modest(fuel, depth - 1) && b.is_modest(fuel, depth - 1)
+            }
+            ExprKind::Conditional(a, b, c) => [a, b, c].iter().all(|e| e.is_modest(fuel, depth - 1)),
+            ExprKind::Aggregate(list) => list.iter().all(|e| e.is_modest(fuel, depth - 1)),
+            _ => true,
         }
     }
 

@@ -246,14 +246,8 @@ impl<'a> Lowerer<'a> {
     fn constructor_argument(&mut self, a: &hir::Expr) -> Option<Binding> {
         match &a.kind {
             hir::ExprKind::Local(id) => self.env.get(id).cloned(),
-            hir::ExprKind::Construct(c) => {
-                self.error(
-                    a.span,
-                    format!(
-                        "instances as arguments of constructors are not supported yet: declare it first ({:?})",
-                        c.args.len()
-                    ),
-                );
+            hir::ExprKind::Construct(_) => {
+                self.error(a.span, "instances as arguments of constructors are not supported yet: declare it first");
                 None
             }
             _ => match self.const_eval(a) {

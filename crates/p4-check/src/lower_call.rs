@@ -43,7 +43,7 @@ impl Lowerer<'_> {
                 self.inline_action(*id, &c.args, span, out);
                 None
             }
-            Callee::Block(object, _) => {
+            Callee::Block(object) => {
                 match self.object(object) {
                     Some(Binding::Instance(i)) => self.apply_instance(&i, &c.args, span, out),
                     _ => self.error(span, "this instance is not known here"),

@@ -9,6 +9,9 @@ use crate::hir::{self, ApplyPart, BinaryOp, Callee, RecordKind, UnaryOp};
 use crate::lower::{Binding, Lowerer};
 use crate::ty::Ty;
 
+/// Most fields of a struct or header that `==` compares.
+const MAX_COMPARED_FIELDS: u32 = 256;
+
 impl Lowerer<'_> {
     /// Lowers an expression; what has effects goes to `out`.
     pub fn expr(&mut self, e: &hir::Expr, out: &mut ir::Block) -> ir::Expr {
@@ -30,6 +33,10 @@ impl Lowerer<'_> {
         let ty = self.ty(&e.ty);
         let kind = match &e.kind {
             hir::ExprKind::Poison => ir::ExprKind::Const(BigInt::zero()),
+            // What is left of type `int` is a shift amount: beyond 32 bits all are the same.
+            hir::ExprKind::Const(hir::Value::Int(v)) if e.ty == Ty::Int => {
+                ir::ExprKind::Const(v.clone().clamp(BigInt::zero(), BigInt::from(u32::MAX)))
+            }
             hir::ExprKind::Const(hir::Value::Int(v)) => ir::ExprKind::Const(v.clone()),
             hir::ExprKind::Const(hir::Value::Str(s)) => ir::ExprKind::Str(s.to_string()),
             hir::ExprKind::Local(id) => return self.local(*id, span, out),
@@ -388,7 +395,15 @@ impl Lowerer<'_> {
 
     fn equal_fields(&mut self, a: ir::Expr, b: ir::Expr, span: Span, out: &mut ir::Block) -> ir::Expr {
         let mut all = None;
-        for i in 0..self.ir_fields(&a.ty).len() as u32 {
+        let count = self.ir_fields(&a.ty).len() as u32;
+        if count > MAX_COMPARED_FIELDS {
+            self.error(
+                span,
+                format!("comparing {count} fields at once is not supported: at most {MAX_COMPARED_FIELDS}"),
+            );
+            return self.nothing(span);
+        }
+        for i in 0..count {
             let x = self.ir_field(a.clone(), i, span);
             let y = self.ir_field(b.clone(), i, span);
             let e = self.equal(x, y, span, out);

@@ -92,7 +92,7 @@ impl Lowerer<'_> {
         let StmtKind::Call(e) = &s.kind else { return None };
         let hir::ExprKind::Call(c) = &e.kind else { return None };
         match &c.callee {
-            Callee::Block(object, _) => match self.object(object) {
+            Callee::Block(object) => match self.object(object) {
                 Some(Binding::Instance(i)) => Some((i, c.args.clone())),
                 _ => None,
             },

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use p4_ir as ir;
-use p4_syntax::{Diagnostic, Span};
+use p4_syntax::Diagnostic;
 
 use crate::hir::{self, Constructed, ExprKind};
 use crate::lower::{Binding, Instance, Lowerer};
@@ -171,6 +171,5 @@ impl Lowerer<'_> {
                 format!("two objects have the control-plane name `{name}`: at {} and at {}", at(first), at(second));
             self.report(Diagnostic::global(text).help("give one of them another name with `@name(\"...\")`"));
         }
-        let _ = Span::default();
     }
 }

@@ -6,7 +6,6 @@ use p4_syntax::Span;
 
 use crate::hir::{self, ApplyPart, Callee, StmtKind};
 use crate::lower::{Binding, Lowerer, ReturnMode};
-use crate::ty::Ty;
 
 impl Lowerer<'_> {
     pub fn block(&mut self, block: &[hir::Stmt], out: &mut ir::Block) {
@@ -251,11 +250,6 @@ impl Lowerer<'_> {
             }
             _ => {}
         }
-    }
-
-    /// Whether values of the type are cheap to copy.
-    pub fn is_scalar(&self, ty: &Ty) -> bool {
-        !matches!(self.hir.underlying(ty), Ty::Record(..) | Ty::Stack(..) | Ty::Tuple(_) | Ty::List(_))
     }
 }
 

@@ -6,7 +6,7 @@ use p4_ir as ir;
 use p4_syntax::Span;
 
 use crate::consts;
-use crate::hir::{self, ApplyPart, Direction, LocalKind, TableDefId};
+use crate::hir::{self, ApplyPart, Direction, TableDefId};
 use crate::lower::{Binding, Lowerer, ReturnMode};
 use crate::names;
 
@@ -74,10 +74,10 @@ impl Lowerer<'_> {
             actions.push(ir::TableAction { action, default_only: a.default_only, table_only: a.table_only });
         }
         let default_action = match &def.default_action {
-            Some(call) => self.action_call(call, def, &keys),
+            Some(call) => self.action_call(call),
             None => self.no_action(def, &mut actions),
         };
-        let entries = self.entries(def, &keys);
+        let entries = self.entries(def);
         let size = def.size.as_ref().and_then(|s| self.const_eval(s)).and_then(|v| v.to_u64());
         let mut attached = Vec::new();
         for (property, e) in &def.attached {
@@ -126,7 +126,7 @@ impl Lowerer<'_> {
         ir::ActionCall { action: actions.len() as u32 - 1, arguments: Vec::new() }
     }
 
-    fn action_call(&mut self, call: &hir::ActionCallDef, _def: &hir::TableDef, _keys: &[ir::Key]) -> ir::ActionCall {
+    fn action_call(&mut self, call: &hir::ActionCallDef) -> ir::ActionCall {
         let mut arguments = Vec::new();
         for a in &call.args {
             match self.const_eval(a) {
@@ -140,11 +140,11 @@ impl Lowerer<'_> {
         ir::ActionCall { action: call.index as u32, arguments }
     }
 
-    fn entries(&mut self, def: &hir::TableDef, keys: &[ir::Key]) -> Vec<ir::Entry> {
+    fn entries(&mut self, def: &hir::TableDef) -> Vec<ir::Entry> {
         let mut out = Vec::new();
         for e in &def.entries {
             let matches: Vec<ir::Match> = e.matches.iter().map(|m| self.matching(m, e.span)).collect();
-            let action = self.action_call(&e.action, def, keys);
+            let action = self.action_call(&e.action);
             let priority = e.priority.as_ref().and_then(|p| self.const_eval(p));
             let location = self.location(e.span);
             out.push(ir::Entry { matches, action, priority, is_const: e.is_const, location });
@@ -181,9 +181,8 @@ impl Lowerer<'_> {
             hir::Match::Value(e) => ir::Match::Value(value(e)),
             hir::Match::Mask(v, m) => {
                 let (x, y) = (value(v), value(m));
-                let (w, signed) = self.hir.underlying(&v.ty).bits().unwrap_or((1, false));
+                let (w, _) = self.hir.underlying(&v.ty).bits().unwrap_or((1, false));
                 // Masks compare bits: a signed key's value and mask are bit patterns.
-                let _ = signed;
                 let (x, y) = (consts::wrap(&x, w, false), consts::wrap(&y, w, false));
                 ir::Match::Mask { value: &x & &y, mask: y }
             }
@@ -215,7 +214,6 @@ impl Lowerer<'_> {
         let mut parameter_names = Vec::new();
         for p in def.params.iter().filter(|p| p.direction == Direction::None) {
             let l = &hir.locals[p.local.index()];
-            debug_assert_eq!(l.kind, LocalKind::ActionData);
             let ty = self.ty(&p.ty);
             if !matches!(ty, ir::Type::Bits { .. } | ir::Type::Bool | ir::Type::Error | ir::Type::Enum(_)) {
                 self.error(

@@ -1,6 +1,6 @@
 //! Annotations as text, and the names that the control plane and C see.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use p4_syntax::ast;
 
@@ -55,7 +55,8 @@ pub fn control_plane(prefix: &str, declared: &str, annotations: &[ast::Annotatio
 /// Hands out unique C identifiers.
 #[derive(Default)]
 pub struct CNames {
-    used: HashSet<String>,
+    /// Names given out, with the last number put behind each.
+    used: HashMap<String, u32>,
 }
 
 impl CNames {
@@ -66,13 +67,20 @@ impl CNames {
         if base.is_empty() || base.starts_with(|c: char| c.is_ascii_digit()) || C_WORDS.contains(&base.as_str()) {
             base.insert_str(0, "p4_");
         }
-        let mut name = base.clone();
-        let mut n = 1;
-        while !self.used.insert(name.clone()) {
+        let Some(&last) = self.used.get(&base) else {
+            self.used.insert(base.clone(), 1);
+            return base;
+        };
+        let mut n = last;
+        loop {
             n += 1;
-            name = format!("{base}_{n}");
+            let name = format!("{base}_{n}");
+            if !self.used.contains_key(&name) {
+                self.used.insert(base, n);
+                self.used.insert(name.clone(), 1);
+                return name;
+            }
         }
-        name
     }
 }
 

@@ -221,6 +221,10 @@ impl Checker<'_> {
             self.error(c.value.span, format!("the value of `{}` is not known at compile time", c.name));
             return self.declare(&c.name, Entity::Poison);
         }
+        if !e.is_modest(&mut 20_000, 100) {
+            self.error(c.value.span, format!("the value of `{}` is too large an expression", c.name));
+            return self.declare(&c.name, Entity::Poison);
+        }
         let entity = if e.is_poison() || ty.is_poison() { Entity::Poison } else { Entity::Const(e.into()) };
         self.declare(&c.name, entity);
     }

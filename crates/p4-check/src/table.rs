@@ -15,10 +15,8 @@ impl Checker<'_> {
     pub fn check_table(&mut self, t: &ast::TableDecl) {
         let id = TableDefId(self.hir.tables.len() as u32);
         self.hir.tables.push(None);
-        let local = self.new_local(&t.name, Ty::Table(id), LocalKind::Object, &t.annotations);
         let mut def = TableDef {
             name: Rc::from(t.name.as_str()),
-            local,
             keys: Vec::new(),
             actions: Vec::new(),
             default_action: None,

@@ -40,8 +40,6 @@ pub enum Ty {
     /// A parser or control type, such as `Parser<H, M>`.
     BlockType(BlockTypeId, Rc<[Ty]>),
     Package(PackageId, Rc<[Ty]>),
-    /// What `t` names.
-    Table(TableDefId),
     /// What `t.apply()` gives.
     ApplyResult(TableDefId),
     /// What `t.apply().action_run` gives.
@@ -77,7 +75,7 @@ impl Ty {
 
     /// Instances: extern objects, parsers, controls, packages, tables.
     pub fn is_object(&self) -> bool {
-        matches!(self, Ty::Extern(..) | Ty::Block(_) | Ty::BlockType(..) | Ty::Package(..) | Ty::Table(_))
+        matches!(self, Ty::Extern(..) | Ty::Block(_) | Ty::BlockType(..) | Ty::Package(..))
     }
 
     /// Replaces type parameters.

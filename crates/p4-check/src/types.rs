@@ -9,7 +9,7 @@ use p4_syntax::{Diagnostic, Span, ast};
 use crate::consts::MAX_WIDTH;
 use crate::context::{Checker, Entity};
 use crate::hir::*;
-use crate::ty::{Substitution, Ty};
+use crate::ty::Ty;
 
 /// Most scalars in one type, counted through structs, stacks and tuples.
 const MAX_TYPE_LEAVES: usize = 20_000;

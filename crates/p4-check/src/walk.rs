@@ -57,7 +57,7 @@ pub fn expr(e: &Expr, visit: &mut dyn FnMut(&Expr)) {
         ExprKind::Call(c) => {
             match &c.callee {
                 Callee::Method(o, _)
-                | Callee::Block(o, _)
+                | Callee::Block(o)
                 | Callee::IsValid(o)
                 | Callee::SetValid(o, _)
                 | Callee::PushFront(o)

@@ -1,0 +1,228 @@
+//! Faulty programs: each `§` stands where an error must be reported, and there must be no other errors.
+
+mod common;
+
+use common::program;
+
+/// Checks that the errors are exactly at the marks, in order, with these words.
+fn refuse(marked: &str, expected: &[&str]) {
+    let mut marks = Vec::new();
+    let mut text = String::new();
+    for (i, line) in marked.lines().enumerate() {
+        let mut column = 1;
+        for c in line.chars() {
+            if c == '§' {
+                marks.push((i as u32 + 1, column));
+            } else {
+                text.push(c);
+                column += 1;
+            }
+        }
+        text.push('\n');
+    }
+    let outcome = p4_check::check_source("t.p4", &text, &Default::default());
+    let shown = outcome.render(false);
+    let errors: Vec<_> = outcome.diagnostics.iter().filter(|d| d.is_error()).collect();
+    let places: Vec<(u32, u32)> = errors
+        .iter()
+        .filter_map(|d| d.span)
+        .map(|s| outcome.source_map.resolve(s))
+        .map(|p| (p.line, p.column))
+        .collect();
+    assert_eq!(places, marks, "{shown}\n{text}");
+    for (e, words) in errors.iter().zip(expected) {
+        assert!(e.message.contains(words), "{words:?} is not in {:?}\n{shown}", e.message);
+    }
+    assert_eq!(errors.len(), expected.len(), "{shown}");
+}
+
+fn refuse_apply(apply: &str, expected: &[&str]) {
+    refuse(&program("", "", apply), expected);
+}
+
+#[test]
+fn all_independent_errors_of_a_run() {
+    refuse_apply(
+        "meta.x = §hdr.h.b; §nope = 1; meta.y = hdr.h.§q; bit<8> v = §true; meta.z = v §+ meta.z;
+         v = §undefined + 1; bool w = (bool)v[0:0];",
+        &[
+            "expected `bit<8>`, found `bit<16>`",
+            "`nope` is not declared",
+            "no field `q`",
+            "expected `bit<8>`, found `bool`",
+            "`+` cannot be applied to `bit<8>` and `bool`",
+            "`undefined` is not declared",
+        ],
+    );
+}
+
+#[test]
+fn types_of_operators() {
+    for (apply, message) in [
+        ("meta.z = meta.x §&& meta.z;", "`&&` cannot be applied"),
+        ("meta.x = §!meta.x;", "`!` cannot be applied"),
+        ("meta.x = meta.x §+ meta.y;", "`+` cannot be applied to `bit<8>` and `bit<16>`"),
+        ("meta.x = meta.x §/ meta.x;", "constant on the right"),
+        ("meta.x = 5 §% 0;", "division by zero"),
+        ("meta.x = meta.x §<< hdr.h.c;", "`<<` cannot be applied"),
+        ("meta.x = §(bit<8>)hdr.h;", "cannot cast"),
+        ("meta.z = §(bool)meta.x;", "cannot cast"),
+        ("meta.x = meta.y[§8:0];", ""),
+        ("meta.x = meta.x[§8:1];", "goes beyond"),
+        ("meta.x = hdr.s[§4].a;", "out of bounds"),
+        ("if (§meta.x) { }", "expected `bool`"),
+        ("meta.z = hdr.h §== hdr.s;", "`==` cannot be applied"),
+        ("const int big = 1 << 5; bit<8> n = big > 3 ? §16w1 : 2;", "expected `bit<8>`"),
+    ] {
+        if !message.is_empty() {
+            refuse_apply(apply, &[message]);
+        }
+    }
+}
+
+#[test]
+fn directions_and_lvalues() {
+    refuse(
+        &program(
+            "void set(out bit<8> o, in bit<8> i) { o = i; }
+             bit<8> missing_return§_() { }",
+            "action a(in bit<8> v, bit<8> data) { §v = 1; §data = 2; }",
+            "set(§5, 1); set(§meta.y, 1); set(meta.x); §8w1 = 2; a(1, 2);",
+        )
+        .replace("missing_return§_", "§missing_return")
+        .replace("set(meta.x)", "§set(meta.x)"),
+        &[
+            "does not return",
+            "`in` parameter",
+            "without direction",
+            "not a variable",
+            "needs `bit<8>`",
+            "`i` is missing",
+            "cannot be assigned",
+        ],
+    );
+}
+
+#[test]
+fn names_and_order() {
+    refuse(
+        &program("const bit<8> twice = 1; const bit<8> §twice = 2;", "", "§later(); meta.x = §E2.Q; §meta(); "),
+        &["declared twice", "`later` is not declared", "`E2` is not declared", "cannot be called"],
+    )
+}
+
+#[test]
+fn tables() {
+    refuse(
+        &program(
+            "",
+            "action a(bit<8> v) { meta.x = v; } action b() { }
+             table t {
+                 key = { hdr.h.a: §exactly; §hdr.h: exact; }
+                 actions = { a; b; §c; §a; }
+                 default_action = §NoAction();
+                 size = §meta.x;
+             }
+             table u {
+                 key = { hdr.h.a: exact; hdr.h.b: lpm; }
+                 actions = { a; b; }
+                 const entries = { (§1): b(); (§256w1, _): b(); (1, §1 &&& 0x0f): b(); (2, _): §a(); §(_, 3): b(); }
+                 §size = 3;
+                 §size = 4;
+             }",
+            "t.apply(); u.apply(§1);",
+        )
+        .replace("§size = 3", "size = 3"),
+        &[
+            "match_kind `exactly`",
+            "a key cannot have type",
+            "`c` is not declared",
+            "twice",
+            "not in the actions",
+            "constant number",
+            "1 value given",
+            "expected `bit<8>`",
+            "prefix",
+            "`v` is missing",
+            "cannot match",
+            "given twice",
+            "takes no arguments",
+        ],
+    );
+}
+
+#[test]
+fn parsers() {
+    refuse(
+        "#include <core.p4>
+header h_t { bit<8> a; }
+parser P(packet_in packet, out h_t h) {
+    state start { packet.extract(h); transition select(h.a) { 1: §nowhere; §16w2: accept; 3: other; } }
+    state other { transition §gone; }
+    state §other { transition accept; }
+    state §accept { }
+}
+parser §Q(packet_in packet) { state begin { transition accept; } }",
+        &[
+            "no state `nowhere`",
+            "expected `bit<8>`",
+            "no state `gone`",
+            "declared twice",
+            "cannot be declared",
+            "no state `start`",
+        ],
+    );
+}
+
+#[test]
+fn architecture() {
+    refuse(
+        &program("", "", "").replace("V1Switch(P(), V(), I()", "V1Switch(P(), V(), §V()"),
+        &["does not have the signature"],
+    );
+    let no_main = program("", "", "").replace("V1Switch(P(), V(), I(), E(), C(), D()) main;", "");
+    let outcome = p4_check::check_source("t.p4", &no_main, &Default::default());
+    assert!(outcome.render(false).contains("no `main`"), "{}", outcome.render(false));
+}
+
+#[test]
+fn switches() {
+    refuse(
+        &program(
+            "",
+            "action a() { } action b() { } table t { actions = { a; } }",
+            "switch (t.apply().action_run) { a: { } §b: { } §a: { } default: { } }
+             switch (meta.x) { 1: { } §1: { } §meta.x: { } §true: { } }
+             switch (§hdr.h) { }",
+        ),
+        &[
+            "has no action `b`",
+            "occurs twice",
+            "occurs twice",
+            "must be a constant",
+            "expected `bit<8>`",
+            "a switch on",
+        ],
+    );
+}
+
+#[test]
+fn sizes_that_would_not_end() {
+    let mut types = String::from("struct t0 { bit<8> a; bit<8> b; }\n");
+    for i in 1..40 {
+        types += &format!("struct t{i} {{ t{} a; t{} b; }}\n", i - 1, i - 1);
+    }
+    let outcome = p4_check::check_preprocessed("t.p4", &types);
+    assert!(outcome.render(false).contains("type too large"));
+    for text in ["const int x = 1 << 999999999999;", "const bit<99999> x = 1;", "const int x = 1 << (1 << 70);"] {
+        let outcome = p4_check::check_preprocessed("t.p4", text);
+        assert!(outcome.has_errors(), "{text}");
+    }
+    let mut functions = String::from("bit<8> f0(in bit<8> x) { return x + 1; }\n");
+    for i in 1..38 {
+        functions += &format!("bit<8> f{i}(in bit<8> x) {{ return f{}(x) + f{}(x); }}\n", i - 1, i - 1);
+    }
+    let text = program(&functions, "", "meta.x = f37(1);");
+    let outcome = p4_check::check_source("t.p4", &text, &Default::default());
+    assert!(outcome.render(false).contains("too large"), "{}", outcome.render(false));
+}
