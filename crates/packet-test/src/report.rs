@@ -33,7 +33,12 @@ impl CaseReport {
             reason: error.reason,
             diff: None,
         };
-        CaseReport { case: case.to_owned(), packets: 0, matched: 0, failures: errors.into_iter().map(failure).collect() }
+        CaseReport {
+            case: case.to_owned(),
+            packets: 0,
+            matched: 0,
+            failures: errors.into_iter().map(failure).collect(),
+        }
     }
 
     /// Did everything come out as expected?

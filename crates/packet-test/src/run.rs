@@ -1,7 +1,7 @@
 //! Runs a case through a loaded object.
 
-use crate::report::{CaseReport, Failure, diff, difference, dump};
 use crate::network::{self, NetworkError};
+use crate::report::{CaseReport, Failure, diff, difference, dump};
 use crate::setup::NatPool;
 use crate::stf::{Case, Command, Pattern, Port};
 use dataplane::{Dataplane, EntrySpec, Verdict, Write};
@@ -54,15 +54,6 @@ impl<'a> Runner<'a> {
         Runner { dataplane, case, clock_ns: CLOCK_START_NS, adds: 0, sent, expected, report }
     }
 
-    /// Loads the object and runs the case in its network. An error is one of the object or the network, not of the case.
-    pub fn run_case(load: impl FnOnce() -> Result<Dataplane, String> + Send, case: &Case) -> Result<CaseReport, String> {
-        case.environment.within(|| {
-            let dataplane = load()?;
-            case.environment.configure(&dataplane)?;
-            Ok(Runner::new(&dataplane, case).run())
-        })
-    }
-
     /// Runs all commands and compares. A command that cannot be carried out (an unknown table, say) is a failure too, and the rest still runs.
     pub fn run(mut self) -> CaseReport {
         let case = self.case;
@@ -113,7 +104,7 @@ impl<'a> Runner<'a> {
                 pool.flow_state
             ));
         }
-        self.dataplane.write_array("sp_nat_pool", 0, &pool.to_bytes()).map_err(|error| error.to_string())
+        self.dataplane.set_nat_pool(&pool.addresses, pool.port_low, pool.port_high).map_err(|error| error.to_string())
     }
 
     fn step(&mut self, line: u32, command: &'a Command) -> dataplane::Result<()> {

@@ -12,6 +12,7 @@
 //! Only these words with a colon right behind them count; every other comment is a comment.
 
 use crate::stf::{Word, Wrong, words, wrong};
+use dataplane::MAX_POOL_ADDRESSES;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -106,29 +107,12 @@ pub enum Way {
 pub struct NatPool {
     /// The FlowState that allocates from it: its name, or a last part that is unique.
     pub flow_state: String,
-    /// 1 to [`NatPool::MAX_ADDRESSES`].
+    /// 1 to [`MAX_POOL_ADDRESSES`].
     pub addresses: Vec<Ipv4Addr>,
     /// The lowest port.
     pub port_low: u16,
     /// The highest port, included.
     pub port_high: u16,
-}
-
-impl NatPool {
-    /// As many as `struct sp_nat_pool` (stateplane_flow.h) holds.
-    pub const MAX_ADDRESSES: usize = 16;
-
-    /// `struct sp_nat_pool`: counts and ports as the machine has them, addresses in network order.
-    pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![];
-        bytes.extend((self.addresses.len() as u32).to_ne_bytes());
-        bytes.extend(self.port_low.to_ne_bytes());
-        bytes.extend(self.port_high.to_ne_bytes());
-        for index in 0..Self::MAX_ADDRESSES {
-            bytes.extend(self.addresses.get(index).map_or([0; 4], Ipv4Addr::octets));
-        }
-        bytes
-    }
 }
 
 /// If the line is a setup line: its keyword, and where what follows the colon begins (in bytes).
@@ -179,7 +163,9 @@ impl Setup {
         let (at, text) = parts.next("a port number")?;
         match text.parse() {
             Ok(port) if self.ports.iter().any(|(_, known)| known.port == port) => Ok(port),
-            Ok(port) => wrong(at, format!("port {port} is not there: a line `# port: {port} …` belongs before this one")),
+            Ok(port) => {
+                wrong(at, format!("port {port} is not there: a line `# port: {port} …` belongs before this one"))
+            }
             Err(_) => wrong(at, format!("{text:?} is not a port number")),
         }
     }
@@ -306,8 +292,8 @@ fn nat_pool(parts: &mut Parts<'_, '_>) -> Result<NatPool, Wrong> {
     while parts.words.first().is_none_or(|(_, word)| *word != "ports") {
         let (at, text) = parts.next(what)?;
         match text.parse() {
-            Ok(address) if addresses.len() < NatPool::MAX_ADDRESSES => addresses.push(address),
-            Ok(_) => return wrong(at, format!("a pool has at most {} addresses", NatPool::MAX_ADDRESSES)),
+            Ok(address) if addresses.len() < MAX_POOL_ADDRESSES => addresses.push(address),
+            Ok(_) => return wrong(at, format!("a pool has at most {} addresses", MAX_POOL_ADDRESSES)),
             Err(_) => return wrong(at, format!("{text:?}: {what} belongs here")),
         }
     }
@@ -328,7 +314,8 @@ fn nat_pool(parts: &mut Parts<'_, '_>) -> Result<NatPool, Wrong> {
 #[cfg(test)]
 mod tests {
     use crate::Case;
-    use crate::setup::{Mac, NatPool, Neighbor, PortLink, Prefix, Route, Setup, Way};
+    use crate::setup::{Mac, Neighbor, PortLink, Prefix, Route, Setup, Way};
+    use std::net::Ipv4Addr;
 
     fn setup(text: &str) -> Setup {
         Case::parse("x.stf", text).unwrap_or_else(|errors| panic!("{errors:?}")).setup
@@ -355,16 +342,13 @@ mod tests {
         assert_eq!(read.routes[1], (6, Route { prefix: prefix("198.18.0.0", 15), way: Way::Nowhere("prohibit") }));
         let (line, pool) = read.nat_pool.unwrap();
         assert_eq!((line, pool.flow_state.as_str(), pool.port_low, pool.port_high), (7, "ingress.b", 1024, 2047));
-        let mut bytes = 2u32.to_ne_bytes().to_vec();
-        bytes.extend([1024u16.to_ne_bytes(), 2047u16.to_ne_bytes()].concat());
-        bytes.extend([203, 0, 113, 1, 203, 0, 113, 2]);
-        bytes.resize(8 + 4 * NatPool::MAX_ADDRESSES, 0);
-        assert_eq!(pool.to_bytes(), bytes);
+        assert_eq!(pool.addresses, [[203, 0, 113, 1], [203, 0, 113, 2]].map(Ipv4Addr::from));
     }
 
     #[test]
     fn comments_stay_comments() {
-        let text = "# port 1 is outside\n# ports: two\n# the route: none\n#\n# define :X\nwait # define: lower\n# Route: x\n";
+        let text =
+            "# port 1 is outside\n# ports: two\n# the route: none\n#\n# define :X\nwait # define: lower\n# Route: x\n";
         assert_eq!(setup(text), Setup::default());
     }
 

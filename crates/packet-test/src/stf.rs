@@ -17,9 +17,9 @@
 //! out of a port are compared with that port's `expect` lines in order, wherever in the file these stand. What comes out of any port and is
 //! not expected is a failure. Port `host`, or 510, is the kernel's side.
 //!
-//! What a case needs around the program stands in comments: see [`crate::environment`].
+//! What a case needs around it stands in comments such as `# define: NAME`: [`crate::setup`].
 
-use crate::environment::Environment;
+use crate::setup::{self, Setup};
 use dataplane::{ActionSpec, EntrySpec, KeySpec};
 
 /// A parsed file.
@@ -27,8 +27,8 @@ use dataplane::{ActionSpec, EntrySpec, KeySpec};
 pub struct Case {
     /// As given, for messages.
     pub path: String,
-    /// What surrounds the switch.
-    pub environment: Environment,
+    /// What it needs around it.
+    pub setup: Setup,
     /// Commands with their line numbers, from 1.
     pub commands: Vec<(u32, Command)>,
 }
@@ -42,7 +42,7 @@ pub enum Port {
     Host,
 }
 
-/// The P4 port that stands for the kernel.
+/// The P4 port that stands for the kernel: other tools' ports are numbers only.
 pub const HOST_PORT: u32 = 510;
 
 impl From<u32> for Port {
@@ -213,9 +213,6 @@ pub struct StfError {
     pub reason: String,
 }
 
-/// The port that stands for the kernel in files that other tools read too, which know numbers only.
-pub const HOST_PORT: u32 = 510;
-
 /// A word and its column (from 0, in bytes).
 pub(crate) type Word<'a> = (usize, &'a str);
 /// Column (in bytes) and reason.
@@ -228,26 +225,23 @@ pub(crate) fn wrong<T>(column: usize, reason: impl Into<String>) -> Result<T, Wr
 impl Case {
     /// Parses a file's text; all the lines that are wrong are reported at once.
     pub fn parse(path: &str, text: &str) -> Result<Case, Vec<StfError>> {
-        let (environment, mut errors) = match Environment::parse(path, text) {
-            Ok(environment) => (environment, vec![]),
-            Err(errors) => (Environment::default(), errors),
-        };
-        let mut case = Case { path: path.to_owned(), environment, commands: vec![] };
+        let mut case = Case { path: path.to_owned(), setup: Setup::default(), commands: vec![] };
+        let mut errors = vec![];
         for (number, line) in (1..).zip(text.lines()) {
             let code = line.split('#').next().unwrap_or_default();
-            if code.trim().is_empty() {
-                continue;
-            }
-            match command(code) {
-                Ok(command) => case.commands.push((number, command)),
-                Err((column, reason)) => {
-                    let before = code.get(..column.min(code.len())).unwrap_or(code);
-                    let column = before.chars().count() as u32 + 1;
-                    errors.push(StfError { path: path.to_owned(), line: number, column, reason });
-                }
+            let read = if let Some((keyword, from)) = setup::keyword(line) {
+                case.setup.read(number, line, keyword, from)
+            } else if code.trim().is_empty() {
+                Ok(())
+            } else {
+                command(code).map(|command| case.commands.push((number, command)))
+            };
+            if let Err((column, reason)) = read {
+                let before = line.get(..column.min(line.len())).unwrap_or(line);
+                let column = before.chars().count() as u32 + 1;
+                errors.push(StfError { path: path.to_owned(), line: number, column, reason });
             }
         }
-        errors.sort_by_key(|error| error.line);
         if errors.is_empty() { Ok(case) } else { Err(errors) }
     }
 }
@@ -310,9 +304,9 @@ fn only(rest: &[Word<'_>], command: Command) -> Result<Command, Wrong> {
 
 fn port<'a, 'b>(rest: &'b [Word<'a>], end: usize) -> Result<(Port, &'b [Word<'a>]), Wrong> {
     let Some(((at, text), data)) = rest.split_first() else { return wrong(end, "a port number belongs here") };
-    match (*text, text.parse()) {
-        ("host", _) | (_, Ok(HOST_PORT)) => Ok((Port::Host, data)),
-        (_, Ok(number)) => Ok((u32::into(number), data)),
+    match (*text, text.parse::<u32>()) {
+        ("host", _) => Ok((Port::Host, data)),
+        (_, Ok(number)) => Ok((number.into(), data)),
         _ => wrong(*at, format!("{text:?} is not a port number")),
     }
 }

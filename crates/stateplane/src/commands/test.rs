@@ -5,7 +5,6 @@ use dataplane::{Dataplane, Object, Settings};
 use manifest::Manifest;
 use packet_test::{Case, CaseReport};
 use std::collections::BTreeMap;
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -107,7 +106,7 @@ impl Objects<'_> {
     fn for_case(&mut self, program: Option<&PathBuf>, case: &Case) -> Result<PathBuf, String> {
         let Some(program) = program else { return Ok(self.args.object.clone().unwrap_or_default()) };
         let mut defines: Vec<String> = vec![];
-        for define in case.environment.defines.iter().map(|(_, define)| define).chain(&self.args.define) {
+        for define in case.setup.defines.iter().map(|(_, define)| define).chain(&self.args.define) {
             if !defines.contains(define) {
                 defines.push(define.clone());
             }
