@@ -595,11 +595,10 @@ impl Checker<'_> {
         }
         let Some(bound) = self.bind_args(&name, &params, args, &map, span) else { return Expr::poison(span) };
         for (a, p) in bound.iter().zip(params.iter()) {
-            if let Some(a) = a {
-                if !a.is_compile_time(&self.hir.locals) {
-                    return self
-                        .fault(a.span, format!("constructor argument `{}` must be known at compile time", p.name));
-                }
+            if let Some(a) = a
+                && !a.is_compile_time(&self.hir.locals)
+            {
+                return self.fault(a.span, format!("constructor argument `{}` must be known at compile time", p.name));
             }
         }
         let ty = self.solved(ty);

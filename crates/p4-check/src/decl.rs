@@ -77,23 +77,23 @@ impl Checker<'_> {
 
     fn declare_function(&mut self, name: &ast::Ident, id: FunctionId) {
         let count = self.hir.functions[id.index()].params.len();
-        if let Some(entry) = self.find_name(name.as_str(), true) {
-            if let Entity::Functions(list) = &entry.entity {
-                let clash = list.iter().find(|f| {
-                    let old = &self.hir.functions[f.index()];
-                    old.params.len() == count
-                        && old
-                            .params
-                            .iter()
-                            .zip(self.hir.functions[id.index()].params.iter())
-                            .all(|(a, b)| a.name == b.name)
-                });
-                if let Some(f) = clash {
-                    let at = self.hir.functions[f.index()].span;
-                    let text = format!("`{name}` is declared twice with the same parameter names");
-                    self.report(Diagnostic::error(name.span, text).note_at(at, "first declared here"));
-                    return;
-                }
+        if let Some(entry) = self.find_name(name.as_str(), true)
+            && let Entity::Functions(list) = &entry.entity
+        {
+            let clash = list.iter().find(|f| {
+                let old = &self.hir.functions[f.index()];
+                old.params.len() == count
+                    && old
+                        .params
+                        .iter()
+                        .zip(self.hir.functions[id.index()].params.iter())
+                        .all(|(a, b)| a.name == b.name)
+            });
+            if let Some(f) = clash {
+                let at = self.hir.functions[f.index()].span;
+                let text = format!("`{name}` is declared twice with the same parameter names");
+                self.report(Diagnostic::error(name.span, text).note_at(at, "first declared here"));
+                return;
             }
         }
         self.declare(name, Entity::Functions(vec![id]));

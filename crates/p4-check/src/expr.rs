@@ -126,18 +126,17 @@ impl Checker<'_> {
     }
 
     fn check_member(&mut self, base: &ast::Expr, member: &ast::Ident, span: Span) -> Expr {
-        if let ast::ExprKind::Path(path) = &base.kind {
-            if let Some(entry) = self.find(path) {
-                if let Entity::Type(Ty::Enum(id)) = entry.entity {
-                    let def = &self.hir.enums[id.index()];
-                    if let Some((_, v)) = def.members.iter().find(|(n, _)| &**n == member.as_str()) {
-                        return Expr::int(v.clone(), Ty::Enum(id), span);
-                    }
-                    let (text, at) = (format!("enum `{}` has no member `{member}`", def.name), def.span);
-                    self.report(Diagnostic::error(member.span, text).note_at(at, "declared here"));
-                    return Expr::poison(span);
-                }
+        if let ast::ExprKind::Path(path) = &base.kind
+            && let Some(entry) = self.find(path)
+            && let Entity::Type(Ty::Enum(id)) = entry.entity
+        {
+            let def = &self.hir.enums[id.index()];
+            if let Some((_, v)) = def.members.iter().find(|(n, _)| &**n == member.as_str()) {
+                return Expr::int(v.clone(), Ty::Enum(id), span);
             }
+            let (text, at) = (format!("enum `{}` has no member `{member}`", def.name), def.span);
+            self.report(Diagnostic::error(member.span, text).note_at(at, "declared here"));
+            return Expr::poison(span);
         }
         let b = self.check_expr(base, None);
         self.member_of(b, member, span)
@@ -163,10 +162,10 @@ impl Checker<'_> {
                 if ty.is_poison() {
                     return Expr::poison(span);
                 }
-                if let ExprKind::Aggregate(parts) = &base.kind {
-                    if let Some(p) = parts.get(i) {
-                        return Expr { span, ..p.clone() };
-                    }
+                if let ExprKind::Aggregate(parts) = &base.kind
+                    && let Some(p) = parts.get(i)
+                {
+                    return Expr { span, ..p.clone() };
                 }
                 Expr { kind: ExprKind::Field(Box::new(base), i as u32), ty, span }
             }

@@ -163,12 +163,12 @@ impl Checker<'_> {
     }
 
     fn int_to_bits(&mut self, e: Expr, to: &Ty) -> Expr {
-        if let (Some(v), Some((w, s))) = (e.as_int(), to.bits()) {
-            if !consts::fits(v, w, s) {
-                let cut = consts::wrap(v, w, s);
-                let shown = self.show(to);
-                self.warning(e.span, format!("{v} does not fit in `{shown}`: it becomes {cut}"));
-            }
+        if let (Some(v), Some((w, s))) = (e.as_int(), to.bits())
+            && !consts::fits(v, w, s)
+        {
+            let cut = consts::wrap(v, w, s);
+            let shown = self.show(to);
+            self.warning(e.span, format!("{v} does not fit in `{shown}`: it becomes {cut}"));
         }
         self.convert(e, to)
     }

@@ -19,6 +19,7 @@ mod literal;
 mod lower;
 mod lower_call;
 mod lower_expr;
+mod lower_instance;
 mod lower_parser;
 mod lower_program;
 mod lower_stmt;

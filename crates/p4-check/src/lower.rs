@@ -225,10 +225,10 @@ impl<'a> Lowerer<'a> {
         self.next_instance += 1;
         let mut constructor = Vec::new();
         for (p, a) in construct.params.iter().zip(&construct.args) {
-            if let Some(a) = a {
-                if let Some(b) = self.constructor_argument(a) {
-                    constructor.push((p.local, b));
-                }
+            if let Some(a) = a
+                && let Some(b) = self.constructor_argument(a)
+            {
+                constructor.push((p.local, b));
             }
         }
         let prefix = format!("{}.", names::control_plane(&self.prefix, name, annotations));

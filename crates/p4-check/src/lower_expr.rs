@@ -24,11 +24,10 @@ impl Lowerer<'_> {
                 | hir::ExprKind::Cast(_)
                 | hir::ExprKind::Slice(..)
                 | hir::ExprKind::Conditional(..)
-        ) {
-            if let Some(v) = self.const_eval(e) {
-                let ty = self.ty(&e.ty);
-                return self.constant(v, ty, span);
-            }
+        ) && let Some(v) = self.const_eval(e)
+        {
+            let ty = self.ty(&e.ty);
+            return self.constant(v, ty, span);
         }
         let ty = self.ty(&e.ty);
         let kind = match &e.kind {
@@ -187,10 +186,10 @@ impl Lowerer<'_> {
 
     /// Field `i` of an IR value.
     pub fn ir_field(&mut self, base: ir::Expr, i: u32, span: Span) -> ir::Expr {
-        if let ir::ExprKind::StructValue(parts) | ir::ExprKind::HeaderValue(parts) = &base.kind {
-            if let Some(p) = parts.get(i as usize) {
-                return p.clone();
-            }
+        if let ir::ExprKind::StructValue(parts) | ir::ExprKind::HeaderValue(parts) = &base.kind
+            && let Some(p) = parts.get(i as usize)
+        {
+            return p.clone();
         }
         let Some(ty) = self.ir_fields(&base.ty).get(i as usize).cloned() else { return self.nothing(span) };
         ir::Expr { kind: ir::ExprKind::Field(Box::new(base), i), ty, location: self.location(span) }

@@ -173,10 +173,10 @@ impl Lowerer<'_> {
             let direct = matches!(&target.kind, ir::ExprKind::Var(_) | ir::ExprKind::Field(..))
                 && !matches!(c.callee, Callee::IsValid(_));
             if direct {
-                if let Some(v) = self.call(c, Some(target.clone()), value.span, out) {
-                    if v != target {
-                        self.assign(target, v, span, out);
-                    }
+                if let Some(v) = self.call(c, Some(target.clone()), value.span, out)
+                    && v != target
+                {
+                    self.assign(target, v, span, out);
                 }
                 return;
             }

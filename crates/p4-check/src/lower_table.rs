@@ -202,10 +202,10 @@ impl Lowerer<'_> {
         let hir = self.hir;
         let def = &hir.actions[id.index()];
         let instance = if def.global { 0 } else { self.instance };
-        if bound.is_empty() {
-            if let Some(a) = self.action_ids.get(&(instance, id)) {
-                return *a;
-            }
+        if bound.is_empty()
+            && let Some(a) = self.action_ids.get(&(instance, id))
+        {
+            return *a;
         }
         let prefix = if def.global { "" } else { &self.prefix };
         let name = names::control_plane(prefix, &def.name, &def.annotations);

@@ -80,13 +80,13 @@ impl Lowerer<'_> {
         annotations: Vec<ir::Annotation>,
         out: &mut Vec<(String, ir::Type, Vec<ir::Annotation>)>,
     ) {
-        if kind == RecordKind::Header {
-            if let Ty::Record(id, args) = ty {
-                for (inner, t) in self.hir.fields_of(*id, args) {
-                    self.flatten(kind, &format!("{name}_{inner}"), &t, annotations.clone(), out);
-                }
-                return;
+        if kind == RecordKind::Header
+            && let Ty::Record(id, args) = ty
+        {
+            for (inner, t) in self.hir.fields_of(*id, args) {
+                self.flatten(kind, &format!("{name}_{inner}"), &t, annotations.clone(), out);
             }
+            return;
         }
         let t = self.ty(ty);
         out.push((name.to_string(), t, annotations));

@@ -145,18 +145,18 @@ impl Checker<'_> {
         match &k.kind {
             ast::KeysetKind::Default | ast::KeysetKind::DontCare => Some(Match::Any),
             ast::KeysetKind::Expr(e) => {
-                if let ast::ExprKind::Path(path) = &e.kind {
-                    if let Some(Entity::Local(id)) = self.find(path).map(|e| e.entity) {
-                        let def = &self.hir.locals[id.index()];
-                        if def.kind == LocalKind::ValueSet {
-                            let elem = def.ty.clone();
-                            if !self.unify(&elem, ty) {
-                                let (a, b) = (self.show(&elem), self.show(ty));
-                                self.error(e.span, format!("a value set of `{a}` cannot match `{b}`"));
-                                return None;
-                            }
-                            return Some(Match::ValueSet(id));
+                if let ast::ExprKind::Path(path) = &e.kind
+                    && let Some(Entity::Local(id)) = self.find(path).map(|e| e.entity)
+                {
+                    let def = &self.hir.locals[id.index()];
+                    if def.kind == LocalKind::ValueSet {
+                        let elem = def.ty.clone();
+                        if !self.unify(&elem, ty) {
+                            let (a, b) = (self.show(&elem), self.show(ty));
+                            self.error(e.span, format!("a value set of `{a}` cannot match `{b}`"));
+                            return None;
                         }
+                        return Some(Match::ValueSet(id));
                     }
                 }
                 self.match_value(e, ty).map(Match::Value)
@@ -170,11 +170,11 @@ impl Checker<'_> {
                 let (l, h) = (self.match_value(low, ty), self.match_value(high, ty));
                 self.require_number(ty, k.span, "..");
                 let (l, h) = (l?, h?);
-                if let (Some(a), Some(b)) = (l.as_int(), h.as_int()) {
-                    if a > b {
-                        self.error(k.span, format!("empty range: {a} is above {b}"));
-                        return None;
-                    }
+                if let (Some(a), Some(b)) = (l.as_int(), h.as_int())
+                    && a > b
+                {
+                    self.error(k.span, format!("empty range: {a} is above {b}"));
+                    return None;
                 }
                 Some(Match::Range(l, h))
             }

@@ -74,11 +74,11 @@ impl Checker<'_> {
                     .help(format!("declared are: {}", known.join(", ")));
                 self.report(d);
             }
-            if kind == "lpm" {
-                if let Some(first) = lpm.replace(k.span) {
-                    let d = Diagnostic::error(k.span, "a table can have one lpm key only").note_at(first, "first here");
-                    self.report(d);
-                }
+            if kind == "lpm"
+                && let Some(first) = lpm.replace(k.span)
+            {
+                let d = Diagnostic::error(k.span, "a table can have one lpm key only").note_at(first, "first here");
+                self.report(d);
             }
             let base = self.underlying(&e.ty);
             let numeric = matches!(base, Ty::Bit(_) | Ty::Signed(_));
@@ -208,10 +208,11 @@ impl Checker<'_> {
             let action =
                 self.check_action_call(&e.action.path, e.action.args.as_ref().unwrap_or(&none), e.action.span, def);
             let priority = e.priority.as_ref().map(|p| self.check_expr(p, None));
-            if let Some(p) = &priority {
-                if !p.is_poison() && (!p.ty.is_number() || !p.is_compile_time(&self.hir.locals)) {
-                    self.error(p.span, "a priority must be a constant number");
-                }
+            if let Some(p) = &priority
+                && !p.is_poison()
+                && (!p.ty.is_number() || !p.is_compile_time(&self.hir.locals))
+            {
+                self.error(p.span, "a priority must be a constant number");
             }
             if let (Some(matches), Some(action)) = (matches, action) {
                 let is_const = e.is_const || def.const_entries;
@@ -240,13 +241,13 @@ impl Checker<'_> {
                 self.error(at, format!("an entry cannot match a key of kind `{kind}` like this"));
                 continue;
             }
-            if let ("lpm", Match::Mask(_, mask)) = (&**kind, m) {
-                if let (Some(v), Some((w, _))) = (mask.as_int(), self.underlying(&mask.ty).bits()) {
-                    let inverse = crate::consts::all_ones(w) - crate::consts::wrap(v, w, false);
-                    let next = &inverse + 1;
-                    if inverse & next != num_bigint::BigInt::ZERO {
-                        self.error(at, "the mask of an lpm key must be a prefix: ones, then zeros");
-                    }
+            if let ("lpm", Match::Mask(_, mask)) = (&**kind, m)
+                && let (Some(v), Some((w, _))) = (mask.as_int(), self.underlying(&mask.ty).bits())
+            {
+                let inverse = crate::consts::all_ones(w) - crate::consts::wrap(v, w, false);
+                let next = &inverse + 1;
+                if inverse & next != num_bigint::BigInt::ZERO {
+                    self.error(at, "the mask of an lpm key must be a prefix: ones, then zeros");
                 }
             }
         }

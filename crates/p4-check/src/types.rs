@@ -18,6 +18,9 @@ const MAX_TYPE_DEPTH: usize = 64;
 /// Most elements of a header stack.
 const MAX_STACK: u32 = 1024;
 
+/// Makes a type of its arguments.
+type MakeType = Box<dyn Fn(Rc<[Ty]>) -> Ty>;
+
 impl Checker<'_> {
     /// The type that is written; reports and gives poison if there is none such.
     pub fn resolve_type(&mut self, ty: &ast::TypeRef) -> Ty {
@@ -161,7 +164,7 @@ impl Checker<'_> {
     /// The type a name stands for, with arguments; `explicit` if `<...>` was written.
     pub fn named_type(&mut self, path: &ast::Path, args: &[Ty], explicit: bool) -> Ty {
         let Some(entry) = self.lookup(path) else { return Ty::Poison };
-        let (expected, make): (usize, Box<dyn Fn(Rc<[Ty]>) -> Ty>) = match entry.entity {
+        let (expected, make): (usize, MakeType) = match entry.entity {
             Entity::Type(t) => (0, Box::new(move |_| t.clone())),
             Entity::Record(id) => {
                 (self.hir.records[id.index()].type_params.len(), Box::new(move |a| Ty::Record(id, a)))
@@ -327,10 +330,11 @@ impl Checker<'_> {
             ast::TypedefTarget::Type(t) => {
                 if let ast::TypeKind::Named(path) = &t.kind {
                     // A generic type keeps its parameters under the new name.
-                    if let Some(e) = self.find(path) {
-                        if !d.is_new_type && matches!(e.entity, Entity::Record(_) | Entity::Extern(_)) {
-                            return e.entity;
-                        }
+                    if let Some(e) = self.find(path)
+                        && !d.is_new_type
+                        && matches!(e.entity, Entity::Record(_) | Entity::Extern(_))
+                    {
+                        return e.entity;
                     }
                 }
                 self.resolve_type(t)
