@@ -66,7 +66,8 @@ fn lpm_fields(table: &Table) -> Vec<(usize, usize, usize)> {
     exact
         .chain(longest)
         .map(|(index, key)| {
-            let bytes = key.width.div_ceil(8) as usize;
+            // Wider keys do not get past the compiler.
+            let bytes = (key.width.div_ceil(8) as usize).min(16);
             offset += bytes;
             (index, offset - bytes, bytes)
         })
@@ -91,7 +92,7 @@ pub(crate) fn lpm_key(table: &Table, matches: &[Match]) -> Vec<u8> {
                 Match::Exact(_) | Match::Mask { .. } => key.width,
             };
             // The top bit comes first.
-            value <<= bytes as u32 * 8 - key.width;
+            value <<= (bytes as u32 * 8).saturating_sub(key.width);
         } else {
             prefix_length += bytes as u32 * 8;
         }
@@ -117,7 +118,7 @@ pub(crate) fn read_lpm_key(table: &Table, packed: &[u8]) -> Vec<Match> {
         }
         let value = u128::from_be_bytes(raw);
         matches[index] = if key.match_kind == "lpm" {
-            let shifted = value >> (bytes as u32 * 8 - key.width);
+            let shifted = value >> (bytes as u32 * 8).saturating_sub(key.width);
             Match::Prefix { value: shifted & prefix_mask(key.width, left), length: left.min(key.width) }
         } else {
             left = left.saturating_sub(bytes as u32 * 8);

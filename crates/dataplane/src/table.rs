@@ -105,7 +105,7 @@ impl<'a> TableRef<'a> {
     /// Defaults and initial entries, as compiled.
     pub(crate) fn initialise(&self) -> Result<()> {
         if self.table.default_map.is_some() {
-            self.write_default(&self.from_manifest_call(&self.table.default_action)?)?;
+            self.write_default(&self.read_manifest_call(&self.table.default_action)?)?;
         }
         if matches!(self.table.kind, TableKind::Keyless | TableKind::Const) {
             return Ok(());
@@ -118,12 +118,12 @@ impl<'a> TableRef<'a> {
 
     /// The entries that the program starts with, and that can be changed.
     pub fn initial_entries(&self) -> Result<Vec<Entry>> {
-        self.table.initial_entries.iter().map(|entry| self.from_manifest_entry(entry)).collect()
+        self.table.initial_entries.iter().map(|entry| self.read_manifest_entry(entry)).collect()
     }
 
     /// The default action that the program starts with.
     pub fn initial_default(&self) -> Result<ActionCall> {
-        self.from_manifest_call(&self.table.default_action)
+        self.read_manifest_call(&self.table.default_action)
     }
 
     /// Would this entry be taken? Looks at names, values and the action, not at what the table holds.
@@ -143,7 +143,7 @@ impl<'a> TableRef<'a> {
         self.check_call(call, true)
     }
 
-    fn from_manifest_call(&self, call: &manifest::ActionCall) -> Result<ActionCall> {
+    fn read_manifest_call(&self, call: &manifest::ActionCall) -> Result<ActionCall> {
         let arguments = call.arguments.iter().map(|text| self.manifest_number(text)).collect::<Result<_>>()?;
         Ok(ActionCall { action: call.action as usize, arguments })
     }
@@ -152,7 +152,7 @@ impl<'a> TableRef<'a> {
         text.parse().or_else(|_| self.fail(format!("the manifest has {text:?} where a number of 128 bits belongs")))
     }
 
-    fn from_manifest_entry(&self, entry: &manifest::Entry) -> Result<Entry> {
+    fn read_manifest_entry(&self, entry: &manifest::Entry) -> Result<Entry> {
         let matches = entry
             .matches
             .iter()
@@ -173,7 +173,7 @@ impl<'a> TableRef<'a> {
                 })
             })
             .collect::<Result<_>>()?;
-        Ok(Entry { matches, priority: entry.priority, action: self.from_manifest_call(&entry.action)? })
+        Ok(Entry { matches, priority: entry.priority, action: self.read_manifest_call(&entry.action)? })
     }
 
     /// The matches in the form that the table's kind stores, or why they cannot be.
@@ -322,7 +322,7 @@ impl<'a> TableRef<'a> {
     pub fn list(&self) -> Result<Vec<Listed>> {
         let mut listed = Vec::new();
         for entry in &self.table.const_entries {
-            listed.push(Listed { entry: self.from_manifest_entry(entry)?, counter: None, constant: true });
+            listed.push(Listed { entry: self.read_manifest_entry(entry)?, counter: None, constant: true });
         }
         let mut found: Vec<Listed> = match &self.table.kind {
             TableKind::Keyless | TableKind::Const => vec![],
@@ -388,7 +388,7 @@ impl<'a> TableRef<'a> {
     /// The default action and, if the table has a direct counter, the misses it counted.
     pub fn default_action(&self) -> Result<(ActionCall, Option<(u64, u64)>)> {
         let Some(map) = &self.table.default_map else {
-            return Ok((self.from_manifest_call(&self.table.default_action)?, None));
+            return Ok((self.read_manifest_call(&self.table.default_action)?, None));
         };
         let value = lookup(self.map(map)?, &0u32.to_ne_bytes(), &self.table.name)?.unwrap_or_default();
         Ok((self.read_call(&value), self.read_counter(&value)))
@@ -402,7 +402,7 @@ impl<'a> TableRef<'a> {
 
     /// The default as compiled, again.
     pub fn reset_default(&self) -> Result<()> {
-        self.set_default(&self.from_manifest_call(&self.table.default_action)?)
+        self.set_default(&self.read_manifest_call(&self.table.default_action)?)
     }
 
     fn write_default(&self, call: &ActionCall) -> Result<()> {

@@ -68,7 +68,7 @@ fn tick(dataplane: &Dataplane, generator: &Generator) {
         }
         Err(error) => {
             // Once in a while is enough: it happens every tick while a port is away.
-            if generator.errors.fetch_add(1, Ordering::Relaxed) % 1_000 == 0 {
+            if generator.errors.fetch_add(1, Ordering::Relaxed).is_multiple_of(1_000) {
                 tracing::warn!("{error}");
             }
         }

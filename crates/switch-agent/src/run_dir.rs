@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use dataplane::{ActionSpec, EntrySpec};
 use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::statfs::FsType;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// Parent of all run directories.
 const ROOT: &str = "/run/stateplane";
 /// `statfs` type of a bpffs.
-const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
+const BPF_FS: FsType = FsType(0xcafe_4a11);
 
 /// What a later agent must know of the generation that runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -204,7 +205,7 @@ impl RunDirectory {
 }
 
 fn is_bpffs(path: &Path) -> bool {
-    nix::sys::statfs::statfs(path).is_ok_and(|found| found.filesystem_type().0 as i64 == BPF_FS_MAGIC)
+    nix::sys::statfs::statfs(path).is_ok_and(|found| found.filesystem_type() == BPF_FS)
 }
 
 /// Removes a file or directory that may be gone already.

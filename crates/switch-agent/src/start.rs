@@ -1,6 +1,6 @@
 //! How a switch starts: anew, by taking over what runs, or by replacing it.
 
-use crate::config::{Config, Port};
+use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::flow_state;
 use crate::run_dir::{Hold, RunDirectory, State};
@@ -111,18 +111,15 @@ pub(crate) fn start(config: &Config, fresh: bool) -> Result<Started> {
     Ok(Started { dataplane: Arc::new(dataplane), run, hold, state, how })
 }
 
-/// The interfaces' indexes, or which is missing.
-fn interfaces(config: &Config) -> Result<Vec<u32>> {
-    let index = |(position, port): (usize, &Port)| {
-        ifindex(&port.interface).or_else(|| None).map_or_else(
-            || {
-                let reason = format!("there is no interface {:?} in this network namespace", port.interface);
-                config.fault(format!("port[{position}].interface"), reason)
-            },
-            Ok,
-        )
-    };
-    config.port.iter().enumerate().map(index).collect()
+/// Are all interfaces there?
+fn interfaces(config: &Config) -> Result<()> {
+    for (position, port) in config.port.iter().enumerate() {
+        if ifindex(&port.interface).is_none() {
+            let reason = format!("there is no interface {:?} in this network namespace", port.interface);
+            return config.fault(format!("port[{position}].interface"), reason);
+        }
+    }
+    Ok(())
 }
 
 fn ifindex(interface: &str) -> Option<u32> {
