@@ -305,20 +305,25 @@ static __always_inline void sp_flow_apply(void *map, struct sp_flow_scratch *scr
 
 /* Reads the message's header, key and value into the scratch. Returns the length of the packet in it, or -1 if it is
  * malformed. */
-static __always_inline int sp_flow_decode(struct xdp_md *xdp, struct sp_flow_scratch *scratch,
-					  const struct sp_flow_settings *settings)
+static __noinline int sp_flow_decode(struct xdp_md *xdp)
 {
+	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
+	__u32 zero = 0;
+	struct sp_flow_settings *settings = bpf_map_lookup_elem(&sp_flow_config, &zero);
 	struct sp_flow_outer *outer = (void *)(long)xdp->data;
 	struct sp_flow_header *header = (void *)(outer + 1);
 	__u64 key_bytes, value_bytes, lease_ns;
 	__u32 packet_bytes, udp_length;
 
-	if ((void *)(header + 1) > (void *)(long)xdp->data_end)
+	if (!scratch || !settings || (void *)(header + 1) > (void *)(long)xdp->data_end)
 		return -1;
 	if (header->magic != bpf_htons(SP_FLOW_MAGIC) || header->version != SP_FLOW_VERSION ||
 	    header->switch_id != bpf_htonl(settings->switch_id) ||
 	    header->incarnation != bpf_htonl(settings->incarnation))
 		return -1; /* an earlier incarnation's lease is not ours */
+	if (header->type != SP_LEASE_GRANT && header->type != SP_ABSENT && header->type != SP_UPDATE_ACK &&
+	    header->type != SP_REFUSED)
+		return -1;
 	scratch->type = header->type;
 	scratch->object_id = bpf_ntohs(header->object_id);
 	scratch->flags = bpf_ntohs(header->flags);
@@ -365,43 +370,39 @@ static __always_inline int sp_flow_strip(struct xdp_md *xdp, __u32 message_bytes
 	return bpf_xdp_adjust_head(xdp, message_bytes);
 }
 
-/* A message from the store. Returns -1 when the packet that it carried shall now run through the program, else the XDP
- * verdict. */
-static __noinline int sp_flow_message(struct xdp_md *xdp, struct sp_flow_context *flow)
+/* Lets the message in the scratch take its effect on its flow's entry. Returns -1 if no object has such messages. */
+static __noinline int sp_flow_take_effect(void)
 {
 	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
-	__u32 zero = 0, port = flow->ingress_port & 0x1ff;
-	struct sp_flow_settings *settings = bpf_map_lookup_elem(&sp_flow_config, &zero);
-	__u8 *fabric = bpf_map_lookup_elem(&sp_fabric_port, &port);
-	int packet_bytes, known = 0;
+	int known = 0;
 	__u64 now;
 
-	if (!scratch || !settings || !fabric)
-		return XDP_ABORTED;
-	if (!*fabric) { /* rule 5 */
-		sp_flow_count(SP_STAT_NOT_FABRIC);
-		return XDP_DROP;
-	}
-	packet_bytes = sp_flow_decode(xdp, scratch, settings);
-	if (packet_bytes < 0 || (scratch->type != SP_LEASE_GRANT && scratch->type != SP_ABSENT &&
-				 scratch->type != SP_UPDATE_ACK && scratch->type != SP_REFUSED)) {
-		sp_flow_count(SP_STAT_MALFORMED);
-		return XDP_DROP;
-	}
+	if (!scratch)
+		return -1;
 	switch (scratch->object_id) {
 		SP_FLOW_OBJECTS(SP_FLOW_CASE_SIZES)
 	}
-	if (!known) {
-		sp_flow_count(SP_STAT_UNKNOWN_OBJECT);
-		return XDP_DROP;
-	}
+	if (!known)
+		return -1;
 	now = sp_flow_coarse_clock();
 	switch (scratch->object_id) {
 		SP_FLOW_OBJECTS(SP_FLOW_CASE_APPLY)
 	}
+	return 0;
+}
+
+/* What becomes of the packet in the message: -1 when it shall now run through the program, else the XDP verdict. */
+static __noinline int sp_flow_release(struct xdp_md *xdp, struct sp_flow_context *flow, int packet_bytes)
+{
+	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
+	__u32 zero = 0;
+
+	if (!scratch)
+		return XDP_ABORTED;
 	if (packet_bytes < 14 || scratch->type == SP_REFUSED)
 		return XDP_DROP; /* nothing to release */
-	if (sp_flow_strip(xdp, SP_FLOW_OUTER_BYTES + SP_FLOW_HEADER_BYTES + scratch->key_bytes + scratch->value_bytes,
+	if (sp_flow_strip(xdp,
+			  SP_FLOW_OUTER_BYTES + SP_FLOW_HEADER_BYTES + scratch->key_bytes + scratch->value_bytes,
 			  packet_bytes))
 		return XDP_ABORTED;
 	if (scratch->type == SP_UPDATE_ACK) {
@@ -423,6 +424,30 @@ static __noinline int sp_flow_message(struct xdp_md *xdp, struct sp_flow_context
 	flow->ingress_port = scratch->port & 0x1ff;
 	flow->attempts = scratch->port >> 9;
 	return -1;
+}
+
+/* A message from the store. Returns -1 when the packet that it carried shall now run through the program, else the XDP
+ * verdict. In three functions that are not inlined, as each has the rest of the 512 bytes of stack to itself. */
+static __always_inline int sp_flow_message(struct xdp_md *xdp, struct sp_flow_context *flow)
+{
+	__u32 port = flow->ingress_port & 0x1ff;
+	__u8 *fabric = bpf_map_lookup_elem(&sp_fabric_port, &port);
+	int packet_bytes;
+
+	if (!fabric || !*fabric) { /* rule 5 */
+		sp_flow_count(SP_STAT_NOT_FABRIC);
+		return XDP_DROP;
+	}
+	packet_bytes = sp_flow_decode(xdp);
+	if (packet_bytes < 0) {
+		sp_flow_count(SP_STAT_MALFORMED);
+		return XDP_DROP;
+	}
+	if (sp_flow_take_effect()) {
+		sp_flow_count(SP_STAT_UNKNOWN_OBJECT);
+		return XDP_DROP;
+	}
+	return sp_flow_release(xdp, flow, packet_bytes);
 }
 
 #define SP_FLOW_LINEARIZABLE_PART(name, id, flows, kb, vb, consistency, allocator)                                     \

@@ -71,7 +71,11 @@ pub fn compile(program: &Program, options: &Options, object: &Path) -> Result<Co
         let generated = generate(program, &attempt).map_err(CompileError::Unsupported)?;
         std::fs::write(&source, &generated.c_source).map_err(file_error(&source))?;
         match run_clang(&source, object)? {
-            None => return Ok(Compiled { generated, placement: *placement }),
+            // With nowhere else to go the verifier decides.
+            None if fits_with_callees(&stack_usage(object)) || *placement == Placement::AllScratch => {
+                return Ok(Compiled { generated, placement: *placement });
+            }
+            None => {}
             Some(stderr) => {
                 let too_big = stderr.contains("stack limit") || stderr.contains("BPF stack");
                 last = stderr;
@@ -84,10 +88,41 @@ pub fn compile(program: &Program, options: &Options, object: &Path) -> Result<Co
     Err(CompileError::Clang(last))
 }
 
+/// BPF's stack, for a program and all that it calls.
+const STACK_BYTES: u32 = 512;
+/// Kernels round each frame up to this.
+const FRAME_BYTES: u32 = 32;
+
+/// Reads, and removes, what clang's -fstack-usage wrote beside the object: functions and their frames.
+fn stack_usage(object: &Path) -> Vec<(String, u32)> {
+    let path = object.with_extension("su");
+    let text = std::fs::read_to_string(&path).unwrap_or_default();
+    let _ = std::fs::remove_file(&path);
+    text.lines()
+        .filter_map(|line| {
+            let mut columns = line.split('\t');
+            let name = columns.next()?.rsplit(':').next()?.to_string();
+            Some((name, columns.next()?.trim().parse().ok()?))
+        })
+        .collect()
+}
+
+/// Does the main program fit even if its subprograms all call one another?
+fn fits_with_callees(frames: &[(String, u32)]) -> bool {
+    let round = |bytes: u32| bytes.div_ceil(FRAME_BYTES) * FRAME_BYTES;
+    let callees: u32 = frames
+        .iter()
+        .filter(|(name, _)| !matches!(name.as_str(), "sp_main" | "sp_pass" | "sp_generator"))
+        .map(|(_, bytes)| round(*bytes))
+        .sum();
+    let main = frames.iter().find(|(name, _)| name == "sp_main").map_or(0, |(_, bytes)| round(*bytes));
+    main + callees <= STACK_BYTES
+}
+
 /// None: good; else clang's messages.
 fn run_clang(source: &Path, object: &Path) -> Result<Option<String>, CompileError> {
     let mut command = Command::new("clang");
-    command.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-std=gnu11", "-fno-strict-aliasing"]);
+    command.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-std=gnu11", "-fno-strict-aliasing", "-fstack-usage"]);
     command.args(["-Wall", "-Wno-unused-label", "-Wno-unused-variable", "-Wno-unused-but-set-variable"]);
     command.args(["-Wno-unused-const-variable", "-Wno-unused-function", "-Wno-parentheses-equality"]);
     command.args(["-Wno-tautological-compare", "-Wno-constant-conversion", "-fno-color-diagnostics"]);

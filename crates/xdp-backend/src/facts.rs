@@ -18,6 +18,8 @@ pub(crate) struct Facts {
     pub same_layout: bool,
     /// Byte offset of headers that are always extracted at the same place.
     pub offsets: HashMap<String, u32>,
+    /// How many parser states behind `start` a header is first extracted.
+    pub depths: HashMap<String, u32>,
     /// Fields of standard_metadata that are read.
     pub standard_reads: HashSet<String>,
     /// Parser states that a loop leads back to.
@@ -44,6 +46,7 @@ impl Facts {
         walk::program(program, &mut Collector { facts: &mut facts, program });
         find_loops(program, &mut facts);
         find_offsets(program, &mut facts);
+        find_depths(program, &mut facts);
         facts.same_layout = same_layout(program, &facts);
         facts
     }
@@ -125,6 +128,35 @@ fn targets(transition: &Transition) -> Vec<u32> {
     match transition {
         Transition::To(target) => state(target).into_iter().collect(),
         Transition::Select { cases, .. } => cases.iter().filter_map(|(_, target, _)| state(target)).collect(),
+    }
+}
+
+/// Breadth-first from `start`.
+fn find_depths(program: &Program, facts: &mut Facts) {
+    struct Extractions<'a>(&'a mut HashMap<String, u32>, u32);
+    impl Visitor for Extractions<'_> {
+        fn statement(&mut self, statement: &Statement) {
+            if let StatementKind::Extract { header, .. } = &statement.kind
+                && let Some(name) = key(header)
+            {
+                self.0.entry(name).or_insert(self.1);
+            }
+        }
+    }
+    let states = &program.parser.states;
+    let mut seen = vec![false; states.len()];
+    let mut level: Vec<u32> = if states.is_empty() { Vec::new() } else { vec![0] };
+    let mut depth = 0;
+    while !level.is_empty() {
+        let mut next = Vec::new();
+        for state in level {
+            if !std::mem::replace(&mut seen[state as usize], true) {
+                walk::block(&states[state as usize].body, &mut Extractions(&mut facts.depths, depth));
+                next.extend(targets(&states[state as usize].transition));
+            }
+        }
+        level = next;
+        depth += 1;
     }
 }
 

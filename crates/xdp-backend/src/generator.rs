@@ -55,10 +55,11 @@ pub(crate) struct Generator<'a> {
 
 impl<'a> Generator<'a> {
     pub fn new(program: &'a Program, options: &Options) -> Generator<'a> {
+        let facts = Facts::new(program);
         Generator {
             program,
-            facts: Facts::new(program),
-            layout: Layout::new(program, options.placement),
+            layout: Layout::new(program, options.placement, &facts),
+            facts,
             out: Writer::default(),
             types: Writer::default(),
             manifest: Manifest {
@@ -447,5 +448,13 @@ fn section_name(section: Section) -> String {
 
 impl Options {
     /// The ladder of placements that `compile` climbs when the stack is too small.
-    pub(crate) const PLACEMENTS: [Placement; 3] = [Placement::Registers, Placement::Scratch, Placement::AllScratch];
+    pub(crate) const PLACEMENTS: [Placement; 7] = [
+        Placement::Registers,
+        Placement::Partial(6),
+        Placement::Partial(4),
+        Placement::Partial(3),
+        Placement::Partial(2),
+        Placement::Scratch,
+        Placement::AllScratch,
+    ];
 }

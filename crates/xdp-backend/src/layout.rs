@@ -1,6 +1,7 @@
 //! Where P4 storage lives in C: every variable taken apart into scalars, headers, stacks and unions.
 
 use crate::Placement;
+use crate::facts::Facts;
 use p4_ir::{HeaderTypeId, Program, Scope, StructTypeId, Type, VariableId};
 use std::collections::{HashMap, HashSet};
 
@@ -126,7 +127,11 @@ pub(crate) fn member_name(name: &str) -> String {
 }
 
 impl Layout {
-    pub fn new(program: &Program, placement: Placement) -> Layout {
+    pub fn new(program: &Program, placement: Placement, facts: &Facts) -> Layout {
+        let deep = |key: &str| match placement {
+            Placement::Partial(most) => facts.depths.get(key).is_none_or(|depth| *depth > most),
+            _ => false,
+        };
         let mut layout = Layout {
             variables: HashMap::new(),
             declarations: Vec::new(),
@@ -138,17 +143,19 @@ impl Layout {
             let id = VariableId(index as u32);
             // Intrinsic metadata is a few hot scalars: always in registers.
             let scratch = match placement {
-                Placement::Registers => false,
+                Placement::Registers | Placement::Partial(_) => false,
                 Placement::Scratch => variable.scope == Scope::Pipeline && id != program.standard_metadata,
                 Placement::AllScratch => true,
             };
-            let scratch_headers = scratch || (placement != Placement::Registers && !is_scalar(&variable.ty));
+            let whole = matches!(placement, Placement::Scratch | Placement::AllScratch);
+            let scratch_headers = scratch || (whole && !is_scalar(&variable.ty));
             let place = layout.place(
                 program,
                 &member_name(&variable.name),
                 &format!("v{index}"),
                 &variable.ty,
                 if id == program.standard_metadata { placement == Placement::AllScratch } else { scratch_headers },
+                &deep,
             );
             layout.variables.insert(id, place);
         }
@@ -167,9 +174,18 @@ impl Layout {
         c
     }
 
-    fn place(&mut self, program: &Program, name: &str, key: &str, ty: &Type, scratch: bool) -> Place {
+    fn place(
+        &mut self,
+        program: &Program,
+        name: &str,
+        key: &str,
+        ty: &Type,
+        scratch: bool,
+        deep: &dyn Fn(&str) -> bool,
+    ) -> Place {
         match ty {
             Type::Header(header) => {
+                let scratch = scratch || deep(key);
                 let record = &program.header_types[header.index()];
                 self.note_fields(program, *header);
                 let ty = format!("struct {}", record.name);
@@ -186,7 +202,7 @@ impl Layout {
                     .enumerate()
                     .map(|(index, field)| {
                         let child = format!("{name}_{}", member_name(&field.name));
-                        self.place(program, &child, &format!("{key}.{index}"), &field.ty, scratch)
+                        self.place(program, &child, &format!("{key}.{index}"), &field.ty, scratch, deep)
                     })
                     .collect();
                 Place::Struct(*id, fields)
@@ -199,7 +215,7 @@ impl Layout {
                     .enumerate()
                     .map(|(index, field)| {
                         let child = format!("{name}_{}", member_name(&field.name));
-                        self.place(program, &child, &format!("{key}.{index}"), &field.ty, scratch)
+                        self.place(program, &child, &format!("{key}.{index}"), &field.ty, scratch, deep)
                     })
                     .collect();
                 let all: Vec<String> = members
@@ -214,6 +230,7 @@ impl Layout {
                 Place::Union(members)
             }
             Type::Stack { header, size } => {
+                let scratch = scratch || deep(key);
                 self.note_fields(program, *header);
                 let ty = format!("struct {}", program.header_types[header.index()].name);
                 let c = self.declare(ty, name, format!("[{size}]"), scratch, "{}");

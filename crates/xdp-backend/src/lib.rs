@@ -36,7 +36,9 @@ pub enum Placement {
     /// Locals: registers and the 512 bytes of stack. The fastest.
     #[default]
     Registers,
-    /// Headers and user metadata in a per-CPU scratch map.
+    /// Headers that are first extracted more than so many parser states behind `start`, or never, in a per-CPU scratch map; the rest as above.
+    Partial(u32),
+    /// Headers and user metadata in the scratch map.
     Scratch,
     /// All P4 variables in the scratch map.
     AllScratch,
