@@ -102,7 +102,7 @@ header icmp_error_t {
     bit<32> rest;
 }
 
-// The first four bytes of TCP and UDP: an ICMP error carries no more than eight (RFC 792).
+// The first four bytes of TCP and UDP: an ICMP error may carry no more than eight (RFC 792).
 header ports_t {
     bit<16> source_port;
     bit<16> destination_port;
@@ -111,6 +111,15 @@ header ports_t {
 // The next four of UDP.
 header udp_rest_t {
     bit<16> length;
+    bit<16> checksum;
+}
+
+// The next fourteen of TCP, as far as the checksum: there when the error carries more than it must, as most do (RFC 1812, 4.3.2.3).
+header tcp_rest_t {
+    bit<32> sequence;
+    bit<32> acknowledgement;
+    bit<16> offset_and_flags;
+    bit<16> window;
     bit<16> checksum;
 }
 
@@ -128,6 +137,7 @@ struct headers_t {
     ipv4_options_t embedded_options;
     ports_t        embedded_ports;
     udp_rest_t     embedded_udp;
+    tcp_rest_t     embedded_tcp;
     icmp_t         embedded_icmp;
     icmp_echo_t    embedded_echo;
 }
@@ -326,18 +336,19 @@ parser NatParser(packet_in packet, out headers_t hdr, inout metadata_t meta, ino
         }
     }
 
+    // If the error carries too little, the last extract fails, and all before it stands.
     state embedded_tcp {
         packet.extract(hdr.embedded_ports);
-        transition embedded_ports;
+        meta.kind = Kind.ICMP_ERROR;
+        meta.key.source_port = hdr.embedded_ports.destination_port;
+        meta.key.destination_port = hdr.embedded_ports.source_port;
+        packet.extract(hdr.embedded_tcp);
+        transition accept;
     }
 
     state embedded_udp {
         packet.extract(hdr.embedded_ports);
         packet.extract(hdr.embedded_udp);
-        transition embedded_ports;
-    }
-
-    state embedded_ports {
         meta.kind = Kind.ICMP_ERROR;
         meta.key.source_port = hdr.embedded_ports.destination_port;
         meta.key.destination_port = hdr.embedded_ports.source_port;
@@ -450,6 +461,12 @@ control NatIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
                 before = hdr.embedded_udp.checksum;
                 hdr.embedded_udp.checksum = adjusted_udp(before, address_change + port_change);
                 icmp_change = icmp_change + replaced_word(before, hdr.embedded_udp.checksum);
+            } else if (hdr.embedded_tcp.isValid() && hdr.ipv4.total_length >= 26
+                           + (((bit<16>)hdr.ipv4.header_words + (bit<16>)hdr.embedded_ipv4.header_words) << 2)) {
+                // (Bytes past the IPv4 packet's end are no part of what the checksums cover.)
+                before = hdr.embedded_tcp.checksum;
+                hdr.embedded_tcp.checksum = adjusted(before, address_change + port_change);
+                icmp_change = icmp_change + replaced_word(before, hdr.embedded_tcp.checksum);
             }
         } else {
             before = hdr.embedded_icmp.checksum;
