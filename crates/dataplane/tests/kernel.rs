@@ -335,3 +335,47 @@ fn a_rejected_program_comes_with_the_verifiers_log() {
     assert_eq!(lines.last().map(|line| line.1), Some(4), "{log}");
     assert!(error.to_string().contains("program sp_main"), "{error}");
 }
+
+#[test]
+fn generated_frames_run_live_and_pins_bring_everything_back() {
+    let (built, scratch) = (Scratch::new(), Scratch::new());
+    let path = fixture::build(&built.0, &[]);
+    // A namespace and a bpffs that end with this thread.
+    std::thread::spawn(move || {
+        use nix::mount::{MsFlags, mount};
+        use nix::sched::{CloneFlags, unshare};
+        unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).unwrap();
+        mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).unwrap();
+        mount(Some("bpf"), &scratch.0, Some("bpf"), MsFlags::empty(), None::<&str>).unwrap();
+        let ip = |line: &str| {
+            let status = std::process::Command::new("ip").args(line.split(' ')).status().unwrap();
+            assert!(status.success(), "ip {line}");
+        };
+        ip("link add name near type veth peer name far");
+        ip("link set near up");
+        ip("link set far up");
+        let ifindex = nix::net::if_::if_nametoindex("near").unwrap();
+        let mut object = Object::open(&path, fixture::manifest()).unwrap();
+        object.set(Settings::default()).unwrap();
+        let dataplane = object.load().unwrap();
+        dataplane.set_port(1, ifindex).unwrap();
+        let link = dataplane.attach("sp_main", ifindex, AttachMode::Native).unwrap();
+        dataplane.pin(&scratch.0.join("g1")).unwrap();
+        link.pin(&scratch.0.join("link")).unwrap();
+        dataplane.run_live("sp_main", &frame(0x0800, [0; 4], 0), ifindex, 1000).unwrap();
+        drop((dataplane, link));
+
+        let again = Dataplane::open_pinned(&scratch.0.join("g1"), fixture::manifest()).unwrap();
+        let stats = again.port_stats(1).unwrap();
+        assert!(stats.rx_packets >= 1000 && stats.dropped >= 1000, "{stats:?}");
+        add(&again, "wire", spec(&[("ingress_port", "1")], None, "drop", &[])).unwrap();
+        let link = Link::open(&scratch.0.join("link")).unwrap();
+        assert_eq!(link.ifindex().unwrap(), Some(ifindex));
+        link.detach().unwrap();
+        assert_eq!(link.ifindex().unwrap(), None);
+        assert!(Dataplane::open_pinned(&scratch.0.join("g2"), fixture::manifest()).is_err());
+        nix::mount::umount(&scratch.0).unwrap();
+    })
+    .join()
+    .unwrap();
+}
