@@ -286,13 +286,11 @@ SP_FLOW_OBJECTS(SP_FLOW_DECLARE)
 
 #define sp_barrier() asm volatile("" ::: "memory")
 
-/* Not inlined: every copy would take stack of the caller, of which there is little. */
-static __noinline int sp_flow_count(__u32 stat)
+static __always_inline void sp_flow_count(__u32 stat)
 {
 	__u64 *count = bpf_map_lookup_elem(&sp_flow_stats, &stat);
 	if (count)
 		*count += 1;
-	return 0;
 }
 
 static __always_inline struct sp_flow_scratch *sp_flow_get_scratch(void)
