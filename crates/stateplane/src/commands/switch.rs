@@ -1,6 +1,7 @@
 //! `stateplane switch`: run the agent, check its configuration, stop or detach a switch.
 
 use clap::Subcommand;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use switch_agent::config::Config;
 use switch_agent::control::{Reply, Request};
