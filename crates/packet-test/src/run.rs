@@ -126,7 +126,7 @@ impl<'a> Runner<'a> {
                 let (found, unit) = if *bytes { (found.bytes, "bytes") } else { (found.packets, "packets") };
                 if !comparison.holds(found, *value) {
                     let name = &counter.name;
-                    let reason = format!("counter {name}({index}) has {found} {unit}, {comparison} {value} expected");
+                    let reason = format!("counter {name}({index}) has {found} {unit}, {comparison}{value} expected");
                     self.fail(line, reason, None);
                 }
             }
@@ -135,7 +135,7 @@ impl<'a> Runner<'a> {
                 let found = self.dataplane.read_register(register, *index)?;
                 if !comparison.holds(found, *value) {
                     let name = &register.name;
-                    let reason = format!("register {name}({index}) is {found:#x}, {comparison} {value:#x} expected");
+                    let reason = format!("register {name}({index}) is {found:#x}, {comparison}{value:#x} expected");
                     self.fail(line, reason, None);
                 }
             }

@@ -66,6 +66,7 @@ fn every_kind_of_failure_is_told_with_its_line() {
         (send.to_owned(), 1, "not expected"),
         (format!("{send}\nno_packet\nexpect 8"), 2, "no packet expected"),
         ("check_counter ports(1) == 3".to_owned(), 1, "has 0 packets, 3 expected"),
+        ("check_counter ports(1) > 0".to_owned(), 1, "has 0 packets, > 0 expected"),
         ("check_register seen(9) == 3".to_owned(), 1, "past the end"),
         ("add nope k:1 drop()".to_owned(), 1, "no table \"nope\""),
         ("add wire ingress_port:1 fly()".to_owned(), 1, "no action \"fly\""),

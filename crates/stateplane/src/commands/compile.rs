@@ -58,9 +58,10 @@ pub fn run(args: Args) -> u8 {
             Err(errors) => report_unsupported(&program, &errors),
         };
     }
-    let object = args.output.clone().unwrap_or_else(|| {
-        PathBuf::from(args.program.file_stem().unwrap_or_default()).with_extension("o")
-    });
+    let object = args
+        .output
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(args.program.file_stem().unwrap_or_default()).with_extension("o"));
     let compiled = match xdp_backend::compile(&program, &options, &object) {
         Ok(compiled) => compiled,
         Err(CompileError::Unsupported(errors)) => return report_unsupported(&program, &errors),
