@@ -85,9 +85,10 @@ pub fn run(args: Args) -> u8 {
 fn log() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let color = std::io::stderr().is_terminal();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(color);
     // Someone else's logger, if there is one, will do.
-    let _ =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).try_init();
+    let _ = log.with_target(false).try_init();
 }
 
 fn act(action: &Action) -> switch_agent::Result<()> {
