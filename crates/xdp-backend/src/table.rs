@@ -42,6 +42,10 @@ impl Generator<'_> {
                 self.error(table.location, &message, None);
             }
         }
+        if direct && matches!(kind, TableKind::Const | TableKind::Keyless) {
+            let message = "a direct counter of a table without entries in a map: const entries and keyless tables have no place for it";
+            self.error(table.location, message, Some("use a counter, with an index of your own for each entry"));
+        }
         let (value_bytes, counter) = self.value_layout(table, direct);
         let size = table.size.unwrap_or(DEFAULT_SIZE).clamp(1, u64::from(u32::MAX));
         let in_code = matches!(kind, TableKind::Const | TableKind::Keyless);
