@@ -83,10 +83,10 @@ impl<'a> Runner<'a> {
                 self.fail(*line, reason, None);
             }
         }
-        if let Some((line, pool)) = &case.setup.nat_pool {
-            if let Err(reason) = self.set_nat_pool(pool) {
-                self.fail(*line, reason, None);
-            }
+        if let Some((line, pool)) = &case.setup.nat_pool
+            && let Err(reason) = self.set_nat_pool(pool)
+        {
+            self.fail(*line, reason, None);
         }
     }
 

@@ -137,8 +137,8 @@ fn compile(program: &Path, include: &[PathBuf], defines: &[String], object: &Pat
     match super::compile::run(compile.args) {
         0 => Ok(()),
         _ => {
-            let with: Vec<String> = defines.iter().map(|define| format!(" -D {define}")).collect();
-            Err(format!("{} does not compile{}; see the messages above", program.display(), with.concat()))
+            let with: Vec<String> = defines.iter().map(|define| format!(" with -D {define}")).collect();
+            Err(format!("{} does not compile{}: see the messages above", program.display(), with.concat()))
         }
     }
 }
