@@ -3,7 +3,7 @@
 //! `P4_PROGRAM=name` runs one program; `KEEP=folder` keeps the emitted C there.
 
 use dataplane::{Object, Settings};
-use packet_test::{Case, Runner};
+use packet_test::Case;
 use std::path::{Path, PathBuf};
 use xdp_backend::{CompileError, Options, Placement};
 
@@ -20,15 +20,15 @@ fn programs(folder: &Path, found: &mut Vec<PathBuf>) {
 
 /// Compiles with one placement, loads, runs. What went wrong, if anything.
 fn run(path: &Path, stf: Option<&Path>, placement: Placement) -> Result<(), String> {
-    let text = stf.map(|stf| std::fs::read_to_string(stf).expect("stf"));
+    let case = match stf {
+        Some(stf) => {
+            let text = std::fs::read_to_string(stf).expect("stf");
+            Some(Case::parse(&stf.display().to_string(), &text).map_err(|errors| format!("{errors:?}"))?)
+        }
+        None => None,
+    };
     // Cases name the macros that they need.
-    let defines = text
-        .iter()
-        .flat_map(|text| text.lines())
-        .filter_map(|line| line.strip_prefix("# define: "))
-        .flat_map(str::split_whitespace)
-        .map(str::to_string)
-        .collect();
+    let defines = case.iter().flat_map(|case| &case.setup.defines).map(|(_, define)| define.clone()).collect();
     let options = p4_syntax::Options { defines, ..Default::default() };
     let outcome = p4_check::check_file(path, &options);
     let program = outcome.program.as_ref().ok_or_else(|| outcome.render(false))?;
@@ -50,24 +50,21 @@ fn run(path: &Path, stf: Option<&Path>, placement: Placement) -> Result<(), Stri
         std::fs::copy(&object, format!("{keep}/{name}.o")).expect("copy");
     }
     let generated = compiled.generated;
-    let mut opened = Object::open(&object, generated.manifest.clone()).map_err(|error| error.to_string())?;
-    let settings = Settings { test_mode: true, virtual_clock: true, ..Settings::default() };
-    opened.set(settings).map_err(|error| error.to_string())?;
-    let dataplane = opened.load().map_err(|error| match &error {
-        dataplane::Error::Verifier { log, .. } => {
-            let report = xdp_backend::explain(log, &generated.c_source, &generated.line_map);
-            let place = report.location.map_or("?".into(), |location| program.place(location));
-            format!("{place}: {} ({})\n{error}", report.reason, report.hint)
-        }
-        _ => error.to_string(),
-    })?;
-    let (Some(stf), Some(text)) = (stf, text) else { return Ok(()) };
-    // These need a network around them: `stateplane test` makes one.
-    if text.contains("# neighbor:") || text.contains("# port:") {
-        return Ok(());
-    }
-    let case = Case::parse(&stf.display().to_string(), &text).map_err(|errors| format!("{errors:?}"))?;
-    let report = Runner::new(&dataplane, &case).run();
+    let load = || {
+        let mut opened = Object::open(&object, generated.manifest.clone()).map_err(|error| error.to_string())?;
+        let settings = Settings { test_mode: true, virtual_clock: true, ..Settings::default() };
+        opened.set(settings).map_err(|error| error.to_string())?;
+        opened.load().map_err(|error| match &error {
+            dataplane::Error::Verifier { log, .. } => {
+                let report = xdp_backend::explain(log, &generated.c_source, &generated.line_map);
+                let place = report.location.map_or("?".into(), |location| program.place(location));
+                format!("{place}: {} ({})\n{error}", report.reason, report.hint)
+            }
+            _ => error.to_string(),
+        })
+    };
+    let Some(case) = &case else { return load().map(drop) };
+    let report = packet_test::run_case(case, load);
     if report.passed() {
         return Ok(());
     }
