@@ -91,6 +91,7 @@ enum kind {
 	KIND_ECHO_REQUEST,
 	KIND_ECHO_REPLY,
 	KIND_ERROR_TCP,
+	KIND_ERROR_TCP_CHECKSUM, /* the embedded packet reaches as far as that */
 	KIND_ERROR_UDP,
 	KIND_ERROR_ECHO,
 	KIND_FRAGMENT,
@@ -225,6 +226,9 @@ static __always_inline void parse_error(struct packet *packet, void *data_end)
 		if ((void *)(words + 2) > data_end)
 			return;
 		packet->kind = KIND_ERROR_TCP;
+		if ((void *)(words + 9) <= data_end &&
+		    bpf_ntohs(packet->ip->tot_len) >= packet->ip->ihl * 4 + sizeof(struct icmp) + bytes + 18)
+			packet->kind = KIND_ERROR_TCP_CHECKSUM;
 		packet->key.source_port = words[1];
 		packet->key.destination_port = words[0];
 		break;
@@ -377,26 +381,26 @@ static __always_inline void translate_embedded(struct packet *packet, __u32 dire
 			before = words[3];
 			words[3] = adjusted_udp(before, address_change + port_change);
 			change += replaced16(before, words[3]);
+		} else if (packet->kind == KIND_ERROR_TCP_CHECKSUM) {
+			before = words[8];
+			words[8] = adjusted(before, address_change + port_change);
+			change += replaced16(before, words[8]);
 		}
 	}
 	icmp->checksum = adjusted(icmp->checksum, change);
 }
 
-/* 0: translated, and the key's port with it; otherwise the event of its drop, plus 1. */
-static __always_inline __u32 translate(struct packet *packet, __u32 direction, __u64 *ip_change)
+/* 0: the binding is in `made`; otherwise the event of the packet's drop, plus 1. */
+static __always_inline __u32 find_binding(const struct packet *packet, __u32 direction, struct binding *made)
 {
-	struct binding *binding, made = {};
-	struct iphdr *ip = packet->ip;
-	struct tuple *key = &packet->key;
-	__u64 address_change, port_change;
-	__be32 address;
-	__be16 port;
+	const struct tuple *key = &packet->key;
+	struct binding *binding;
 
 	if (packet->kind == KIND_FRAGMENT)
 		return FRAGMENTS + 1;
 	if (packet->kind == KIND_UNSUPPORTED)
 		return UNSUPPORTED + 1;
-	if (is_error(packet) && ip->daddr != key->destination)
+	if (is_error(packet) && packet->ip->daddr != key->destination)
 		return direction == OUTBOUND ? NO_BINDING + 1 : UNKNOWN_INBOUND + 1;
 	binding = bpf_map_lookup_elem(&bindings, key);
 	if (binding) {
@@ -404,25 +408,33 @@ static __always_inline __u32 translate(struct packet *packet, __u32 direction, _
 		/* Dirties the cache line seldom: bindings live for minutes. */
 		if (now - binding->last_used_ns > 100000000)
 			binding->last_used_ns = now;
-	} else {
-		if (direction == INBOUND)
-			return UNKNOWN_INBOUND + 1;
-		if ((packet->kind != KIND_TCP && packet->kind != KIND_UDP && packet->kind != KIND_ECHO_REQUEST) || allocate(key, &made))
-			return NO_BINDING + 1;
-		binding = &made;
+		made->address = binding->address;
+		made->port = binding->port;
+		return 0;
 	}
-	address = binding->address;
-	port = binding->port;
+	if (direction == INBOUND)
+		return UNKNOWN_INBOUND + 1;
+	if ((packet->kind != KIND_TCP && packet->kind != KIND_UDP && packet->kind != KIND_ECHO_REQUEST) || allocate(key, made))
+		return NO_BINDING + 1;
+	return 0;
+}
+
+/* Rewrites the packet; returns what that adds to the IPv4 header's sum. */
+static __always_inline __u64 translate(struct packet *packet, __u32 direction, __be32 address, __be16 port)
+{
+	const struct tuple *key = &packet->key;
+	struct iphdr *ip = packet->ip;
+	__u64 address_change, port_change, ip_change;
 
 	if (direction == OUTBOUND) {
 		address_change = replaced32(key->source, address);
 		port_change = replaced16(key->source_port, port);
-		*ip_change += replaced32(ip->saddr, address);
+		ip_change = replaced32(ip->saddr, address);
 		ip->saddr = address;
 	} else {
 		address_change = replaced32(key->destination, address);
 		port_change = replaced16(key->destination_port, port);
-		*ip_change += address_change;
+		ip_change = address_change;
 		ip->daddr = address;
 	}
 	if (is_error(packet)) {
@@ -446,11 +458,7 @@ static __always_inline __u32 translate(struct packet *packet, __u32 direction, _
 		icmp->checksum = adjusted(icmp->checksum, port_change);
 		icmp->id = port;
 	}
-	if (direction == OUTBOUND)
-		key->source_port = port;
-	else
-		key->destination_port = port;
-	return 0;
+	return ip_change;
 }
 
 SEC("xdp.frags")
@@ -460,6 +468,7 @@ int nat(struct xdp_md *xdp)
 	__u64 bytes = bpf_xdp_get_buff_len(xdp), ip_change = bpf_htons(0xfeff); /* ~m + m - 0x0100: the TTL goes down by one */
 	struct bpf_fib_lookup route = {};
 	struct port_stats *stats;
+	struct binding binding = {};
 	struct packet packet = {};
 	struct prefix prefix;
 	__u32 direction = NONE, port = xdp->ingress_ifindex, drop, *found;
@@ -479,10 +488,14 @@ int nat(struct xdp_md *xdp)
 		return XDP_PASS;
 	}
 	ip = packet.ip = (void *)(packet.ethernet + 1);
-	if ((void *)(ip + 1) > data_end || ip->version != 4 || ip->ihl < 5)
+	if ((void *)(ip + 1) > data_end)
 		goto malformed;
-	if (bpf_map_lookup_elem(&local_addresses, &ip->daddr) || (ip->daddr & bpf_htonl(0xf0000000)) == bpf_htonl(0xe0000000))
+	/* The host's own, multicast, reserved and link-local destinations. */
+	if (bpf_map_lookup_elem(&local_addresses, &ip->daddr) || (ip->daddr & bpf_htonl(0xe0000000)) == bpf_htonl(0xe0000000) ||
+	    (ip->daddr & bpf_htonl(0xffff0000)) == bpf_htonl(0xa9fe0000))
 		return XDP_PASS;
+	if (ip->version != 4 || ip->ihl < 5)
+		goto malformed;
 	packet.l4 = (void *)ip + ip->ihl * 4;
 	if (packet.l4 > data_end)
 		goto malformed;
@@ -506,22 +519,30 @@ int nat(struct xdp_md *xdp)
 		if (bpf_map_lookup_elem(&inside, &prefix))
 			direction = OUTBOUND;
 	}
+	route.ipv4_src = ip->saddr;
+	route.ipv4_dst = ip->daddr;
+	route.sport = packet.key.source_port;
+	route.dport = packet.key.destination_port;
 	if (direction != NONE) {
-		drop = translate(&packet, direction, &ip_change);
+		drop = find_binding(&packet, direction, &binding);
 		if (drop) {
 			count(drop - 1, bytes);
 			return XDP_DROP;
 		}
+		if (direction == OUTBOUND) {
+			route.ipv4_src = binding.address;
+			route.sport = binding.port;
+		} else {
+			route.ipv4_dst = binding.address;
+			route.dport = binding.port;
+		}
 	}
 
+	/* The way first: a packet for the kernel must be as it came. */
 	route.family = AF_INET;
 	route.tos = ip->tos;
 	route.l4_protocol = ip->protocol;
-	route.sport = packet.key.source_port;
-	route.dport = packet.key.destination_port;
 	route.tot_len = bpf_ntohs(ip->tot_len);
-	route.ipv4_src = ip->saddr;
-	route.ipv4_dst = ip->daddr;
 	route.ifindex = xdp->ingress_ifindex;
 	way = bpf_fib_lookup(xdp, &route, sizeof(route), 0);
 	if (way != BPF_FIB_LKUP_RET_SUCCESS) {
@@ -530,6 +551,8 @@ int nat(struct xdp_md *xdp)
 		count(NO_NEXT_HOP, bytes);
 		return XDP_DROP;
 	}
+	if (direction != NONE)
+		ip_change += translate(&packet, direction, binding.address, binding.port);
 	__builtin_memcpy(packet.ethernet->h_dest, route.dmac, ETH_ALEN);
 	__builtin_memcpy(packet.ethernet->h_source, route.smac, ETH_ALEN);
 	ip->ttl -= 1;

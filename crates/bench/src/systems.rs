@@ -138,6 +138,16 @@ impl System {
         }
     }
 
+    /// Takes the external ports away: no new binding can be made.
+    pub fn close_pool(&self) -> Result<()> {
+        let empty = vec![0u8; pool().len()];
+        match &self.kind {
+            Kind::P4(dataplane) => Ok(dataplane.write_array("sp_nat_pool", 0, &empty)?),
+            Kind::HandWritten(object) => kernel::write(&object.map("pool")?, &0u32.to_ne_bytes(), &empty),
+            Kind::Nftables(_) => bail!("nftables has no pool of ours"),
+        }
+    }
+
     /// Calls a function with the translating program's descriptor.
     pub fn with_program<T>(&self, work: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
         match &self.kind {
