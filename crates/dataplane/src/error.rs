@@ -113,7 +113,7 @@ impl Error {
     }
 
     /// From libbpf-rs.
-    pub(crate) fn libbpf(action: impl Into<String>, error: libbpf_rs::Error) -> Error {
+    pub fn libbpf(action: impl Into<String>, error: libbpf_rs::Error) -> Error {
         let kind = match error.kind() {
             libbpf_rs::ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
             libbpf_rs::ErrorKind::NotFound => io::ErrorKind::NotFound,

@@ -63,6 +63,17 @@ impl Dataplane {
         Ok(matches!(outcome.verdict, Verdict::Forward { .. }).then_some(outcome.frame))
     }
 
+    /// Runs a request through one of the object's helper programs, without any effect on the network; its XDP verdict (1 drop, 2 pass).
+    pub fn run_request(&self, program: &str, request: &[u8]) -> Result<u32> {
+        let descriptor = self
+            .program(program)
+            .ok_or_else(|| Error::NoMap { map: program.to_owned(), owner: "programs".to_owned() })?;
+        let mut output = vec![0u8; request.len() + LEAST_GROWTH_BYTES];
+        sys::test_run(descriptor, request, LOOPBACK_IFINDEX, 1, &mut output)
+            .map(|run| run.verdict)
+            .map_err(|error| Error::kernel(format!("run {program}"), error))
+    }
+
     fn run_padded(&self, frame: &[u8], padding: usize, ingress_port: u32, clock_ns: u64) -> Result<Outcome> {
         self.run_program("sp_main", frame, padding, ingress_port, clock_ns)
     }

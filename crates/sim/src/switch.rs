@@ -1,6 +1,7 @@
 //! A simulated switch: a loaded object in test mode, with its own settings and clock.
 
 use dataplane::{Dataplane, Object, Result, Settings, Verdict};
+use libbpf_rs::MapCore;
 use manifest::Manifest;
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -9,6 +10,7 @@ use std::path::Path;
 const FABRIC_PORT: u32 = 1;
 /// What the runtime calls "to the store" in test mode.
 const STORE_PORT: u32 = 0xffff;
+const XDP_DROP: u32 = 1;
 /// Ethernet, IPv4 without options, UDP.
 const OUTER_BYTES: usize = 42;
 /// Settings of the runtime, as in `struct sp_flow_settings`.
@@ -94,6 +96,20 @@ impl Switch {
             }
         }
         Ok(messages)
+    }
+
+    /// Offers every flow to the runtime's sweep, as the agent does with idle ones; how many it removed.
+    pub fn sweep(&self, object_id: u32, map: &str, idle_before_ns: u64) -> Result<usize> {
+        let mut removed = 0;
+        for key in self.dataplane.map(map).into_iter().flat_map(|map| map.keys()) {
+            let mut request = object_id.to_ne_bytes().to_vec();
+            request.extend([0; 4]);
+            request.extend(idle_before_ns.to_ne_bytes());
+            request.extend(key);
+            request.resize(80, 0);
+            removed += usize::from(self.dataplane.run_request("sp_sweep", &request)? == XDP_DROP);
+        }
+        Ok(removed)
     }
 
     /// How many flows stand in the pending ring.

@@ -165,6 +165,17 @@ impl World {
         Ok(self.history.outputs() - before == flows as usize && pending == 0)
     }
 
+    /// Sweeps both switches; how many flows went.
+    pub fn sweep(&self, idle_before_ns: u64) -> dataplane::Result<usize> {
+        let object = &self.manifest.flow_states[0];
+        self.switches.iter().map(|switch| switch.sweep(object.object_id.into(), &object.map, idle_before_ns)).sum()
+    }
+
+    /// Virtual time.
+    pub fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
     fn became(&mut self, switch: usize, became: Became) {
         match became {
             Became::Nothing => {}

@@ -7,8 +7,9 @@ use crate::error::{Error, Result};
 use crate::generator::{self, Generator};
 use crate::run_dir::{RunDirectory, State};
 use crate::start::{self, Started};
+use crate::sweep;
 use dataplane::Dataplane;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -32,6 +33,8 @@ pub(crate) struct Agent {
     /// Held while something is changed.
     pub changes: Mutex<()>,
     pub generator: Arc<Generator>,
+    /// Idle flows removed so far.
+    pub swept: AtomicU64,
     how: &'static str,
 }
 
@@ -73,6 +76,7 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
         state: Mutex::new(state),
         changes: Mutex::new(()),
         generator: Arc::new(Generator::default()),
+        swept: AtomicU64::new(0),
         how,
         config,
     });
@@ -80,6 +84,7 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
     let interval = Duration::from_micros(agent.config.generator_interval_us);
     let thread = generator::start(agent.dataplane.clone(), interval, agent.generator.clone());
     let (stop, mut stopped) = mpsc::channel(1);
+    sweep::start(agent.clone());
     tokio::spawn(control(agent.clone(), listen(&agent.run)?, stop));
     if let Some(listener) = metrics {
         tokio::spawn(crate::metrics::serve(agent.clone(), listener));

@@ -39,6 +39,9 @@ pub struct Config {
     /// An update that is not acknowledged for so long is sent again.
     #[serde(default = "default_resend_timeout_us")]
     pub resend_timeout_us: u64,
+    /// A flow that no packet has used for so long leaves this switch's tables. (A linearizable flow stays in the store, which has idle times of its own.)
+    #[serde(default)]
+    pub idle: Idle,
     /// Ports.
     #[serde(default)]
     pub port: Vec<Port>,
@@ -60,12 +63,29 @@ fn default_generator_interval_us() -> u64 {
     2_000
 }
 
+/// The coarse clock that leases are checked by lags by a tick at most (10 ms at 100 Hz); the rest is for drift.
 fn default_lease_margin_us() -> u64 {
-    5_000
+    12_000
 }
 
 fn default_resend_timeout_us() -> u64 {
     5_000
+}
+
+/// When flows leave the switch's tables.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields, default)]
+pub struct Idle {
+    /// Linearizable objects: so long after the lease ended.
+    pub linearizable_s: u64,
+    /// Local objects: so long after the last packet. This is the only copy, so as long as RFC 5382 (REQ-5) asks for TCP.
+    pub local_s: u64,
+}
+
+impl Default for Idle {
+    fn default() -> Idle {
+        Idle { linearizable_s: 10, local_s: 7_440 }
+    }
 }
 
 /// A port.
@@ -239,6 +259,9 @@ impl Config {
                     return self.fault(field("interface"), format!("{:?} is given twice", port.interface));
                 }
             }
+        }
+        if self.idle.linearizable_s == 0 || self.idle.local_s == 0 {
+            return self.fault("idle", "linearizable_s and local_s must be 1 or more");
         }
         if !(100..=1_000_000).contains(&self.generator_interval_us) {
             return self.fault("generator_interval_us", "must be 100 to 1000000 (0.1 ms to 1 s)");

@@ -44,6 +44,44 @@ pub(crate) fn configure(dataplane: &Dataplane, config: &Config, incarnation: u32
     Ok(())
 }
 
+/// What the runtime counts, in the order of `enum sp_flow_stat` in stateplane_flow.h.
+const EVENTS: [&str; 21] = [
+    "parked",
+    "grants",
+    "absent",
+    "updates",
+    "read_commits",
+    "acks",
+    "refused",
+    "renewals",
+    "resent",
+    "conflicts",
+    "commit_conflicts",
+    "late_grants",
+    "malformed",
+    "not_fabric",
+    "unknown_object",
+    "flows_full",
+    "too_many_attempts",
+    "no_route",
+    "too_big",
+    "ring_full",
+    "ports_exhausted",
+];
+
+/// What the FlowState runtime did since the maps were made; empty for an object without FlowState.
+pub fn events(dataplane: &Dataplane) -> Result<Vec<(&'static str, u64)>> {
+    let Some(map) = dataplane.map("sp_flow_stats") else { return Ok(vec![]) };
+    let count = |index: usize| -> Result<u64> {
+        let per_cpu = map
+            .lookup_percpu(&(index as u32).to_ne_bytes(), MapFlags::ANY)
+            .map_err(|error| dataplane::Error::libbpf("read sp_flow_stats", error))?;
+        let value = |bytes: &Vec<u8>| bytes.get(..8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes);
+        Ok(per_cpu.iter().flatten().map(value).sum())
+    };
+    EVENTS.iter().enumerate().map(|(index, name)| Ok((*name, count(index)?))).collect()
+}
+
 /// A flow's key and value, field by field.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Flow {

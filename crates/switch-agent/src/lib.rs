@@ -16,6 +16,7 @@ mod generator;
 mod metrics;
 mod run_dir;
 mod start;
+mod sweep;
 
 pub use agent::{check, detach, run};
 pub use error::{Error, Result};

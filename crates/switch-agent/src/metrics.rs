@@ -91,6 +91,15 @@ fn text(agent: &Agent) -> String {
             let _ = writeln!(text, "stateplane_table_entries{{table={:?}}} {}", table.name, entries.len());
         }
     }
+    let swept = agent.swept.load(Ordering::Relaxed);
+    let _ = writeln!(text, "# TYPE stateplane_flows_swept_total counter\nstateplane_flows_swept_total {swept}");
+    if let Ok(events) = crate::flow_state::events(&agent.dataplane) {
+        let _ = writeln!(text, "# HELP stateplane_flow_events_total What the FlowState runtime did, by event");
+        let _ = writeln!(text, "# TYPE stateplane_flow_events_total counter");
+        for (event, count) in events {
+            let _ = writeln!(text, "stateplane_flow_events_total{{event=\"{event}\"}} {count}");
+        }
+    }
     counters(agent, &mut text);
     text
 }

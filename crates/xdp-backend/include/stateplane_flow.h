@@ -40,7 +40,7 @@ enum { SP_ALLOCATOR_ZERO, SP_ALLOCATOR_NAT_PORTS };
 /* What becomes of the packet when the program is through: sp_flow_context.kind. */
 enum { SP_FLOW_NOTHING, SP_FLOW_PARK, SP_FLOW_COMMIT };
 /* Bits of sp_flow_entry_head.flags. */
-enum { SP_FLOW_QUEUED = 1, SP_FLOW_RENEW = 2 };
+enum { SP_FLOW_QUEUED = 1, SP_FLOW_RENEW = 2, SP_FLOW_DYING = 4 /* being removed: no lease, no value any more */ };
 
 /* Names, for the agent's metrics, stand in crates/switch-agent/src/flow_state.rs in this order. */
 enum sp_flow_stat {
@@ -378,6 +378,7 @@ static __always_inline int sp_flow_read(const struct sp_flow_entry_head *entry, 
 	seen->seq = entry->seq;
 	seen->acked_seq = entry->acked_seq;
 	seen->epoch = entry->epoch;
+	seen->flags = entry->flags;
 	sp_flow_copy(value, entry_value, value_bytes);
 	same = sp_flow_equal(entry_key, key, key_bytes);
 	sp_barrier();
@@ -401,6 +402,7 @@ static __always_inline void sp_flow_remember(struct sp_flow_scratch *scratch, __
 
 #include "stateplane_flow_access.h"
 #include "stateplane_flow_message.h"
+#include "stateplane_flow_sweep.h"
 
 /* What the compiler calls. */
 #define SP_FLOW_METHODS(name, id, flows, kb, vb, consistency, allocator)                                               \

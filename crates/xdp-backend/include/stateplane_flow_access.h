@@ -185,7 +185,7 @@ static __always_inline __u32 sp_flow_get(struct sp_flow_context *flow, void *map
 		now = sp_flow_coarse_clock();
 		flow->read_seq = seen.seq;
 		flow->read_epoch = seen.epoch;
-		if (mine && consistency == SP_FLOW_LOCAL) {
+		if (mine && consistency == SP_FLOW_LOCAL && !(seen.flags & SP_FLOW_DYING)) {
 			if (now - entry->last_used_ns > 100000000ull)
 				entry->last_used_ns = now;
 			return SP_STATE_HIT;
@@ -232,6 +232,7 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 
 		bpf_spin_lock((struct bpf_spin_lock *)entry);
 		if (sp_flow_equal(entry_key, key, key_bytes) && entry->seq == flow->read_seq &&
+		    !(entry->flags & SP_FLOW_DYING) &&
 		    (consistency == SP_FLOW_LOCAL ||
 		     (entry->epoch == flow->read_epoch && now < entry->lease_end_ns))) {
 			entry->version++;

@@ -211,7 +211,8 @@ static __always_inline void sp_flow_install(void *map, struct sp_flow_scratch *s
 	}
 	entry_key = (void *)entry + SP_FLOW_ENTRY_HEAD_BYTES;
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
-	if (sp_flow_equal(entry_key, scratch->key, key_bytes) && scratch->epoch >= entry->epoch) {
+	if (sp_flow_equal(entry_key, scratch->key, key_bytes) && scratch->epoch >= entry->epoch &&
+	    !(entry->flags & SP_FLOW_DYING)) {
 		entry->version++;
 		sp_barrier();
 		if (scratch->epoch > entry->epoch) {

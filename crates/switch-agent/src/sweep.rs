@@ -1,0 +1,134 @@
+//! Removes idle flows from the FlowState maps, so that they hold the flows in use.
+//!
+//! It finds candidates by reading the maps; whether one really goes is decided by the object's `sp_sweep`, under the entry's lock
+//! (stateplane_flow_sweep.h), so a packet never loses a flow that it is using.
+
+use crate::agent::Agent;
+use crate::config::Idle;
+use crate::error::Result;
+use dataplane::Dataplane;
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use manifest::FlowState;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+const PROGRAM: &str = "sp_sweep";
+/// How often the maps are looked through. A look at 100,000 flows takes some tens of milliseconds of one core.
+const INTERVAL: Duration = Duration::from_secs(5);
+/// Longest key.
+const KEY_BYTES: usize = 64;
+/// In the map's value (`struct sp_flow_entry_head`).
+const LEASE_END_AT: usize = 8;
+const LAST_USED_AT: usize = 40;
+/// XDP_DROP: the entry is gone.
+const REMOVED: u32 = 1;
+
+/// Sweeps now and then, until the runtime ends.
+pub(crate) fn start(agent: Arc<Agent>) {
+    if agent.dataplane.program(PROGRAM).is_none() {
+        return;
+    }
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(INTERVAL).await;
+            let agent = agent.clone();
+            // A panic or cancellation there costs one sweep.
+            let _ = tokio::task::spawn_blocking(move || match sweep(&agent.dataplane, agent.config.idle, now_ns()) {
+                Ok(count) => drop(agent.swept.fetch_add(count, Ordering::Relaxed)),
+                Err(error) => tracing::warn!("removing idle flows: {error}"),
+            })
+            .await;
+        }
+    });
+}
+
+/// The clock of bpf_ktime_get_ns.
+fn now_ns() -> u64 {
+    use nix::time::{ClockId, clock_gettime};
+    clock_gettime(ClockId::CLOCK_MONOTONIC)
+        .map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
+}
+
+/// Removes the flows that are idle at `now_ns`; how many.
+pub(crate) fn sweep(dataplane: &Dataplane, idle: Idle, now_ns: u64) -> Result<u64> {
+    let mut removed = 0;
+    for object in &dataplane.manifest().flow_states {
+        let Some(map) = dataplane.map(&object.map) else { continue };
+        let local = object.consistency == "local";
+        let idle_s = if local { idle.local_s } else { idle.linearizable_s };
+        let idle_before_ns = now_ns.saturating_sub(idle_s.saturating_mul(1_000_000_000));
+        let at = if local { LAST_USED_AT } else { LEASE_END_AT };
+        let is_idle = |value: &[u8]| word(value, at) < idle_before_ns;
+        for key in map.keys() {
+            let Ok(Some(value)) = map.lookup(&key, MapFlags::ANY) else { continue };
+            if !is_idle(&value) || (local && !pair_is_idle(map, object, &key, &value, is_idle)) {
+                continue;
+            }
+            if dataplane.run_request(PROGRAM, &request(object, &key, idle_before_ns))? == REMOVED {
+                removed += 1;
+            }
+        }
+    }
+    Ok(removed)
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(u64::MAX, u64::from_ne_bytes)
+}
+
+/// `struct sp_flow_sweep_request`
+fn request(object: &FlowState, key: &[u8], idle_before_ns: u64) -> Vec<u8> {
+    let mut bytes = u32::from(object.object_id).to_ne_bytes().to_vec();
+    bytes.extend(0u32.to_ne_bytes());
+    bytes.extend(idle_before_ns.to_ne_bytes());
+    bytes.extend(key);
+    bytes.resize(16 + KEY_BYTES, 0);
+    bytes
+}
+
+/// A NAT's binding goes only with the one of the other direction: neither may be in use.
+fn pair_is_idle(
+    map: &MapHandle,
+    object: &FlowState,
+    key: &[u8],
+    value: &[u8],
+    is_idle: impl Fn(&[u8]) -> bool,
+) -> bool {
+    if object.allocator != "nat_ports" {
+        return true;
+    }
+    let Some(partners) = value.get(object.value_offset as usize..).and_then(|binding| partners(key, binding)) else {
+        return true;
+    };
+    partners.iter().all(|partner| match map.lookup(partner, MapFlags::ANY) {
+        Ok(Some(value)) => is_idle(&value),
+        _ => true,
+    })
+}
+
+/// The two keys that the other direction of a binding can have, as this one may be the forward or the reverse. Keys are { source 4, destination 4,
+/// source port 2, destination port 2, protocol 1 }, bindings { address 4, port 2 }.
+fn partners(key: &[u8], binding: &[u8]) -> Option<[Vec<u8>; 2]> {
+    let (source, destination) = (key.get(0..4)?, key.get(4..8)?);
+    let (source_port, destination_port) = (key.get(8..10)?, key.get(10..12)?);
+    let (address, port, rest) = (binding.get(0..4)?, binding.get(4..6)?, key.get(12..)?);
+    Some([
+        [destination, address, destination_port, port, rest].concat(),
+        [address, source, port, source_port, rest].concat(),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_direction_names_the_other() {
+        // 10.0.0.5:1000 → 198.51.100.80:53 as 203.0.113.1:2000
+        let forward = [10, 0, 0, 5, 198, 51, 100, 80, 3, 232, 0, 53, 17, 0, 0, 0];
+        let reverse = [198, 51, 100, 80, 203, 0, 113, 1, 0, 53, 7, 208, 17, 0, 0, 0];
+        assert_eq!(partners(&forward, &[203, 0, 113, 1, 7, 208]).unwrap()[0], reverse);
+        assert_eq!(partners(&reverse, &[10, 0, 0, 5, 3, 232]).unwrap()[1], forward);
+    }
+}
