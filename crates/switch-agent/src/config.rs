@@ -324,6 +324,15 @@ external = ["203.0.113.1"]
     }
 
     #[test]
+    fn the_documented_example_is_good() {
+        let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/switch.example.toml"));
+        let config = Config::read(path).unwrap();
+        assert_eq!((config.port.len(), config.table.len(), config.switch_id), (2, 2, 1));
+        assert_eq!(config.idle, Idle::default());
+        assert_eq!(config.lease_margin_us, default_lease_margin_us());
+    }
+
+    #[test]
     fn reads_a_good_one() {
         let config = Config::parse(Path::new("/etc/sp/switch.toml"), GOOD).unwrap();
         assert_eq!(config.object, Path::new("/etc/sp/nat.o"));

@@ -7,6 +7,9 @@ use switch_agent::control::{Reply, Request};
 
 /// Command line of `stateplane counter`.
 #[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  stateplane counter read NatIngress.translated_out     every element that is not zero
+  stateplane counter read translated_out 0 --json")]
 pub struct Args {
     #[command(subcommand)]
     action: Action,

@@ -6,6 +6,9 @@ use switch_agent::control::{Reply, Request};
 
 /// Command line of `stateplane ports`.
 #[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  stateplane ports                  every port with its packets and bytes
+  stateplane ports --switch s1 --json")]
 pub struct Args {
     #[command(flatten)]
     target: Target,

@@ -7,6 +7,10 @@ use switch_agent::control::{Reply, Request};
 
 /// Command line of `stateplane register`.
 #[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  stateplane register read MyIngress.seen           every element
+  stateplane register read seen 7 --json            one; the last part of the name will do if only one has it
+  stateplane register write MyIngress.seen 7 0x2a")]
 pub struct Args {
     #[command(subcommand)]
     action: Action,

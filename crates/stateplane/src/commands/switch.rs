@@ -7,9 +7,19 @@ use switch_agent::config::Config;
 use switch_agent::control::{Reply, Request};
 use switch_agent::{RunDirectory, client};
 
+const EXAMPLES: &str = "Examples:
+  stateplane switch --config s1.toml --check   say what is wrong with the configuration or the object
+  stateplane switch --config s1.toml           run; after a crash the same command takes the running program over
+  stateplane switch --config s1.toml --fresh   run with empty tables and state
+  stateplane switch status                     which switches run
+  stateplane switch flows --switch s1          whose packets it is handling
+  stateplane switch detach s1                  take the program off the ports
+
+docs/switch.example.toml is a commented configuration.";
+
 /// Command line of `stateplane switch`.
 #[derive(clap::Args, Debug)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = EXAMPLES)]
 pub struct Args {
     /// Configuration of the switch (TOML).
     #[arg(long, required = true)]

@@ -8,6 +8,13 @@ use switch_agent::control::{Reply, Request, TableListing};
 
 /// Command line of `stateplane table`.
 #[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  stateplane table list                                    the tables
+  stateplane table list MyIngress.routes --json            its entries
+  stateplane table add MyIngress.routes hdr.ipv4.dst=10.0.0.0/8 -a MyIngress.forward port=2
+  stateplane table add acl 10.0.0.0&&&255.0.0.0 '*' -a drop --priority 10
+  stateplane table delete MyIngress.routes 10.0.0.0/8
+  stateplane table set-default MyIngress.routes MyIngress.drop")]
 pub struct Args {
     #[command(subcommand)]
     action: Action,
