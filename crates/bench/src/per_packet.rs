@@ -36,6 +36,9 @@ pub struct Measured {
     pub samples: Vec<f64>,
 }
 
+/// Packets of one turn: some milliseconds.
+const SLICE_PACKETS: u32 = 25_000;
+
 /// Checked that many frames of each system before timing it.
 const CHECKED_FRAMES: usize = 512;
 
@@ -106,6 +109,33 @@ pub fn translations(flows: &[Flow], macs: &Macs) -> Vec<Translation> {
     flows.iter().flat_map(|flow| [flow.outbound(macs), flow.inbound(macs)]).collect()
 }
 
+/// One round: nanoseconds a packet, by system. The systems take turns by slices of a few milliseconds, so that a disturbance of the machine meets all of
+/// them, and the median slice counts.
+fn run_round(replay: &Replay, systems: &[System], round: u32, packets: u32) -> Result<Vec<f64>> {
+    let slices = packets.div_ceil(SLICE_PACKETS);
+    let slice_packets = packets.min(SLICE_PACKETS);
+    let mut times = vec![Vec::new(); systems.len()];
+    for slice in 0..slices {
+        let first_frame = slice.wrapping_mul(slice_packets);
+        replay.object.with_program("nothing", |program| replay.aim(program))?;
+        replay.start_at(first_frame)?;
+        let feeding_ns = replay.run(slice_packets)?.cpu_ns as f64;
+        for position in 0..systems.len() {
+            // Another one is first each time.
+            let index = (position + (round + slice) as usize) % systems.len();
+            let system = &systems[index];
+            system.with_program(|program| replay.aim(program))?;
+            replay.start_at(first_frame)?;
+            let run = replay.run(slice_packets)?;
+            if run.verdict != XDP_REDIRECT {
+                bail!("{}: verdict {} in a timed run", system.name, run.verdict);
+            }
+            times[index].push((run.cpu_ns as f64 - feeding_ns) / f64::from(slice_packets));
+        }
+    }
+    Ok(times.iter().map(|times| summary(times).median).collect())
+}
+
 /// Measures systems (already loaded, in whose namespace the calling thread is) on `count` established conversations.
 pub fn measure(
     systems: &[System],
@@ -122,23 +152,10 @@ pub fn measure(
         system.establish(&flows)?;
         check(&replay, system, &translations)?;
     }
-    let packets = f64::from(effort.packets);
     let mut samples = vec![Vec::new(); systems.len()];
     for round in 0..effort.rounds {
-        replay.start_at(0)?;
-        replay.object.with_program("nothing", |program| replay.aim(program))?;
-        let feeding_ns = replay.run(effort.packets)?.cpu_ns as f64;
-        for position in 0..systems.len() {
-            // Another one is first each time.
-            let index = (position + round as usize) % systems.len();
-            let system = &systems[index];
-            replay.start_at(0)?;
-            system.with_program(|program| replay.aim(program))?;
-            let run = replay.run(effort.packets)?;
-            if run.verdict != XDP_REDIRECT {
-                bail!("{}: verdict {} in a timed run", system.name, run.verdict);
-            }
-            samples[index].push((run.cpu_ns as f64 - feeding_ns) / packets);
+        for (samples, sample) in samples.iter_mut().zip(run_round(&replay, systems, round, effort.packets)?) {
+            samples.push(sample);
         }
         progress(round + 1);
     }
