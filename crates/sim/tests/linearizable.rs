@@ -1,54 +1,19 @@
-//! The switch's runtime against the store, under faults, judged by the history checker. The program is real BPF in the kernel.
+//! The switch's runtime against the store, under faults, judged by the history checker. The program is compiled from
+//! P4, and runs in the kernel.
 
-use manifest::{FlowState, Manifest, VERSION, WireField};
+use manifest::Manifest;
 use sim::{Faults, World};
-use std::path::PathBuf;
-use std::process::Command;
+use std::path::{Path, PathBuf};
 
-fn compile(directory: &std::path::Path) -> PathBuf {
-    let here = env!("CARGO_MANIFEST_DIR");
+/// The real compiler makes the object, from P4.
+fn compile(directory: &Path) -> (PathBuf, Manifest) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/counter.p4");
+    let outcome = p4_check::check_file(&source, &p4_syntax::Options::default());
+    let program = outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
     let object = directory.join("counter.o");
-    let machine = String::from_utf8(Command::new("uname").arg("-m").output().unwrap().stdout).unwrap();
-    let output = Command::new("clang")
-        .args(["-O2", "-g", "-target", "bpf", "-Wall", "-Werror", "-c"])
-        .arg(format!("-I/usr/include/{}-linux-gnu", machine.trim()))
-        .arg(format!("-I{here}/../xdp-backend/include"))
-        .arg(format!("{here}/tests/counter.c"))
-        .arg("-o")
-        .arg(&object)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    object
-}
-
-fn counter_manifest() -> Manifest {
-    let field = |name: &str, width, offset, bytes| WireField { name: name.to_owned(), width, offset, bytes };
-    Manifest {
-        version: VERSION,
-        program: "counter".to_owned(),
-        tables: vec![],
-        actions: vec![],
-        registers: vec![],
-        counters: vec![],
-        flow_states: vec![FlowState {
-            name: "counts".to_owned(),
-            object_id: 1,
-            map: "counts".to_owned(),
-            size: 1024,
-            consistency: "linearizable".to_owned(),
-            allocator: "zero".to_owned(),
-            key: vec![field("tuple", 104, 0, 13)],
-            value: vec![field("count", 64, 0, 8)],
-            key_bytes: 13,
-            value_bytes: 8,
-            value_offset: 72,
-        }],
-        errors: vec![],
-        max_ports: 512,
-        drop_port: 511,
-        headroom_bytes: 256,
-    }
+    let options = xdp_backend::Options { program_name: "counter.p4".to_owned(), ..Default::default() };
+    let compiled = xdp_backend::compile(program, &options, &object).unwrap();
+    (object, compiled.generated.manifest)
 }
 
 /// SIM_RUNS=N does N times as many seeds.
@@ -56,8 +21,7 @@ fn runs(seeds: std::ops::Range<u64>, faults: Faults) {
     let times = std::env::var("SIM_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     let seeds = seeds.start * 1_000_000..seeds.start * 1_000_000 + (seeds.end - seeds.start) * times;
     let directory = tempfile::tempdir().unwrap();
-    let object = compile(directory.path());
-    let manifest = counter_manifest();
+    let (object, manifest) = compile(directory.path());
     let (mut outputs, mut inputs) = (0, 0);
     for seed in seeds {
         let mut world = World::start(&object, &manifest, seed, faults).unwrap();
@@ -75,8 +39,8 @@ fn runs(seeds: std::ops::Range<u64>, faults: Faults) {
 #[test]
 fn idle_flows_leave_the_switch_and_come_back_with_their_state() {
     let directory = tempfile::tempdir().unwrap();
-    let object = compile(directory.path());
-    let mut world = World::start(&object, &counter_manifest(), 1, CALM).unwrap();
+    let (object, manifest) = compile(directory.path());
+    let mut world = World::start(&object, &manifest, 1, CALM).unwrap();
     world.run(4, 40).unwrap();
     // Leases are over by now, but not for long enough.
     assert_eq!(world.sweep(1).unwrap(), 0);

@@ -1,0 +1,97 @@
+// counter.p4: every packet of a flow takes the flow's next number, and carries it out. The program that the simulator's histories are made with: a number given
+// twice, or one that goes back, shows at once.
+#include <core.p4>
+#include <v1model.p4>
+#include <stateplane.p4>
+
+header ethernet_t {
+    bit<48> destination;
+    bit<48> source;
+    bit<16> ether_type;
+}
+
+header ipv4_t {
+    bit<72> rest; // version to TTL
+    bit<8>  protocol;
+    bit<16> checksum;
+    bit<32> source;
+    bit<32> destination;
+}
+
+header udp_t {
+    bit<16> source_port;
+    bit<16> destination_port;
+    bit<32> length_and_checksum;
+}
+
+header payload_t {
+    bit<32> packet;
+    bit<64> count;
+}
+
+struct headers_t {
+    ethernet_t ethernet;
+    ipv4_t     ipv4;
+    udp_t      udp;
+    payload_t  payload;
+}
+
+struct flow_t {
+    bit<32> source;
+    bit<32> destination;
+    bit<16> source_port;
+    bit<16> destination_port;
+    bit<8>  protocol;
+}
+
+struct count_t {
+    bit<64> packets;
+}
+
+struct metadata_t { }
+
+parser CounterParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    state start {
+        packet.extract(hdr.ethernet);
+        packet.extract(hdr.ipv4);
+        packet.extract(hdr.udp);
+        packet.extract(hdr.payload);
+        transition accept;
+    }
+}
+
+control CounterVerify(inout headers_t hdr, inout metadata_t meta) { apply { } }
+
+control CounterIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    FlowState<flow_t, count_t>(1024, Consistency.LINEARIZABLE, Allocator.ZERO) counts;
+
+    apply {
+        if (!hdr.payload.isValid()) {
+            mark_to_drop(standard_metadata);
+            return;
+        }
+        flow_t key = { hdr.ipv4.source, hdr.ipv4.destination, hdr.udp.source_port, hdr.udp.destination_port, hdr.ipv4.protocol };
+        count_t count;
+        StateResult found = counts.get_or_allocate(key, count);
+        if (found != StateResult.HIT) {
+            mark_to_drop(standard_metadata); // PENDING: the packet waits at the store
+            return;
+        }
+        count.packets = count.packets + 1;
+        counts.set(key, count);
+        hdr.payload.count = count.packets;
+        standard_metadata.egress_spec = 3;
+    }
+}
+
+control CounterEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) { apply { } }
+
+control CounterCompute(inout headers_t hdr, inout metadata_t meta) { apply { } }
+
+control CounterDeparser(packet_out packet, in headers_t hdr) {
+    apply {
+        packet.emit(hdr);
+    }
+}
+
+V1Switch(CounterParser(), CounterVerify(), CounterIngress(), CounterEgress(), CounterCompute(), CounterDeparser()) main;
