@@ -171,7 +171,7 @@ struct sp_flow_scratch {
 	__u32 epoch;
 	__u32 key_bytes;
 	__u32 value_bytes;
-	__u32 reserved;
+	__u32 with_packet; /* for sp_send: around the packet, or in place of it */
 	__u8 key[SP_FLOW_KEY_MAX];
 	__u8 value[SP_FLOW_VALUE_MAX];
 	__u8 absent_key[SP_FLOW_KEY_MAX];
@@ -241,21 +241,30 @@ struct {
 	__type(value, struct sp_nat_pool);
 } sp_nat_pool SEC(".maps");
 
-/* For running the program again on the same packet, when another CPU changed the flow between get and set. */
-int sp_main(struct xdp_md *xdp);
+/* What is rare runs in programs of its own, by tail call: the hot path then has the whole 512 bytes of stack, and no code that it jumps over. */
+enum { SP_PROGRAM_AGAIN, SP_PROGRAM_RECEIVE, SP_PROGRAM_SEND, SP_PROGRAMS };
+int sp_again(struct xdp_md *xdp); /* the P4 program on a packet that was here before; emitted by the compiler */
+int sp_receive(struct xdp_md *xdp); /* a message of the state protocol */
+int sp_send(struct xdp_md *xdp); /* the message in the scratch */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, SP_PROGRAMS);
 	__uint(key_size, sizeof(__u32));
 	__array(values, int(void *));
-} sp_self SEC(".maps") = { .values = { [0] = (void *)&sp_main } };
+} sp_programs SEC(".maps") = {
+	.values = {
+		[SP_PROGRAM_AGAIN] = (void *)&sp_again,
+		[SP_PROGRAM_RECEIVE] = (void *)&sp_receive,
+		[SP_PROGRAM_SEND] = (void *)&sp_send,
+	},
+};
 
-/* Survives the tail call of a retry. */
+/* What sp_again must know of the packet. */
 struct sp_flow_resume {
-	__u32 active;
-	__u32 tries;
 	__u32 ingress_port;
 	__u32 attempts;
+	__u32 absent_object;
+	__u32 reserved;
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

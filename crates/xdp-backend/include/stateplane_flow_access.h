@@ -183,8 +183,10 @@ static __always_inline __u32 sp_flow_get(struct sp_flow_context *flow, void *map
 			bpf_spin_unlock((struct bpf_spin_lock *)entry);
 		}
 		now = sp_flow_coarse_clock();
+#ifdef SP_FLOW_HAS_SET
 		flow->read_seq = seen.seq;
 		flow->read_epoch = seen.epoch;
+#endif
 		if (mine && consistency == SP_FLOW_LOCAL && !(seen.flags & SP_FLOW_DYING)) {
 			if (now - entry->last_used_ns > 100000000ull)
 				entry->last_used_ns = now;
@@ -193,8 +195,10 @@ static __always_inline __u32 sp_flow_get(struct sp_flow_context *flow, void *map
 		if (mine && now < seen.lease_end_ns) {
 			if (now >= seen.renew_at_ns)
 				sp_flow_renew(entry, object_id, key, key_bytes, now);
+#ifdef SP_FLOW_HAS_SET /* else no update is ever on its way */
 			if (seen.seq != seen.acked_seq)
 				return sp_flow_depend(flow, object_id, key, key_bytes, seen.seq, seen.epoch);
+#endif
 			return SP_STATE_HIT;
 		}
 	}

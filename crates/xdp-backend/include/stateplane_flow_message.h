@@ -104,7 +104,7 @@ static __always_inline int sp_flow_route(struct xdp_md *xdp, struct bpf_fib_look
 
 /* Sends the message in the scratch to the store, around the packet or (with_packet = 0) in place of it. Returns the XDP
  * verdict. */
-static __noinline int sp_flow_send(struct xdp_md *xdp, int with_packet)
+static __always_inline int sp_flow_send(struct xdp_md *xdp, int with_packet)
 {
 	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
 	__u32 zero = 0, message_bytes, frame_bytes, packet_bytes;
@@ -135,39 +135,71 @@ static __noinline int sp_flow_send(struct xdp_md *xdp, int with_packet)
 	return sp_flow_route(xdp, &scratch->route, settings, message_bytes + packet_bytes - 14);
 }
 
+SEC("xdp.frags")
+int sp_send(struct xdp_md *xdp)
+{
+	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
+
+	return scratch ? sp_flow_send(xdp, scratch->with_packet) : XDP_ABORTED;
+}
+
+static __always_inline int sp_flow_send_by_tail_call(struct xdp_md *xdp, struct sp_flow_scratch *scratch, int with_packet)
+{
+	scratch->with_packet = with_packet;
+	bpf_tail_call(xdp, &sp_programs, SP_PROGRAM_SEND);
+	sp_flow_count(SP_STAT_TOO_MANY_ATTEMPTS); /* the kernel allows 33 tail calls */
+	return XDP_DROP;
+}
+
+/* The P4 program runs on the packet again. */
+static __always_inline int sp_flow_run_again(struct xdp_md *xdp, const struct sp_flow_context *flow)
+{
+	__u32 zero = 0;
+	struct sp_flow_resume *resume = bpf_map_lookup_elem(&sp_flow_resume, &zero);
+
+	if (!resume)
+		return XDP_ABORTED;
+	resume->ingress_port = flow->ingress_port;
+	resume->attempts = flow->attempts;
+	resume->absent_object = flow->absent_object;
+	bpf_tail_call(xdp, &sp_programs, SP_PROGRAM_AGAIN);
+	sp_flow_count(SP_STAT_TOO_MANY_ATTEMPTS);
+	return XDP_DROP;
+}
+
+/* The other end of sp_flow_run_again, at the start of sp_again. */
+static __always_inline int sp_flow_resumed(struct sp_flow_context *flow)
+{
+	__u32 zero = 0;
+	struct sp_flow_resume *resume = bpf_map_lookup_elem(&sp_flow_resume, &zero);
+
+	if (!resume)
+		return -1;
+	flow->ingress_port = resume->ingress_port;
+	flow->attempts = resume->attempts;
+	flow->absent_object = resume->absent_object;
+	return 0;
+}
+
 /* Ends a packet whose kind is SP_FLOW_PARK; it is as it came in. */
 static __always_inline int sp_flow_park(struct xdp_md *xdp, struct sp_flow_context *flow)
 {
-	__u32 zero = 0;
+	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
 
-#ifdef SP_FLOW_HAS_SET
-	if (flow->park == SP_PARK_RUN_AGAIN) {
-		struct sp_flow_resume *resume = bpf_map_lookup_elem(&sp_flow_resume, &zero);
-		if (resume) {
-			resume->active = 1;
-			resume->ingress_port = flow->ingress_port;
-			resume->attempts = flow->attempts;
-			bpf_tail_call(xdp, &sp_self, 0);
-			resume->active = 0;
-		}
-		sp_flow_count(SP_STAT_TOO_MANY_ATTEMPTS); /* the kernel allows 33 tail calls */
+	if (!scratch)
+		return XDP_ABORTED;
+	if (flow->park == SP_PARK_RUN_AGAIN)
+		return sp_flow_run_again(xdp, flow);
+	if (flow->park == SP_PARK_DROP)
+		return XDP_DROP;
+	if (flow->attempts >= SP_FLOW_MAX_ATTEMPTS) {
+		sp_flow_count(SP_STAT_TOO_MANY_ATTEMPTS);
 		return XDP_DROP;
 	}
-#endif
-	if (flow->park == SP_PARK_AT_STORE) {
-		struct sp_flow_scratch *scratch = sp_flow_get_scratch();
-		if (flow->attempts >= SP_FLOW_MAX_ATTEMPTS) {
-			sp_flow_count(SP_STAT_TOO_MANY_ATTEMPTS);
-			return XDP_DROP;
-		}
-		if (scratch) {
-			/* The store echoes `port`: its upper bits count how often this packet was parked. */
-			scratch->port = ((flow->attempts + 1) << 9) | (flow->ingress_port & 0x1ff);
-			sp_flow_count(SP_STAT_PARKED);
-			return sp_flow_send(xdp, 1);
-		}
-	}
-	return XDP_DROP;
+	/* The store echoes `port`: its upper bits count how often this packet was parked. */
+	scratch->port = ((flow->attempts + 1) << 9) | (flow->ingress_port & 0x1ff);
+	sp_flow_count(SP_STAT_PARKED);
+	return sp_flow_send_by_tail_call(xdp, scratch, 1);
 }
 
 /* Ends a packet whose kind is SP_FLOW_COMMIT; it is finished, and waits in the network for the store's acknowledgement. */
@@ -180,8 +212,8 @@ static __always_inline int sp_flow_finish(struct xdp_md *xdp, struct sp_flow_con
 	scratch->port = egress_port & 0x1ff;
 	sp_flow_count(scratch->type == SP_UPDATE ? SP_STAT_UPDATES : SP_STAT_READ_COMMITS);
 	if (egress_port == SP_FLOW_DROP_PORT)
-		return scratch->type == SP_UPDATE ? sp_flow_send(xdp, 0) : XDP_DROP;
-	return sp_flow_send(xdp, 1);
+		return scratch->type == SP_UPDATE ? sp_flow_send_by_tail_call(xdp, scratch, 0) : XDP_DROP;
+	return sp_flow_send_by_tail_call(xdp, scratch, 1);
 }
 
 /* ---- receiving ------------------------------------------------------------------------------------------------- */
@@ -306,7 +338,7 @@ static __always_inline void sp_flow_apply(void *map, struct sp_flow_scratch *scr
 
 /* Reads the message's header, key and value into the scratch. Returns the length of the packet in it, or -1 if it is
  * malformed. */
-static __noinline int sp_flow_decode(struct xdp_md *xdp)
+static __always_inline int sp_flow_decode(struct xdp_md *xdp)
 {
 	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
 	__u32 zero = 0;
@@ -372,7 +404,7 @@ static __always_inline int sp_flow_strip(struct xdp_md *xdp, __u32 message_bytes
 }
 
 /* Lets the message in the scratch take its effect on its flow's entry. Returns -1 if no object has such messages. */
-static __noinline int sp_flow_take_effect(void)
+static __always_inline int sp_flow_take_effect(void)
 {
 	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
 	int known = 0;
@@ -393,7 +425,7 @@ static __noinline int sp_flow_take_effect(void)
 }
 
 /* What becomes of the packet in the message: -1 when it shall now run through the program, else the XDP verdict. */
-static __noinline int sp_flow_release(struct xdp_md *xdp, struct sp_flow_context *flow, int packet_bytes)
+static __always_inline int sp_flow_release(struct xdp_md *xdp, struct sp_flow_context *flow, int packet_bytes)
 {
 	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
 	__u32 zero = 0;
@@ -427,14 +459,18 @@ static __noinline int sp_flow_release(struct xdp_md *xdp, struct sp_flow_context
 	return -1;
 }
 
-/* A message from the store. Returns -1 when the packet that it carried shall now run through the program, else the XDP
- * verdict. In three functions that are not inlined, as each has the rest of the 512 bytes of stack to itself. */
-static __always_inline int sp_flow_message(struct xdp_md *xdp, struct sp_flow_context *flow)
+/* A message from the store, to this switch. Its packet, if the P4 program shall see it, goes on in sp_again. */
+SEC("xdp.frags")
+int sp_receive(struct xdp_md *xdp)
 {
-	__u32 port = flow->ingress_port & 0x1ff;
-	__u8 *fabric = bpf_map_lookup_elem(&sp_fabric_port, &port);
-	int packet_bytes;
+	struct sp_flow_context flow = {};
+	__u32 port = 0;
+	__u8 *fabric;
+	int packet_bytes, verdict;
 
+	if (!sp_ingress_port(xdp, &port))
+		return XDP_ABORTED;
+	fabric = bpf_map_lookup_elem(&sp_fabric_port, &port);
 	if (!fabric || !*fabric) { /* rule 5 */
 		sp_flow_count(SP_STAT_NOT_FABRIC);
 		return XDP_DROP;
@@ -448,32 +484,21 @@ static __always_inline int sp_flow_message(struct xdp_md *xdp, struct sp_flow_co
 		sp_flow_count(SP_STAT_UNKNOWN_OBJECT);
 		return XDP_DROP;
 	}
-	return sp_flow_release(xdp, flow, packet_bytes);
+	verdict = sp_flow_release(xdp, &flow, packet_bytes);
+	return verdict == -1 ? sp_flow_run_again(xdp, &flow) : verdict;
 }
 
 #define SP_FLOW_LINEARIZABLE_PART(name, id, flows, kb, vb, consistency, allocator)                                     \
 	+(consistency == SP_FLOW_LINEARIZABLE)
 #define SP_FLOW_ANY_LINEARIZABLE (0 SP_FLOW_OBJECTS(SP_FLOW_LINEARIZABLE_PART))
 
-/* Every packet comes by here first. -1: go on with the program (the packet may have changed: read data and data_end
- * again); else the XDP verdict. */
-static __always_inline int sp_flow_receive(struct xdp_md *xdp, struct sp_flow_context *flow, __u32 *ingress_port)
+/* Every packet comes by here first. -1: an ordinary packet; else the XDP verdict. */
+static __always_inline int sp_flow_receive(struct xdp_md *xdp)
 {
 	struct sp_flow_outer *outer = (void *)(long)xdp->data;
 	struct sp_flow_settings *settings;
 	__u32 zero = 0;
-	int verdict;
 
-	flow->ingress_port = *ingress_port;
-#ifdef SP_FLOW_HAS_SET
-	struct sp_flow_resume *resume = bpf_map_lookup_elem(&sp_flow_resume, &zero);
-	if (resume && resume->active) {
-		resume->active = 0;
-		flow->ingress_port = *ingress_port = resume->ingress_port;
-		flow->attempts = resume->attempts;
-		return -1;
-	}
-#endif
 	if (!SP_FLOW_ANY_LINEARIZABLE)
 		return -1;
 	if ((void *)(outer + 1) > (void *)(long)xdp->data_end || outer->protocol != 17 ||
@@ -483,9 +508,8 @@ static __always_inline int sp_flow_receive(struct xdp_md *xdp, struct sp_flow_co
 	settings = bpf_map_lookup_elem(&sp_flow_config, &zero);
 	if (!settings || !settings->protocol_address || outer->destination != settings->protocol_address)
 		return -1;
-	verdict = sp_flow_message(xdp, flow);
-	*ingress_port = flow->ingress_port;
-	return verdict;
+	bpf_tail_call(xdp, &sp_programs, SP_PROGRAM_RECEIVE);
+	return XDP_ABORTED;
 }
 
 /* ---- the packet generator -------------------------------------------------------------------------------------- */

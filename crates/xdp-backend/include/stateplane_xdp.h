@@ -107,6 +107,28 @@ SP_INLINE void sp_put16(void *p, __u16 v) { *(sp_u16a *)p = bpf_htons(v); }
 SP_INLINE void sp_put32(void *p, __u32 v) { *(sp_u32a *)p = bpf_htonl(v); }
 SP_INLINE void sp_put64(void *p, __u64 v) { *(sp_u64a *)p = bpf_cpu_to_be64(v); }
 
+/*
+ * ---- What the verifier need not know ----
+ * It follows every path with the exact values of that path: offsets and validity of a dozen headers are thousands of paths. Adding a zero that
+ * it cannot know to be one leaves it with a range, the same for all paths, and they are one again. Interfaces above 65535 are not ours
+ * (sp_ingress_port), so the upper half of the index is that zero.
+ */
+SP_INLINE __u64 sp_unknown_zero(struct xdp_md *xdp) { return (__u64)xdp->ingress_ifindex >> 16; }
+
+/* value, below 2^14; the compiler must not see through it, or it makes branches again. */
+SP_INLINE __u32 sp_blur(__u64 value, __u64 unknown_zero)
+{
+	asm volatile("%0 += %1\n\t%0 &= 0x3fff" : "+r"(value) : "r"(unknown_zero));
+	return (__u32)value;
+}
+
+/* value, 0 or 1. */
+SP_INLINE __u32 sp_blur_bit(__u64 value, __u64 unknown_zero)
+{
+	asm volatile("%0 += %1\n\t%0 &= 1" : "+r"(value) : "r"(unknown_zero));
+	return (__u32)value;
+}
+
 /* ---- Time ---- */
 SP_INLINE __u64 sp_now_ns(void)
 {

@@ -13,6 +13,9 @@ pub(crate) struct Emitted {
     location: Location,
 }
 
+/// With more headers than this the verifier is kept from following each combination of valid ones (`sp_blur`).
+const FEW_HEADERS: usize = 4;
+
 impl Generator<'_> {
     /// The whole deparser. Expects `data`, `data_end`, `cursor` (bytes parsed).
     pub fn deparser(&mut self) {
@@ -25,15 +28,30 @@ impl Generator<'_> {
         self.block(&program.deparser.body);
         let emitted = std::mem::take(&mut self.emitted);
         self.out.nowhere();
+        let blur = emitted.len() > FEW_HEADERS;
+        let zero = if blur { self.hidden_zero() } else { String::new() };
+        if blur {
+            self.out.line(format!("cursor = sp_blur(cursor, {zero});"));
+        }
+        for item in &emitted {
+            let Emitted { header, flag, .. } = item;
+            let size = self.size_text(header);
+            if blur {
+                self.out.line(format!("{flag} = sp_blur_bit({flag}, {zero});"));
+                self.out.line(format!("sp_new_bytes += {flag} * {size};"));
+            } else {
+                self.out.line(format!("if ({flag}) sp_new_bytes += {size};"));
+            }
+        }
         self.out.line("__s32 sp_grow = (__s32)(sp_new_bytes - cursor);");
         self.open("if (sp_grow != 0)");
         self.out.line("if (bpf_xdp_adjust_head(xdp, -sp_grow)) goto verdict_drop;");
         self.out.line("data = (void *)(long)xdp->data;");
         self.out.line("data_end = (void *)(long)xdp->data_end;");
         self.out.line("}");
-        self.out.line("__u32 sp_at = 0;");
+        self.out.line(if blur { format!("__u32 sp_at = sp_blur(0, {zero});") } else { "__u32 sp_at = 0;".into() });
         for item in &emitted {
-            self.write_moved(item);
+            self.write_moved(item, &zero);
         }
     }
 
@@ -75,9 +93,7 @@ impl Generator<'_> {
             return;
         }
         let flag = self.declare_local("__u8", &format!("sp_emit{}", self.emitted.len()), "0");
-        let size = self.size_text(&place);
         self.out.line(format!("{flag} = {};", place.valid()));
-        self.out.line(format!("if ({flag}) sp_new_bytes += {size};"));
         self.emitted.push(Emitted { header: place, flag, location });
     }
 
@@ -153,7 +169,7 @@ impl Generator<'_> {
     }
 
     /// General layout: at `sp_at`, whole unless it already stands there.
-    fn write_moved(&mut self, item: &Emitted) {
+    fn write_moved(&mut self, item: &Emitted, zero: &str) {
         let place = &item.header;
         let (fixed, varbit) = self.header_bytes(place.ty);
         let dirty = self.header_runs(place, true, item.location);
@@ -184,7 +200,11 @@ impl Generator<'_> {
         }
         self.out.line("}");
         let size = self.size_text(place);
-        self.out.line(format!("sp_at += {size};"));
+        self.out.line(if zero.is_empty() {
+            format!("sp_at += {size};")
+        } else {
+            format!("sp_at = sp_blur(sp_at + {size}, {zero});")
+        });
         self.out.line("}");
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::layout::header_bits;
 use crate::walk::{self, Visitor};
-use p4_ir::{Block, Expr, ExprKind, Program, Statement, StatementKind, Target, Transition, Type};
+use p4_ir::{Block, Expr, ExprKind, HeaderTypeId, Program, Statement, StatementKind, Target, Transition, Type};
 use std::collections::{HashMap, HashSet};
 
 /// See the module.
@@ -28,6 +28,10 @@ pub(crate) struct Facts {
     pub uses_to_host: bool,
     /// Keys of varbit fields that some expression reads: (header key, field).
     pub varbit_reads: HashSet<(String, u32)>,
+    /// (header key, field) that some expression reads.
+    field_reads: HashSet<(String, u32)>,
+    /// Keys of headers, structs, stacks and unions that are read as a whole.
+    whole_reads: HashSet<String>,
 }
 
 /// Names the storage behind an l-value.
@@ -43,7 +47,7 @@ pub(crate) fn key(target: &Expr) -> Option<String> {
 impl Facts {
     pub fn new(program: &Program) -> Facts {
         let mut facts = Facts::default();
-        walk::program(program, &mut Collector { facts: &mut facts, program });
+        walk::program(program, &mut Collector { facts: &mut facts, program, parts: HashSet::new() });
         find_loops(program, &mut facts);
         find_offsets(program, &mut facts);
         find_depths(program, &mut facts);
@@ -54,6 +58,39 @@ impl Facts {
     /// May the field differ from what was in the packet?
     pub fn is_dirty(&self, header: &str, field: u32) -> bool {
         self.dirty_fields.contains(&(header.to_string(), field)) || has_prefix(&self.dirty, header)
+    }
+
+    /// Which fields of a header must be kept beside the packet: those that are read, and those that are written back. The others stay in the packet
+    /// only, if its layout stays.
+    pub fn kept_fields(&self, program: &Program, header: &str, ty: HeaderTypeId) -> Vec<bool> {
+        let fields = &program.header_types[ty.index()].fields;
+        if !self.same_layout || has_prefix(&self.whole_reads, header) || has_prefix(&self.dirty, header) {
+            return vec![true; fields.len()];
+        }
+        let mut kept: Vec<bool> = (0..fields.len() as u32)
+            .map(|field| self.field_reads.contains(&(header.to_string(), field)) || self.is_dirty(header, field))
+            .collect();
+        // Written back are runs of whole bytes (packet.rs): a dirty field takes those along that share its bytes.
+        let mut run = 0..0;
+        let mut bits = 0;
+        for (index, field) in fields.iter().enumerate() {
+            if bits % 8 == 0 {
+                run.start = index;
+            }
+            run.end = index + 1;
+            bits += crate::layout::scalar_width(&field.ty).unwrap_or(0);
+            if bits % 8 == 0 && run.clone().any(|member| self.is_dirty(header, member as u32)) {
+                kept[run.clone()].fill(true);
+            }
+        }
+        kept
+    }
+
+    /// Must it be remembered where the header lies in the packet?
+    pub fn needs_offset(&self, program: &Program, header: &str, ty: HeaderTypeId) -> bool {
+        let fields = program.header_types[ty.index()].fields.len() as u32;
+        !self.same_layout
+            || (!self.offsets.contains_key(header) && (0..fields).any(|field| self.is_dirty(header, field)))
     }
 
     /// May the header's validity change after parsing?
@@ -70,6 +107,37 @@ fn has_prefix(set: &HashSet<String>, key: &str) -> bool {
 struct Collector<'a> {
     facts: &'a mut Facts,
     program: &'a Program,
+    /// Addresses of expressions that are read in part only: `h` in `h.f` and `h.isValid()`.
+    parts: HashSet<usize>,
+}
+
+impl Collector<'_> {
+    fn read_part(&mut self, expr: &Expr) {
+        self.parts.insert(std::ptr::from_ref(expr) as usize);
+    }
+
+    /// What an expression reads of headers, and how much of them.
+    fn note_extent(&mut self, expr: &Expr) {
+        let part = self.parts.remove(&(std::ptr::from_ref(expr) as usize));
+        match &expr.kind {
+            ExprKind::Field(base, index) => {
+                if key(base).is_some() {
+                    self.read_part(base);
+                }
+                if matches!(base.ty, Type::Header(_))
+                    && let Some(header) = key(base)
+                {
+                    self.facts.field_reads.insert((header, *index));
+                }
+            }
+            ExprKind::IsValid(base) | ExprKind::StackLastIndex(base) => self.read_part(base),
+            ExprKind::Index(base, _) | ExprKind::StackNext(base) | ExprKind::StackLast(base) => self.read_part(base),
+            _ => {}
+        }
+        if !part && !is_plain(&expr.ty) {
+            self.facts.whole_reads.extend(key(expr));
+        }
+    }
 }
 
 impl Visitor for Collector<'_> {
@@ -82,11 +150,13 @@ impl Visitor for Collector<'_> {
                 self.facts.dirty.extend(key(stack));
             }
             StatementKind::Extern { instance: None, name, .. } if name == "to_host" => self.facts.uses_to_host = true,
+            StatementKind::Emit(header) => self.read_part(header),
             _ => {}
         }
     }
 
     fn read(&mut self, expr: &Expr) {
+        self.note_extent(expr);
         if let ExprKind::Field(base, index) = &expr.kind {
             if matches!(&base.kind, ExprKind::Var(id) if *id == self.program.standard_metadata)
                 && let Type::Struct(id) = base.ty

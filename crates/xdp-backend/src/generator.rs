@@ -49,6 +49,8 @@ pub(crate) struct Generator<'a> {
     pub payload_sums: bool,
     locals: Vec<(String, String, String)>,
     truncates: bool,
+    /// `sp_hidden_zero` is declared.
+    hides: bool,
     errors: Vec<BackendError>,
     reported: HashSet<(Location, String)>,
 }
@@ -88,6 +90,7 @@ impl<'a> Generator<'a> {
             payload_sums: false,
             locals: Vec::new(),
             truncates: false,
+            hides: false,
             errors: Vec::new(),
             reported: HashSet::new(),
         }
@@ -126,7 +129,16 @@ impl<'a> Generator<'a> {
         name.into()
     }
 
-    /// The variable behind truncate().
+    /// A zero that the verifier does not know to be one, for `sp_blur`.
+    pub fn hidden_zero(&mut self) -> String {
+        if !self.hides {
+            self.hides = true;
+            self.declare_local("__u64", "sp_hidden_zero", "sp_unknown_zero(xdp)");
+        }
+        "sp_hidden_zero".into()
+    }
+
+    /// C variable with the length that `truncate` cuts the packet to.
     pub fn truncate_variable(&mut self) -> String {
         if !self.truncates {
             self.truncates = true;
@@ -196,9 +208,16 @@ impl<'a> Generator<'a> {
             self.types.line(format!("__u8 byte[{bytes}];"));
             self.types.line("};");
         }
-        for record in &self.program.header_types {
-            self.types.line(format!("struct {} {{", record.name));
-            for field in &record.fields {
+        let whole = self.program.header_types.iter().map(|record| (record.name.clone(), record, None));
+        let kept = std::mem::take(&mut self.layout.kept_types);
+        let parts =
+            kept.iter().map(|(name, id, kept)| (name.clone(), &self.program.header_types[id.index()], Some(kept)));
+        for (name, record, kept) in whole.chain(parts) {
+            self.types.line(format!("struct {name} {{"));
+            for (index, field) in record.fields.iter().enumerate() {
+                if kept.is_some_and(|kept| !kept[index]) {
+                    continue;
+                }
                 let name = member_name(&field.name);
                 let text = match &field.ty {
                     Type::Varbit { max_width } => format!("struct sp_varbit{} {name};", max_width.div_ceil(8)),
@@ -364,20 +383,11 @@ impl<'a> Generator<'a> {
     }
 
     fn write_main(&mut self, text: &mut Writer, declarations: &[Declaration], scratch: bool) {
-        text.line("SEC(\"xdp.frags\")");
-        text.line("int sp_main(struct xdp_md *xdp)");
+        let flow = if self.flows.is_empty() { "" } else { ", struct sp_flow_context flow" };
+        text.line("/* The P4 program. */");
+        text.line(format!("SP_INLINE int sp_pipeline(struct xdp_md *xdp, __u32 ingress_port{flow})"));
         text.line("{");
         // The brace above stands alone, so it has indented.
-        text.line("__u32 ingress_port = 0;");
-        text.line("if (!sp_ingress_port(xdp, &ingress_port)) return XDP_PASS;");
-        if !self.flows.is_empty() {
-            text.line("struct sp_flow_context flow = {};");
-        }
-        if self.linearizable() || self.flow_sets {
-            text.line("int sp_received = sp_flow_receive(xdp, &flow, &ingress_port);");
-            text.line("if (sp_received != -1) return sp_received;");
-        }
-        text.line("sp_count_rx(xdp, ingress_port);");
         text.line("if (sp_host_traffic && sp_is_host_traffic(xdp)) return sp_to_host(ingress_port);");
         text.line("void *data = (void *)(long)xdp->data;");
         text.line("void *data_end = (void *)(long)xdp->data_end;");
@@ -387,11 +397,19 @@ impl<'a> Generator<'a> {
             text.line("__u32 sp_state_key = 0;");
             text.line("struct sp_state *state = bpf_map_lookup_elem(&sp_state_map, &sp_state_key);");
             text.line("if (!state) return XDP_ABORTED;");
-            text.line("__builtin_memset(state, 0, sizeof(*state));");
+            // Offsets come last, and are set by who extracts.
+            let zeroed = match declarations.iter().find(|declaration| declaration.scratch && declaration.is_offset()) {
+                Some(offset) => format!("__builtin_offsetof(struct sp_state, {})", offset.name),
+                None => "sizeof(*state)".into(),
+            };
+            text.line(format!("__builtin_memset(state, 0, {zeroed});"));
         }
         for declaration in declarations {
             let Declaration { ty, name, array, scratch, initial } = declaration;
-            let is_offset = *initial == "SP_NO_OFFSET" || (name.ends_with("_offset") && !array.is_empty());
+            let is_offset = declaration.is_offset();
+            if *scratch && is_offset && self.facts.same_layout {
+                continue; // only read if the header is valid, and then set
+            }
             match (scratch, is_offset && !array.is_empty()) {
                 (false, true) => {
                     let count = array.trim_matches(['[', ']']).parse().unwrap_or(1);
@@ -415,14 +433,54 @@ impl<'a> Generator<'a> {
         text.line("");
         text.append(std::mem::take(&mut self.out));
         text.line("}");
+        self.write_programs(text);
+    }
+
+    /// The XDP programs around the pipeline.
+    fn write_programs(&self, text: &mut Writer) {
+        let (flow, pass) = match self.flows.is_empty() {
+            true => ("", ""),
+            false => ("struct sp_flow_context flow = { .ingress_port = ingress_port };", ", flow"),
+        };
+        text.line("");
+        text.line("SEC(\"xdp.frags\")");
+        text.line("int sp_main(struct xdp_md *xdp)");
+        text.line("{");
+        text.line("__u32 ingress_port = 0;");
+        text.line("if (!sp_ingress_port(xdp, &ingress_port)) return XDP_PASS;");
+        text.line("sp_count_rx(xdp, ingress_port);");
+        if self.linearizable() {
+            text.line("int sp_received = sp_flow_receive(xdp);");
+            text.line("if (sp_received != -1) return sp_received;");
+        }
+        if !flow.is_empty() {
+            text.line(flow);
+        }
+        text.line(format!("return sp_pipeline(xdp, ingress_port{pass});"));
+        text.line("}");
+        if self.flows.is_empty() {
+            return;
+        }
+        text.line("");
+        text.line("/* The same for a packet that was here before: it comes back from the store, or another CPU changed its flow meanwhile. */");
+        text.line("SEC(\"xdp.frags\")");
+        text.line("int sp_again(struct xdp_md *xdp)");
+        text.line("{");
+        text.line("struct sp_flow_context flow = {};");
+        text.line("if (sp_flow_resumed(&flow)) return XDP_ABORTED;");
+        text.line("return sp_pipeline(xdp, flow.ingress_port, flow);");
+        text.line("}");
     }
 }
 
 fn write_scratch(text: &mut Writer, declarations: &[Declaration]) {
     text.line("/* Headers and metadata that do not fit BPF's 512 bytes of stack. */");
     text.line("struct sp_state {");
-    for declaration in declarations.iter().filter(|declaration| declaration.scratch) {
-        text.line(format!("{} {}{};", declaration.ty, declaration.name, declaration.array));
+    for offsets in [false, true] {
+        let wanted = |declaration: &&Declaration| declaration.scratch && declaration.is_offset() == offsets;
+        for declaration in declarations.iter().filter(wanted) {
+            text.line(format!("{} {}{};", declaration.ty, declaration.name, declaration.array));
+        }
     }
     text.line("} __attribute__((aligned(8)));");
     text.line("struct {");

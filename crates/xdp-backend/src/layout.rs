@@ -21,7 +21,7 @@ pub(crate) struct Scalar {
 pub(crate) struct HeaderPlace {
     /// C l-value of the struct.
     pub c: String,
-    /// C l-value of the byte offset in the packet that it was extracted at.
+    /// C l-value of the byte offset in the packet that it was extracted at; empty if nobody asks for it.
     pub offset: String,
     /// Its type.
     pub ty: HeaderTypeId,
@@ -74,6 +74,13 @@ pub(crate) struct Declaration {
     pub initial: &'static str,
 }
 
+impl Declaration {
+    /// Does it say where in the packet a header lies?
+    pub fn is_offset(&self) -> bool {
+        self.initial == "SP_NO_OFFSET"
+    }
+}
+
 /// All storage of a program.
 pub(crate) struct Layout {
     pub variables: HashMap<VariableId, Place>,
@@ -82,6 +89,8 @@ pub(crate) struct Layout {
     pub wide: HashSet<u32>,
     /// Byte sizes of varbits: each has a struct type.
     pub varbits: HashSet<u32>,
+    /// Struct types of headers in the scratch map that lack fields: name, header, which fields are there.
+    pub kept_types: Vec<(String, HeaderTypeId, Vec<bool>)>,
     names: HashSet<String>,
 }
 
@@ -137,6 +146,7 @@ impl Layout {
             declarations: Vec::new(),
             wide: HashSet::new(),
             varbits: HashSet::new(),
+            kept_types: Vec::new(),
             names: HashSet::new(),
         };
         for (index, variable) in program.variables.iter().enumerate() {
@@ -155,6 +165,7 @@ impl Layout {
                 &format!("v{index}"),
                 &variable.ty,
                 if id == program.standard_metadata { placement == Placement::AllScratch } else { scratch_headers },
+                facts,
                 &deep,
             );
             layout.variables.insert(id, place);
@@ -181,17 +192,19 @@ impl Layout {
         key: &str,
         ty: &Type,
         scratch: bool,
+        facts: &Facts,
         deep: &dyn Fn(&str) -> bool,
     ) -> Place {
         match ty {
             Type::Header(header) => {
                 let scratch = scratch || deep(key);
-                let record = &program.header_types[header.index()];
-                self.note_fields(program, *header);
-                let ty = format!("struct {}", record.name);
+                let ty = self.header_struct(program, facts, key, *header, scratch);
                 let c = self.declare(ty, name, String::new(), scratch, "{}");
-                let offset =
-                    self.declare("__u32".into(), &format!("{name}_offset"), String::new(), scratch, "SP_NO_OFFSET");
+                let offset = if facts.needs_offset(program, key, *header) {
+                    self.declare("__u32".into(), &format!("{name}_offset"), String::new(), scratch, "SP_NO_OFFSET")
+                } else {
+                    String::new()
+                };
                 Place::Header(HeaderPlace { c, offset, ty: *header, guard: None, key: key.into(), rivals: Vec::new() })
             }
             Type::Struct(id) => {
@@ -202,7 +215,7 @@ impl Layout {
                     .enumerate()
                     .map(|(index, field)| {
                         let child = format!("{name}_{}", member_name(&field.name));
-                        self.place(program, &child, &format!("{key}.{index}"), &field.ty, scratch, deep)
+                        self.place(program, &child, &format!("{key}.{index}"), &field.ty, scratch, facts, deep)
                     })
                     .collect();
                 Place::Struct(*id, fields)
@@ -215,7 +228,7 @@ impl Layout {
                     .enumerate()
                     .map(|(index, field)| {
                         let child = format!("{name}_{}", member_name(&field.name));
-                        self.place(program, &child, &format!("{key}.{index}"), &field.ty, scratch, deep)
+                        self.place(program, &child, &format!("{key}.{index}"), &field.ty, scratch, facts, deep)
                     })
                     .collect();
                 let all: Vec<String> = members
@@ -231,12 +244,16 @@ impl Layout {
             }
             Type::Stack { header, size } => {
                 let scratch = scratch || deep(key);
-                self.note_fields(program, *header);
-                let ty = format!("struct {}", program.header_types[header.index()].name);
+                let ty = self.header_struct(program, facts, key, *header, scratch);
                 let c = self.declare(ty, name, format!("[{size}]"), scratch, "{}");
                 let next = self.declare("__u32".into(), &format!("{name}_next"), String::new(), scratch, "0");
-                let offsets =
-                    self.declare("__u32".into(), &format!("{name}_offset"), format!("[{size}]"), scratch, "{}");
+                let offsets = self.declare(
+                    "__u32".into(),
+                    &format!("{name}_offset"),
+                    format!("[{size}]"),
+                    scratch,
+                    "SP_NO_OFFSET",
+                );
                 Place::Stack(StackPlace { c, next, offsets, ty: *header, size: *size, key: key.into() })
             }
             Type::Varbit { max_width } => {
@@ -255,6 +272,26 @@ impl Layout {
                 Place::Scalar(Scalar { c, width, guard: None })
             }
         }
+    }
+
+    /// The C type of a header. In the scratch map, where clang removes nothing, it has only the fields that are needed.
+    fn header_struct(
+        &mut self,
+        program: &Program,
+        facts: &Facts,
+        key: &str,
+        header: HeaderTypeId,
+        scratch: bool,
+    ) -> String {
+        self.note_fields(program, header);
+        let name = &program.header_types[header.index()].name;
+        let kept = facts.kept_fields(program, key, header);
+        if !scratch || kept.iter().all(|kept| *kept) {
+            return format!("struct {name}");
+        }
+        let name = format!("{name}_kept{}", self.kept_types.len());
+        self.kept_types.push((name.clone(), header, kept));
+        format!("struct {name}")
     }
 
     fn note_fields(&mut self, program: &Program, header: HeaderTypeId) {

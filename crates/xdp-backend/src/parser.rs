@@ -175,10 +175,17 @@ impl Generator<'_> {
             }
             g.load_header(&place, &pointer, 0, bytes);
             g.set_valid(&place, true);
-            g.out.line(format!("{} = cursor;", place.offset));
+            if !place.offset.is_empty() {
+                g.out.line(format!("{} = cursor;", place.offset));
+            }
             g.out.line(format!("cursor += {bytes};"));
             if let (Some(_), Some(_)) = (varbit, varbit_bits) {
                 g.out.line("cursor += sp_varbit_bytes;");
+            }
+            // Behind a loop each number of rounds would be a path of its own.
+            if !g.facts.loop_heads.is_empty() && !g.facts.offsets.contains_key(&place.key) {
+                let zero = g.hidden_zero();
+                g.out.line(format!("cursor = sp_blur(cursor, {zero});"));
             }
             if let Some(Place::Stack(stack)) = next {
                 g.out.line(format!("{} += 1;", stack.next));
@@ -189,9 +196,12 @@ impl Generator<'_> {
 
     /// Loads the fixed fields from `pointer`, starting at `bit`; `limit` bytes may be read.
     fn load_header(&mut self, place: &HeaderPlace, pointer: &str, mut bit: u32, limit: u32) {
-        for index in 0..self.program.header_types[place.ty.index()].fields.len() {
+        let kept = self.facts.kept_fields(self.program, &place.key, place.ty);
+        for (index, kept) in kept.into_iter().enumerate() {
             if let Some(Place::Scalar(scalar)) = self.header_field(place, index as u32) {
-                self.load_scalar(&scalar, pointer, bit, limit);
+                if kept {
+                    self.load_scalar(&scalar, pointer, bit, limit);
+                }
                 bit += scalar.width;
             }
         }
@@ -229,6 +239,9 @@ impl Generator<'_> {
         self.parser_check(&format!("({size} & 7) == 0"), "ParserInvalidArgument");
         self.out.line(format!("__u32 sp_varbit_bytes = {size} >> 3;"));
         self.parser_check(&format!("(void *)({pointer} + {bytes} + sp_varbit_bytes) <= data_end"), "PacketTooShort");
+        if !self.facts.kept_fields(self.program, &place.key, place.ty)[index] {
+            return;
+        }
         let Some(Place::Varbit(field)) = self.header_field(place, index as u32) else { return };
         self.out.line(format!("{}.bits = {size};", field.c));
         let copied = !self.facts.same_layout

@@ -369,6 +369,10 @@ impl Generator<'_> {
                 }
             }
         }
+        // Only parsers can see it.
+        if self.section != Section::Parser {
+            return;
+        }
         let next = &stack.next;
         let text = if push {
             format!("{next} = {next} + {count} < {size} ? {next} + {count} : {size};")
