@@ -1,0 +1,264 @@
+//! A lab for tests of the real binary: up and down by its command line, sockets inside its namespaces, and the check that
+//! nothing of it is left on the host.
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use lab::netns::Netns;
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+pub const INSIDE: &str = "10.1.0.10";
+pub const OUTSIDE: &str = "198.51.100.10";
+/// Each store's node and address.
+pub const STORES: [(&str, &str); 3] =
+    [("store1", "10.2.1.10:5407"), ("store2", "10.2.2.10:5407"), ("store3", "10.2.3.10:5407")];
+
+/// Tests that need what this process may not do say so and pass.
+pub fn skip() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        eprintln!("SKIPPED: network namespaces and XDP need root");
+    }
+    !root
+}
+
+/// Labs that measure time do so one at a time within a test program.
+pub fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A topology of the source tree.
+pub fn topology(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab").join(file)
+}
+
+/// Runs the binary.
+pub fn stateplane(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_stateplane")).args(arguments).output().expect("the binary starts")
+}
+
+/// Runs the binary, which must succeed, and returns its standard output.
+pub fn must(arguments: &[&str]) -> String {
+    let output = stateplane(arguments);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "stateplane {}: {said}", arguments.join(" "));
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// A lab that goes down with the test, also when the test fails.
+pub struct TestLab {
+    pub name: String,
+}
+
+impl TestLab {
+    /// `stateplane lab up` under a name of this test's own.
+    pub fn up(test: &str, file: &str, more: &[&str]) -> Self {
+        let lab = Self { name: format!("t-{test}-{}", std::process::id()) };
+        let file = topology(file);
+        let file = file.to_str().expect("UTF-8 path");
+        must(&[&["lab", "up", file, "--name", &lab.name], more].concat());
+        lab
+    }
+
+    pub fn netns(&self, node: &str) -> Netns {
+        Netns::open(&format!("sp-{}-{node}", self.name)).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// Runs a command in a node: whether it succeeded, and what it said.
+    pub fn run(&self, node: &str, command: &str) -> (bool, String) {
+        let words: Vec<String> = command.split(' ').map(str::to_string).collect();
+        lab::process::run(Some(&self.netns(node)), &words).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// Runs a command in a node; it must succeed.
+    pub fn must_run(&self, node: &str, command: &str) -> String {
+        let (good, said) = self.run(node, command);
+        assert!(good, "{node}: {command}: {said}");
+        said
+    }
+
+    pub fn fail(&self, node: &str) {
+        must(&["lab", "fail", "--name", &self.name, node]);
+    }
+
+    pub fn restore(&self, node: &str) {
+        must(&["lab", "restore", "--name", &self.name, node]);
+    }
+
+    pub fn link(&self, state: &str, a: &str, b: &str) {
+        must(&["lab", "link", "--name", &self.name, state, a, b]);
+    }
+
+    /// A counter of a switch, by `stateplane counter read`: packets at index 0.
+    pub fn counter(&self, switch: &str, counter: &str) -> u64 {
+        let name = format!("{}-{switch}", self.name);
+        let reply = json(&must(&["counter", "read", counter, "--switch", &name, "--json"]));
+        let elements = reply["elements"].as_array().unwrap_or_else(|| panic!("{reply}"));
+        elements.first().map_or(0, |e| e[1]["packets"].as_u64().unwrap_or_else(|| panic!("{reply}")))
+    }
+
+    /// An event of a switch's FlowState runtime, from its metrics.
+    pub fn event(&self, switch: &str, event: &str) -> u64 {
+        let mut stream =
+            self.netns(switch).run(|| TcpStream::connect("127.0.0.1:9100")).expect("the metrics port answers");
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("request");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("answer");
+        let head = format!("stateplane_flow_events_total{{event=\"{event}\"}} ");
+        let value = text.lines().find_map(|l| l.strip_prefix(&head)).unwrap_or_else(|| panic!("no {event} in {text}"));
+        value.parse().expect("number")
+    }
+
+    /// The status of each store server.
+    pub fn stores(&self) -> Vec<Value> {
+        let binary = env!("CARGO_BIN_EXE_stateplane");
+        let ask =
+            |(node, address)| json(&self.must_run(node, &format!("{binary} store status --address {address} --json")));
+        STORES.into_iter().map(ask).collect()
+    }
+
+    /// Waits until all three servers hold the same, and returns how many records that is.
+    pub fn equal_stores(&self) -> u64 {
+        let mut records = 0;
+        wait_for("the stores agree", || {
+            let all = self.stores();
+            let same = |field: &str| all.iter().all(|s| s[field] == all[0][field]);
+            assert!(all.iter().all(|s| s["malformed"] == 0 && s["reason"].is_null()), "{all:?}");
+            records = all[0]["records"].as_u64().expect("records");
+            same("index") && same("committed") && same("records") && all[0]["index"] == all[0]["committed"]
+        });
+        records
+    }
+
+    /// The status of a switch, by `stateplane switch status`; `None` if its agent does not answer.
+    pub fn switch(&self, switch: &str) -> Option<Value> {
+        let output = stateplane(&["switch", "status", &format!("{}-{switch}", self.name), "--json"]);
+        output.status.success().then(|| json(&String::from_utf8_lossy(&output.stdout))[0].clone())
+    }
+
+    /// Whether `core` and `tor` route by way of both switches.
+    pub fn both_used(&self, core_prefix: &str) -> bool {
+        let both = |node: &str, prefix: &str| {
+            self.must_run(node, &format!("ip route show {prefix}")).matches("nexthop").count() == 2
+        };
+        both("core", core_prefix) && both("tor", "198.51.100.0/24")
+    }
+
+    /// Takes the lab down, and looks whether anything of it is left.
+    pub fn down(self) {
+        must(&["lab", "down", "--name", &self.name]);
+        assert_eq!(leftovers(&self.name), Vec::<String>::new());
+    }
+}
+
+impl Drop for TestLab {
+    fn drop(&mut self) {
+        if Path::new(lab::instance::LABS_DIR).join(&self.name).exists() {
+            stateplane(&["lab", "down", "--name", &self.name]);
+        }
+        if !std::thread::panicking() {
+            assert_eq!(leftovers(&self.name), Vec::<String>::new());
+        }
+    }
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
+}
+
+/// What of a lab is on the host: namespaces, run directories, mounts (bpffs too), processes.
+pub fn leftovers(name: &str) -> Vec<String> {
+    let mut left = Vec::new();
+    for folder in ["/run/netns", "/run/stateplane", "/run/stateplane/labs"] {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let names = entries.map(|e| e.file_name().to_string_lossy().into_owned());
+        left.extend(names.filter(|n| n.contains(name)).map(|n| format!("{folder}/{n}")));
+    }
+    let mounts = std::fs::read_to_string("/proc/mounts").expect("mounts");
+    left.extend(mounts.lines().filter(|l| l.contains(name)).map(str::to_string));
+    for entry in std::fs::read_dir("/proc").expect("/proc").flatten() {
+        let command = std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default().replace('\0', " ");
+        if command.contains(name) {
+            left.push(format!("process {}: {command}", entry.file_name().to_string_lossy()));
+        }
+    }
+    left
+}
+
+pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(15);
+    while !done() {
+        assert!(Instant::now() < deadline, "not within 15 s: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A TCP echo server in `outside`, a thread a connection; it ends with the test.
+pub fn tcp_echo(lab: &TestLab, port: u16) -> SocketAddr {
+    let listener = lab.netns("outside").run(|| TcpListener::bind((OUTSIDE, port))).expect("bind");
+    let address = listener.local_addr().expect("address");
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let _ = stream.set_nodelay(true);
+                let mut buffer = vec![0; 64 * 1024];
+                while let Ok(n) = stream.read(&mut buffer) {
+                    if n == 0 || stream.write_all(&buffer[..n]).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+/// A UDP echo server in `outside`.
+pub fn udp_echo(lab: &TestLab, port: u16) -> SocketAddr {
+    let socket = lab.netns("outside").run(|| UdpSocket::bind((OUTSIDE, port))).expect("bind");
+    let address = socket.local_addr().expect("address");
+    std::thread::spawn(move || {
+        let mut buffer = [0; 2048];
+        // An error is the ICMP answer to an earlier echo: it says nothing about the next.
+        loop {
+            if let Ok((n, from)) = socket.recv_from(&mut buffer) {
+                let _ = socket.send_to(&buffer[..n], from);
+            }
+        }
+    });
+    address
+}
+
+/// TCP connections from `inside`, opened before something happens and used after it.
+pub struct Connections(Vec<TcpStream>);
+
+impl Connections {
+    pub fn open(lab: &TestLab, to: SocketAddr, count: usize) -> Self {
+        let open = || (0..count).map(|_| TcpStream::connect_timeout(&to, Duration::from_secs(5))).collect();
+        let streams: std::io::Result<Vec<TcpStream>> = lab.netns("inside").run(open);
+        let mut connections = Self(streams.unwrap_or_else(|e| panic!("connections to {to}: {e}")));
+        for stream in &connections.0 {
+            stream.set_nodelay(true).expect("nodelay");
+            stream.set_read_timeout(Some(Duration::from_secs(10))).expect("timeout");
+        }
+        connections.all_answer("opened");
+        connections
+    }
+
+    /// One exchange on each; all must answer.
+    pub fn all_answer(&mut self, when: &str) {
+        for (n, stream) in self.0.iter_mut().enumerate() {
+            stream.write_all(when.as_bytes()).unwrap_or_else(|e| panic!("{when}: connection {n}: {e}"));
+        }
+        for (n, stream) in self.0.iter_mut().enumerate() {
+            let mut answer = vec![0; when.len()];
+            stream.read_exact(&mut answer).unwrap_or_else(|e| panic!("{when}: connection {n}: {e}"));
+            assert_eq!(answer, when.as_bytes());
+        }
+    }
+}
