@@ -142,6 +142,7 @@ SP_INLINE __u64 sp_now_ns(void)
 }
 
 /* ---- Ports and verdicts ---- */
+/* A call, not a load: once for each packet. */
 SP_INLINE __u32 sp_length(struct xdp_md *xdp) { return (__u32)bpf_xdp_get_buff_len(xdp); }
 
 /* The P4 port that the frame came in on; 0 if the interface is not ours. */
@@ -165,13 +166,13 @@ SP_INLINE int sp_ingress_port(struct xdp_md *xdp, __u32 *port)
 	return 1;
 }
 
-SP_INLINE void sp_count_rx(struct xdp_md *xdp, __u32 port)
+SP_INLINE void sp_count_rx(__u32 port, __u32 bytes)
 {
 	struct sp_port_stats_value *stats = bpf_map_lookup_elem(&sp_port_stats, &port);
 
 	if (stats) {
 		stats->rx_packets++;
-		stats->rx_bytes += sp_length(xdp);
+		stats->rx_bytes += bytes;
 	}
 }
 
@@ -207,14 +208,14 @@ SP_INLINE int sp_to_host(__u32 ingress_port)
 	return sp_test_mode ? sp_test_verdict(2, SP_DROP_PORT) : XDP_PASS;
 }
 
-/* Verdict: out of a P4 port. */
-SP_INLINE int sp_forward(struct xdp_md *xdp, __u32 port)
+/* Verdict: out of a P4 port, so many bytes long. */
+SP_INLINE int sp_forward(__u32 port, __u32 bytes)
 {
 	struct sp_port_stats_value *stats = bpf_map_lookup_elem(&sp_port_stats, &port);
 
 	if (stats) {
 		stats->tx_packets++;
-		stats->tx_bytes += sp_length(xdp);
+		stats->tx_bytes += bytes;
 	}
 	if (sp_test_mode)
 		return sp_test_verdict(1, port);
@@ -522,7 +523,10 @@ SP_INLINE __u32 sp_fib_result(struct xdp_md *xdp, struct bpf_fib_lookup *fib, __
 	return SP_FIB_KERNEL;
 }
 
-SP_INLINE __u64 sp_mac(const __u8 *bytes) { return ((__u64)sp_get16(bytes) << 32) | ((__u64)sp_get16(bytes + 2) << 16) | sp_get16(bytes + 4); }
+/* smac lies at 52, dmac at 58: the stack must be read at aligned addresses. */
+_Static_assert(__builtin_offsetof(struct bpf_fib_lookup, smac) % 4 == 0 && __builtin_offsetof(struct bpf_fib_lookup, dmac) % 4 == 2, "alignment");
+SP_INLINE __u64 sp_fib_source_mac(const struct bpf_fib_lookup *fib) { return ((__u64)sp_get32(fib->smac) << 16) | sp_get16(fib->smac + 4); }
+SP_INLINE __u64 sp_fib_destination_mac(const struct bpf_fib_lookup *fib) { return ((__u64)sp_get16(fib->dmac) << 32) | sp_get32(fib->dmac + 2); }
 
 SP_INLINE __u32 sp_fib_lookup_ipv4(struct xdp_md *xdp, __u32 source, __u32 destination, __u8 protocol, __u16 source_port,
 				   __u16 destination_port, __u16 total_length, __u8 tos, __u32 *port, __u64 *source_mac,
@@ -541,8 +545,8 @@ SP_INLINE __u32 sp_fib_lookup_ipv4(struct xdp_md *xdp, __u32 source, __u32 desti
 	fib.ipv4_dst = bpf_htonl(destination);
 	__u32 result = sp_fib_result(xdp, &fib, port);
 
-	*source_mac = sp_mac(fib.smac);
-	*destination_mac = sp_mac(fib.dmac);
+	*source_mac = sp_fib_source_mac(&fib);
+	*destination_mac = sp_fib_destination_mac(&fib);
 	return result;
 }
 
@@ -565,8 +569,8 @@ SP_INLINE __u32 sp_fib_lookup_ipv6(struct xdp_md *xdp, sp_u128 source, sp_u128 d
 	}
 	__u32 result = sp_fib_result(xdp, &fib, port);
 
-	*source_mac = sp_mac(fib.smac);
-	*destination_mac = sp_mac(fib.dmac);
+	*source_mac = sp_fib_source_mac(&fib);
+	*destination_mac = sp_fib_destination_mac(&fib);
 	return result;
 }
 

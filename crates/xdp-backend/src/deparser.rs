@@ -48,6 +48,7 @@ impl Generator<'_> {
         self.out.line("if (bpf_xdp_adjust_head(xdp, -sp_grow)) goto verdict_drop;");
         self.out.line("data = (void *)(long)xdp->data;");
         self.out.line("data_end = (void *)(long)xdp->data_end;");
+        self.out.line("sp_bytes += sp_grow;");
         self.out.line("}");
         self.out.line(if blur { format!("__u32 sp_at = sp_blur(0, {zero});") } else { "__u32 sp_at = 0;".into() });
         for item in &emitted {
