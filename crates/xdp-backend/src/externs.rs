@@ -154,7 +154,7 @@ impl Generator<'_> {
                 ));
                 self.open("if (counter)");
                 self.out.line("counter->packets += 1;");
-                self.out.line("counter->bytes += sp_length(xdp);");
+                self.out.line("counter->bytes += sp_bytes;");
                 self.out.line("}");
                 self.out.line("}");
             }

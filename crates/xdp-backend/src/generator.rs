@@ -261,7 +261,7 @@ impl<'a> Generator<'a> {
     fn intrinsic_inputs(&mut self) {
         let inputs = [
             ("ingress_port", "ingress_port"),
-            ("packet_length", "sp_length(xdp)"),
+            ("packet_length", "sp_bytes"),
             ("ingress_global_timestamp", "((sp_now_ns() / 1000) & 0xffffffffffffULL)"),
         ];
         for (name, value) in inputs {
@@ -291,9 +291,9 @@ impl<'a> Generator<'a> {
     fn verdicts(&mut self) {
         self.out.line("");
         if self.truncates {
-            self.open("");
-            self.out.line("__u32 sp_bytes = sp_length(xdp);");
-            self.out.line("if (sp_truncate < sp_bytes && bpf_xdp_adjust_tail(xdp, (int)(sp_truncate - sp_bytes))) goto verdict_drop;");
+            self.open("if (sp_truncate < sp_bytes)");
+            self.out.line("if (bpf_xdp_adjust_tail(xdp, (int)(sp_truncate - sp_bytes))) goto verdict_drop;");
+            self.out.line("sp_bytes = sp_truncate;");
             self.out.line("}");
         }
         let port = self.standard("egress_port").map_or("0".to_string(), |port| port.c);
@@ -301,7 +301,7 @@ impl<'a> Generator<'a> {
         if linearizable {
             self.out.line(format!("if (flow.kind == 2) return sp_flow_finish(xdp, &flow, {port});"));
         }
-        self.out.line(format!("return sp_forward(xdp, {port});"));
+        self.out.line(format!("return sp_forward({port}, sp_bytes);"));
         self.out.line("verdict_drop: ;");
         if linearizable {
             self.out.line("if (flow.kind == 2) return sp_flow_finish(xdp, &flow, SP_DROP_PORT);");
@@ -385,7 +385,7 @@ impl<'a> Generator<'a> {
     fn write_main(&mut self, text: &mut Writer, declarations: &[Declaration], scratch: bool) {
         let flow = if self.flows.is_empty() { "" } else { ", struct sp_flow_context flow" };
         text.line("/* The P4 program. */");
-        text.line(format!("SP_INLINE int sp_pipeline(struct xdp_md *xdp, __u32 ingress_port{flow})"));
+        text.line(format!("SP_INLINE int sp_pipeline(struct xdp_md *xdp, __u32 ingress_port, __u32 sp_bytes{flow})"));
         text.line("{");
         // The brace above stands alone, so it has indented.
         text.line("if (sp_host_traffic && sp_is_host_traffic(xdp)) return sp_to_host(ingress_port);");
@@ -448,7 +448,8 @@ impl<'a> Generator<'a> {
         text.line("{");
         text.line("__u32 ingress_port = 0;");
         text.line("if (!sp_ingress_port(xdp, &ingress_port)) return XDP_PASS;");
-        text.line("sp_count_rx(xdp, ingress_port);");
+        text.line("__u32 sp_bytes = sp_length(xdp);");
+        text.line("sp_count_rx(ingress_port, sp_bytes);");
         if self.linearizable() {
             text.line("int sp_received = sp_flow_receive(xdp);");
             text.line("if (sp_received != -1) return sp_received;");
@@ -456,7 +457,7 @@ impl<'a> Generator<'a> {
         if !flow.is_empty() {
             text.line(flow);
         }
-        text.line(format!("return sp_pipeline(xdp, ingress_port{pass});"));
+        text.line(format!("return sp_pipeline(xdp, ingress_port, sp_bytes{pass});"));
         text.line("}");
         if self.flows.is_empty() {
             return;
@@ -468,7 +469,7 @@ impl<'a> Generator<'a> {
         text.line("{");
         text.line("struct sp_flow_context flow = {};");
         text.line("if (sp_flow_resumed(&flow)) return XDP_ABORTED;");
-        text.line("return sp_pipeline(xdp, flow.ingress_port, flow);");
+        text.line("return sp_pipeline(xdp, flow.ingress_port, sp_length(xdp), flow);");
         text.line("}");
     }
 }

@@ -468,7 +468,7 @@ impl Generator<'_> {
     /// Counts the packet on the entry in `value`.
     pub fn count_direct(&mut self) {
         self.out.line("__sync_fetch_and_add(&value->packets, 1);");
-        self.out.line("__sync_fetch_and_add(&value->bytes, sp_length(xdp));");
+        self.out.line("__sync_fetch_and_add(&value->bytes, sp_bytes);");
     }
 
     fn action_switch(&mut self, table: &Table, action_run: Option<VariableId>) {
