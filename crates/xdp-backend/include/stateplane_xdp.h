@@ -118,14 +118,14 @@ SP_INLINE __u64 sp_unknown_zero(struct xdp_md *xdp) { return (__u64)xdp->ingress
 /* value, below 2^14; the compiler must not see through it, or it makes branches again. */
 SP_INLINE __u32 sp_blur(__u64 value, __u64 unknown_zero)
 {
-	asm volatile("%0 += %1\n\t%0 &= 0x3fff" : "+r"(value) : "r"(unknown_zero));
+	asm("%0 += %1\n\t%0 &= 0x3fff" : "+r"(value) : "r"(unknown_zero));
 	return (__u32)value;
 }
 
 /* value, 0 or 1. */
 SP_INLINE __u32 sp_blur_bit(__u64 value, __u64 unknown_zero)
 {
-	asm volatile("%0 += %1\n\t%0 &= 1" : "+r"(value) : "r"(unknown_zero));
+	asm("%0 += %1\n\t%0 &= 1" : "+r"(value) : "r"(unknown_zero));
 	return (__u32)value;
 }
 

@@ -115,7 +115,10 @@ const PROGRAMS: [&str; 7] = ["sp_main", "sp_again", "sp_receive", "sp_send", "sp
 fn fits_with_callees(frames: &[(String, u32)]) -> bool {
     let round = |bytes: u32| bytes.div_ceil(FRAME_BYTES) * FRAME_BYTES;
     let (programs, callees): (Vec<_>, Vec<_>) = frames.iter().partition(|(name, _)| PROGRAMS.contains(&name.as_str()));
-    let called: u32 = callees.iter().map(|(_, bytes)| round(*bytes)).sum();
+    // Of the ternary tables' callbacks (ternary.rs) only one runs at a time, and it calls nothing.
+    let (searches, callees): (Vec<_>, Vec<_>) = callees.into_iter().partition(|(name, _)| name.ends_with("_round"));
+    let search = searches.iter().map(|(_, bytes)| round(*bytes)).max().unwrap_or(0);
+    let called: u32 = callees.iter().map(|(_, bytes)| round(*bytes)).sum::<u32>().max(search);
     let most = programs.iter().map(|(_, bytes)| round(*bytes)).max().unwrap_or(0);
     most + called <= STACK_BYTES
 }

@@ -24,6 +24,8 @@ pub(crate) struct Facts {
     pub standard_reads: HashSet<String>,
     /// Parser states that a loop leads back to.
     pub loop_heads: HashSet<u32>,
+    /// Ways from `start` to the parser's end; a loop counts as one round.
+    pub parser_paths: u64,
     /// A `FlowState` or other extern type by which the main flow differs.
     pub uses_to_host: bool,
     /// Keys of varbit fields that some expression reads: (header key, field).
@@ -49,6 +51,7 @@ impl Facts {
         let mut facts = Facts::default();
         walk::program(program, &mut Collector { facts: &mut facts, program, parts: HashSet::new() });
         find_loops(program, &mut facts);
+        facts.parser_paths = count_paths(program);
         find_offsets(program, &mut facts);
         find_depths(program, &mut facts);
         facts.same_layout = same_layout(program, &facts);
@@ -257,6 +260,29 @@ fn find_loops(program: &Program, facts: &mut Facts) {
             path.pop();
         }
     }
+}
+
+/// Ways through the parser, by depth-first search; edges that close a loop do not count.
+fn count_paths(program: &Program) -> u64 {
+    let states = &program.parser.states;
+    // None: not seen; Some(0): on the path.
+    let mut ways: Vec<Option<u64>> = vec![None; states.len()];
+    let mut path: Vec<usize> = if states.is_empty() { Vec::new() } else { vec![0] };
+    while let Some(&state) = path.last() {
+        let next = targets(&states[state].transition);
+        if ways[state].is_none() {
+            ways[state] = Some(0);
+        }
+        if let Some(unseen) = next.iter().map(|next| *next as usize).find(|next| matches!(ways.get(*next), Some(None)))
+        {
+            path.push(unseen);
+            continue;
+        }
+        let sum = next.iter().fold(1u64, |sum, next| sum.saturating_add(ways[*next as usize].unwrap_or(0)));
+        ways[state] = Some(sum);
+        path.pop();
+    }
+    ways.first().copied().flatten().unwrap_or(0)
 }
 
 /// A static offset: none seen, one, or several.

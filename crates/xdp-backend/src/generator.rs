@@ -49,6 +49,8 @@ pub(crate) struct Generator<'a> {
     pub payload_sums: bool,
     locals: Vec<(String, String, String)>,
     truncates: bool,
+    /// Ternary tables whose search function is declared.
+    pub searched: HashSet<String>,
     /// `sp_hidden_zero` is declared.
     hides: bool,
     errors: Vec<BackendError>,
@@ -90,6 +92,7 @@ impl<'a> Generator<'a> {
             payload_sums: false,
             locals: Vec::new(),
             truncates: false,
+            searched: HashSet::new(),
             hides: false,
             errors: Vec::new(),
             reported: HashSet::new(),

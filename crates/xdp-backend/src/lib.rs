@@ -21,6 +21,7 @@ mod packet;
 mod parser;
 mod statement;
 mod table;
+mod ternary;
 mod verifier;
 mod walk;
 

@@ -10,6 +10,8 @@ use p4_ir::{Expr, ExprKind, HeaderTypeId, Location, Match, StructTypeId, Target,
 
 /// A loop through a parser state ends with error.ParserTimeout after so many rounds: the verifier wants a bound.
 const MAX_LOOPS: u32 = 64;
+/// With more ways through the parser the verifier is kept from following the pipeline once for each.
+const FEW_PATHS: u64 = 24;
 
 impl Generator<'_> {
     /// All states, from `start`.
@@ -35,7 +37,41 @@ impl Generator<'_> {
             }
             self.out.line("}");
         }
+        self.out.nowhere();
         self.out.line("parser_end: ;");
+        if self.many_paths() {
+            self.forget_validity();
+        }
+    }
+
+    /// Would the verifier drown in combinations of valid headers?
+    fn many_paths(&self) -> bool {
+        self.facts.parser_paths > FEW_PATHS
+    }
+
+    /// From here on the verifier holds any header for valid or not, so that the parser's paths are one.
+    fn forget_validity(&mut self) {
+        fn headers(place: &Place, found: &mut Vec<String>) {
+            match place {
+                Place::Header(header) => found.push(header.c.clone()),
+                Place::Struct(_, places) | Place::Union(places) => {
+                    places.iter().for_each(|place| headers(place, found));
+                }
+                Place::Stack(stack) => {
+                    found.extend((0..stack.size).map(|index| stack.element(&index.to_string(), None).c));
+                }
+                _ => {}
+            }
+        }
+        let mut found = Vec::new();
+        if let Some(place) = self.layout.variables.get(&self.program.headers) {
+            headers(place, &mut found);
+        }
+        let zero = self.hidden_zero();
+        for header in found {
+            self.out.line(format!("{header}.sp_valid = sp_blur_bit({header}.sp_valid, {zero});"));
+        }
+        self.out.line(format!("cursor = sp_blur(cursor, {zero});"));
     }
 
     fn go(&mut self, target: Target) {
@@ -183,7 +219,7 @@ impl Generator<'_> {
                 g.out.line("cursor += sp_varbit_bytes;");
             }
             // Behind a loop each number of rounds would be a path of its own.
-            if !g.facts.loop_heads.is_empty() && !g.facts.offsets.contains_key(&place.key) {
+            if (!g.facts.loop_heads.is_empty() || g.many_paths()) && !g.facts.offsets.contains_key(&place.key) {
                 let zero = g.hidden_zero();
                 g.out.line(format!("cursor = sp_blur(cursor, {zero});"));
             }

@@ -11,7 +11,7 @@ use num_traits::{ToPrimitive, Zero};
 use p4_ir::{ActionCall, Entry, ExternId, Key, Match, Statement, StatementKind, Table, TableId, VariableId};
 
 /// A ternary table tries at most so many masks for a packet.
-const MAX_MASKS: u32 = 64;
+pub(crate) const MAX_MASKS: u32 = 64;
 /// v1model's size of a table that names none.
 const DEFAULT_SIZE: u64 = 1024;
 
@@ -389,33 +389,6 @@ impl Generator<'_> {
                 self.out.line(line);
             }
         }
-    }
-
-    /// Tuple space search: one hash lookup a mask, masks in order of falling priority, until none can win.
-    fn ternary_lookup(&mut self, table: &Table, map: &str, masks: &str, key_bytes: u32) {
-        let name = &table.c_name;
-        self.out.line(format!("struct {name}_value *value = 0;"));
-        self.out.line("__u32 sp_best = 0;");
-        self.open(&format!("for (__u32 sp_mask = 0; sp_mask < {MAX_MASKS}; sp_mask++)"));
-        self.out.line("__u32 sp_index = sp_mask;");
-        self.out.line(format!("struct {name}_mask *mask = bpf_map_lookup_elem(&{masks}, &sp_index);"));
-        self.out.line("if (!mask || !mask->in_use || (value && mask->max_priority <= sp_best)) break;");
-        self.out.line(format!("struct {name}_entry_key masked;"));
-        self.out.line("masked.mask_index = sp_mask;");
-        self.out.line("masked.zero = 0;");
-        // The key struct is a multiple of 4 bytes and aligned to 4 at least.
-        let (word, step) = if key_bytes.is_multiple_of(8) { ("sp_u64a", 8) } else { ("sp_u32a", 4) };
-        for offset in (0..key_bytes).step_by(step) {
-            self.out.line(format!(
-                "*({word} *)((__u8 *)&masked.key + {offset}) = *({word} *)((__u8 *)&key + {offset}) & *({word} *)((__u8 *)&mask->key + {offset});"
-            ));
-        }
-        self.out.line(format!("struct {name}_entry *entry = bpf_map_lookup_elem(&{map}, &masked);"));
-        self.open("if (entry && (!value || entry->priority > sp_best))");
-        self.out.line("value = &entry->value;");
-        self.out.line("sp_best = entry->priority;");
-        self.out.line("}");
-        self.out.line("}");
     }
 
     fn set_hit(&mut self, hit: Option<VariableId>, text: &str) {
