@@ -8,7 +8,7 @@
 //! - `recovery_return_s`: the longest disruption between `restore` and the end of the run. One begins where the first 20 ms
 //!   window with less than 0.8 G lies in a moment that is not good. 0 if there is none.
 //! - The routes have *moved back* when the returned switch is sent a tenth of the frames that switches were sent before the
-//!   failure, in both directions together; this only places the mark in the figure.
+//!   failure, in both directions together. The figure's mark is there, or where the disruption begins if there is one.
 
 use crate::demo::sampler::Sample;
 
@@ -120,16 +120,21 @@ impl<'a> Series<'a> {
         None
     }
 
-    /// Length of the longest disruption in [start, limit]; 0 if there is none, `None` if one does not end.
-    pub fn longest_disruption(&self, start: f64, limit: f64, normal: f64) -> Option<f64> {
+    /// Begin and length of the longest disruption in [start, limit], in seconds: length 0 if there is none; `None` if one does
+    /// not end.
+    pub fn longest_disruption(&self, start: f64, limit: f64, normal: f64) -> Option<(f64, f64)> {
         let limit = limit.min(self.end());
-        let mut longest = 0.0_f64;
+        let mut longest = (start, 0.0_f64);
         let mut t = start;
-        while let Some(bad) = moments(t, limit - BIN_S).find(|&t| !self.good(t, normal)) {
+        // What begins in the last moments cannot be seen to end: these only show that what began before them is over.
+        let last = limit - SUSTAINED_S - 3.0 * BIN_S;
+        while let Some(bad) = moments(t, last).find(|&t| !self.good(t, normal)) {
             let low = |&t: &f64| self.goodput(t, t + USED_WINDOW_S) < RECOVERED * normal;
             let begun = moments(bad, bad + BIN_S - USED_WINDOW_S).find(low).unwrap_or(bad);
             let length = self.recovery(begun, limit, normal)?;
-            longest = longest.max(length);
+            if length > longest.1 {
+                longest = (begun, length);
+            }
             t = begun + length + SUSTAINED_S;
         }
         Some(longest)
@@ -188,9 +193,9 @@ mod tests {
         assert!((fail - 0.6).abs() < 0.03, "{fail}");
         let start = series.return_start(0, 5.0, (1.0, 2.0)).expect("returns");
         assert!((start - 6.0).abs() < 0.03, "{start}");
-        let back = series.longest_disruption(5.0, 9.9, normal).expect("recovers");
-        assert!((back - 0.25).abs() < 0.03, "{back}");
-        assert_eq!(series.longest_disruption(3.0, 6.0, normal), Some(0.0));
+        let (begun, back) = series.longest_disruption(5.0, 9.9, normal).expect("recovers");
+        assert!((begun - 6.1).abs() < 0.03 && (back - 0.25).abs() < 0.03, "{back} from {begun}");
+        assert_eq!(series.longest_disruption(3.0, 6.0, normal), Some((3.0, 0.0)));
     }
 
     #[test]

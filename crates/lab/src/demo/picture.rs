@@ -76,9 +76,9 @@ impl Picture {
                 seconds(outcome.recovery_return_s)
             ));
         }
-        self.above(&text);
         // The last picture stays on the screen; the next run draws below it.
         self.drawn = 0;
+        self.above(&text);
     }
 
     /// Prints a line above the picture; the picture is drawn again below it.

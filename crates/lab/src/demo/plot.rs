@@ -2,9 +2,10 @@
 
 use crate::demo::analysis::{BIN_S, Series};
 use crate::demo::run::Outcome;
-use crate::demo::{Config, Kind};
+use crate::demo::{Config, Kind, Timeline};
 use crate::error::{Error, Result};
 use plotters::coord::types::RangedCoordf64;
+use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::path::Path;
@@ -19,11 +20,48 @@ const EVENT: RGBColor = RGBColor(110, 118, 129);
 /// Colours that stay apart for colour-blind readers (Okabe and Ito).
 const SWITCHES: [RGBColor; 2] = [RGBColor(0, 114, 178), RGBColor(230, 159, 0)];
 
-fn look(kind: Kind) -> (RGBColor, &'static str) {
+/// Length of a line in the legend, in pixels.
+const LEGEND_LINE: u32 = 30;
+
+/// How a run's line looks: apart by colour, and by width and dashes where there is no colour.
+#[derive(Clone, Copy)]
+struct Look {
+    color: RGBColor,
+    width: u32,
+    /// Length of a dash and of a gap, in pixels; a gap of 0 makes the line solid.
+    dash: (u32, u32),
+    name: &'static str,
+}
+
+fn look(kind: Kind) -> Look {
     match kind {
-        Kind::Baseline => (RGBColor(150, 155, 163), "Baseline: no failure"),
-        Kind::Without => (RGBColor(213, 94, 0), "Failure, no fault tolerance"),
-        Kind::With => (RGBColor(0, 114, 178), "Failure, replicated state (stateplane)"),
+        Kind::Baseline => {
+            Look { color: RGBColor(130, 136, 145), width: 1, dash: (1, 0), name: "no failure (baseline)" }
+        }
+        Kind::Without => {
+            Look { color: RGBColor(213, 94, 0), width: 2, dash: (7, 4), name: "failure, no fault tolerance" }
+        }
+        Kind::With => Look { color: RGBColor(0, 114, 178), width: 3, dash: (1, 0), name: "failure, replicated state" },
+    }
+}
+
+impl Look {
+    fn style(self) -> ShapeStyle {
+        self.color.stroke_width(self.width)
+    }
+
+    fn draw<'b>(self, chart: &mut Chart<'_, 'b>, points: Vec<(f64, f64)>) -> std::result::Result<(), String> {
+        let annotation = if self.dash.1 == 0 {
+            chart.draw_series(LineSeries::new(points, self.style())).map_err(text)?
+        } else {
+            let series = DashedLineSeries::new(points, self.dash.0, self.dash.1, self.style());
+            chart.draw_series(series).map_err(text)?
+        };
+        annotation.label(self.name).legend(move |(x, y)| {
+            let (dash, gap) = if self.dash.1 == 0 { (LEGEND_LINE, 1) } else { self.dash };
+            DashedPathElement::new([(x, y), (x + LEGEND_LINE as i32, y)], dash, gap, self.style())
+        });
+        Ok(())
     }
 }
 
@@ -74,7 +112,7 @@ fn goodput_panel(area: &Area, config: &Config, outcomes: &[Outcome], top: f64) -
         .y_label_area_size(66)
         .build_cartesian_2d(0.0..config.seconds, 0.0..top)
         .map_err(text)?;
-    mesh(&mut chart, "goodput (Mbit/s)", "", 6)?;
+    mesh(&mut chart, "goodput (Mbit/s), bins of 100 ms", "", 6)?;
     let mut order: Vec<&Outcome> = outcomes.iter().collect();
     // The one that matters on top.
     order.sort_by_key(|o| match o.kind {
@@ -83,25 +121,21 @@ fn goodput_panel(area: &Area, config: &Config, outcomes: &[Outcome], top: f64) -
         Kind::With => 2,
     });
     for outcome in &order {
-        let (color, name) = look(outcome.kind);
-        let width = if outcome.kind == Kind::With { 3 } else { 2 };
         let bins = Series::new(&outcome.samples).bins(config.seconds);
-        chart
-            .draw_series(LineSeries::new(middles(&bins), color.stroke_width(width)))
-            .map_err(text)?
-            .label(name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 24, y)], color.stroke_width(3)));
+        look(outcome.kind).draw(&mut chart, middles(&bins))?;
     }
     events(&mut chart, config, outcomes, top)?;
+    // Between the two disruptions, where goodput is either high or none.
+    let plan = Timeline::of(config.seconds);
+    let x_of = |t: f64| chart.backend_coord(&(t, 0.0)).0;
+    let legend_x = x_of(plan.fail + 0.05 * config.seconds) - x_of(0.0);
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::Coordinate(
-            i32::try_from(SIZE.0 / 2).unwrap_or(0) - 60,
-            i32::try_from(UPPER / 2).unwrap_or(0) - 20,
-        ))
+        .position(SeriesLabelPosition::Coordinate(legend_x, 120))
         .background_style(WHITE.mix(0.9))
         .border_style(GRID)
         .margin(8)
+        .legend_area_size(LEGEND_LINE + 8)
         .label_font(label(15))
         .draw()
         .map_err(text)
@@ -141,7 +175,7 @@ fn events(chart: &mut Chart, config: &Config, outcomes: &[Outcome], top: f64) ->
     let victim = config.cast.switches.first().map_or("", String::as_str);
     let length = |s: Option<f64>| s.map_or(String::new(), |s| format!(" (TCP back in {s:.2} s)"));
     let marks = [
-        (outcome.failed_at, format!("{victim} dies{}", length(outcome.recovery_fail_s))),
+        (outcome.failed_at, format!("{victim} fails{}", length(outcome.recovery_fail_s))),
         (outcome.returned_at, format!("{victim} returns{}", length(outcome.recovery_return_s))),
     ];
     for (at, what) in marks {
@@ -162,24 +196,40 @@ fn switch_panel(area: &Area, config: &Config, outcome: &Outcome, top: f64) -> st
         .y_label_area_size(66)
         .build_cartesian_2d(0.0..config.seconds, 0.0..top)
         .map_err(text)?;
-    mesh(&mut chart, "by switch", "time (s), in bins of 100 ms", 3)?;
+    mesh(&mut chart, "per switch (Mbit/s)", "time (s)", 3)?;
     let series = Series::new(&outcome.samples);
     for (i, name) in config.cast.switches.iter().enumerate() {
         let color = SWITCHES[i % SWITCHES.len()];
         let points = middles(&series.bins_via(i, config.seconds));
+        let stretches = uses(&points, top);
         chart
             .draw_series(AreaSeries::new(points, 0.0, color.mix(0.35)).border_style(color.stroke_width(2)))
-            .map_err(text)?
-            .label(format!("through {name}"))
-            .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 24, y + 5)], color.mix(0.5).filled()));
+            .map_err(text)?;
+        for (from, to) in stretches.into_iter().filter(|(from, to)| to - from > config.seconds / 10.0) {
+            let style = label(15).pos(Pos::new(HPos::Center, VPos::Center));
+            let name = Text::new(format!("through {name}"), (0, 0), style);
+            chart.draw_series([EmptyElement::at(((from + to) / 2.0, top * 0.4)) + name]).map_err(text)?;
+        }
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
-        .background_style(WHITE.mix(0.9))
-        .border_style(GRID)
-        .margin(6)
-        .label_font(label(14))
-        .draw()
-        .map_err(text)
+    Ok(())
+}
+
+/// The stretches in which a switch carries a quarter of the scale or more.
+fn uses(points: &[(f64, f64)], top: f64) -> Vec<(f64, f64)> {
+    let used = |point: &(f64, f64)| point.1 >= top / 4.0;
+    let stretches = points.chunk_by(|a, b| used(a) == used(b)).filter(|stretch| used(&stretch[0]));
+    stretches.filter_map(|stretch| Some((stretch.first()?.0, stretch.last()?.0))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::uses;
+
+    #[test]
+    fn finds_where_a_switch_is_used() {
+        let rates = [0.0, 90.0, 90.0, 0.0, 80.0, 90.0, 90.0, 5.0];
+        let points: Vec<(f64, f64)> = rates.iter().enumerate().map(|(i, r)| (i as f64, *r)).collect();
+        assert_eq!(uses(&points, 100.0), [(1.0, 2.0), (4.0, 6.0)]);
+        assert!(uses(&points[..1], 100.0).is_empty());
+    }
 }

@@ -268,8 +268,13 @@ impl Run<'_> {
         let before = (plan.warm_up, self.failed_at.unwrap_or(plan.end));
         let normal_mbps = series.median(before.0, before.1);
         let recovery_fail_s = self.failed_at.and_then(|t| series.recovery(t, plan.end, normal_mbps));
-        let returned_at = self.restored_at.and_then(|t| series.return_start(0, t, before));
-        let recovery_return_s = returned_at.and_then(|t| series.recovery(t, plan.end, normal_mbps));
+        // When the routes move, the parked packets' senders fall silent: the disruption can begin well before the frames come back.
+        let disruption = self.restored_at.and_then(|t| series.longest_disruption(t, plan.end, normal_mbps));
+        let recovery_return_s = disruption.map(|(_, length)| length);
+        let returned_at = match disruption {
+            Some((begun, length)) if length > 0.0 => Some(begun),
+            _ => self.restored_at.and_then(|t| series.return_start(0, t, before)),
+        };
         let last = self.exchanges.last();
         Outcome {
             kind: self.kind,

@@ -92,7 +92,8 @@ impl LongFlows {
         wait_listening(lab, to, IPERF_PORT)?;
         let mut client = lab.netns(from)?.command("iperf3")?;
         client.args(["-c", address, "-p", IPERF_PORT, "-J", "-C", "cubic"]);
-        client.args(["-P", &count.to_string(), "-t", &format!("{:.0}", seconds.ceil())]);
+        // A second more, so that their end is not taken for a disruption.
+        client.args(["-P", &count.to_string(), "-t", &format!("{:.0}", seconds.ceil() + 1.0)]);
         if rate_mbps > 0 {
             // Pacing, not -b: -b makes up for an outage by bursts above the rate.
             client.args(["--fq-rate", &format!("{}M", rate_mbps as usize / count.max(1))]);
