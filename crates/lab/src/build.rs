@@ -65,7 +65,7 @@ fn make_links(topology: &Topology, names: &BTreeMap<String, String>) -> Result<(
         .map(|link| {
             let netns = |node: &str| names.get(node).cloned().unwrap_or_default();
             format!(
-                "link add {} mtu {mtu} netns {} type veth peer name {} mtu {mtu} netns {}",
+                "link add name {} mtu {mtu} netns {} type veth peer name {} mtu {mtu} netns {}",
                 link.b.node,
                 netns(&link.a.node),
                 link.a.node,
@@ -87,14 +87,14 @@ fn address_lines(topology: &Topology, name: &str, node: &Node) -> Vec<String> {
 
 /// The `ip` commands that bring a node's ports up and give it its static routes (they go when a port goes down).
 pub fn up_lines(topology: &Topology, name: &str, node: &Node) -> Vec<String> {
-    let mut lines: Vec<String> = topology.ports(name).map(|(dev, _, _, _)| format!("link set {dev} up")).collect();
+    let mut lines: Vec<String> = topology.ports(name).map(|(dev, _, _, _)| format!("link set dev {dev} up")).collect();
     lines.extend(node.routes.iter().map(|r| format!("route replace {r}")));
     lines
 }
 
 /// The `ip` commands that take a node's ports down: both ends lose the carrier, as when a machine dies.
 pub fn down_lines(topology: &Topology, name: &str) -> Vec<String> {
-    topology.ports(name).map(|(dev, _, _, _)| format!("link set {dev} down")).collect()
+    topology.ports(name).map(|(dev, _, _, _)| format!("link set dev {dev} down")).collect()
 }
 
 /// A frame that XDP redirects carries no offload state: senders must fill in checksums and segment by themselves. A veth

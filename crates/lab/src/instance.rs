@@ -42,7 +42,11 @@ pub struct Options {
 struct Record {
     name: String,
     mode: String,
+    /// Values for `${name}` in every node.
     vars: BTreeMap<String, String>,
+    /// Those of them that a node's own do not replace: given at `up`, and the lab's own.
+    #[serde(default)]
+    fixed: BTreeMap<String, String>,
     topology: Topology,
     /// Node name to namespace name.
     netns: BTreeMap<String, String>,
@@ -105,18 +109,19 @@ impl Lab {
         let dir = Path::new(LABS_DIR).join(&name);
         std::fs::create_dir_all(LABS_DIR).map_err(Error::io(LABS_DIR))?;
         std::fs::create_dir(&dir).map_err(Error::io(&dir))?;
-        let mut vars = topology.vars.clone();
-        vars.extend(options.vars);
         let exe = std::env::current_exe().map_err(Error::system("finding this program's path"))?;
-        vars.entry("stateplane".to_string()).or_insert_with(|| exe.display().to_string());
-        vars.insert("lab".to_string(), name.clone());
-        vars.insert("lab_dir".to_string(), dir.display().to_string());
-        vars.insert("mode".to_string(), mode.clone());
-        vars.insert("topology_dir".to_string(), topology_dir.display().to_string());
+        let mut fixed = options.vars;
+        fixed.entry("stateplane".to_string()).or_insert_with(|| exe.display().to_string());
+        fixed.insert("lab".to_string(), name.clone());
+        fixed.insert("lab_dir".to_string(), dir.display().to_string());
+        fixed.insert("mode".to_string(), mode.clone());
+        fixed.insert("topology_dir".to_string(), topology_dir.display().to_string());
+        let mut vars = topology.vars.clone();
+        vars.extend(fixed.clone());
         let netns = topology.node.keys().map(|node| (node.clone(), format!("sp-{name}-{node}"))).collect();
         let owner = if options.owned { Identity::of(std::process::id() as i32) } else { None };
         let state = BTreeMap::new();
-        let record = Record { name, mode, vars, topology, netns, state, owner };
+        let record = Record { name, mode, vars, fixed, topology, netns, state, owner };
         let mut lab = Self { record, dir };
         match lab.state_dirs() {
             Ok(state) => lab.record.state = state,
@@ -287,9 +292,8 @@ impl Lab {
     pub(crate) fn variables(&self, node: &str) -> BTreeMap<String, String> {
         let mut vars = self.record.vars.clone();
         if let Some(spec) = self.topology().node.get(node) {
-            for (key, value) in &spec.vars {
-                vars.entry(key.clone()).or_insert_with(|| value.clone());
-            }
+            vars.extend(spec.vars.clone());
+            vars.extend(self.record.fixed.clone());
             if let Some(loopback) = &spec.loopback {
                 let ip = loopback.split('/').next().unwrap_or(loopback);
                 vars.insert("loopback".to_string(), ip.to_string());
@@ -337,7 +341,7 @@ impl Lab {
         // Programs attached without a link outlive their loader; a dead switch has none.
         for (dev, ..) in self.topology().ports(name) {
             if self.node(name)?.role == Role::Switch {
-                let off = format!("ip link set {dev} xdp off").split(' ').map(str::to_string).collect::<Vec<_>>();
+                let off = format!("ip link set dev {dev} xdp off").split(' ').map(str::to_string).collect::<Vec<_>>();
                 process::run(Some(&netns), &off)?;
             }
         }
@@ -379,7 +383,7 @@ impl Lab {
         }
         for (node, dev) in [(a, b), (b, a)] {
             let spec = self.node(node)?;
-            let mut lines = vec![format!("link set {dev} {}", if up { "up" } else { "down" })];
+            let mut lines = vec![format!("link set dev {dev} {}", if up { "up" } else { "down" })];
             if up {
                 lines.extend(spec.routes.iter().map(|r| format!("route replace {r}")));
             }

@@ -98,3 +98,12 @@ vars = { b = "own" }
     assert_eq!(node.accept, ["10.0.0.0/8", "11.0.0.0/8"]);
     assert_eq!((node.vars["a"].as_str(), node.vars["b"].as_str()), ("base", "own"));
 }
+
+#[test]
+fn the_example_in_the_manual_is_good() {
+    let page = include_str!("../../../docs/lab.md");
+    let (_, rest) = page.split_once("```toml\n").expect("an example");
+    let (example, _) = rest.split_once("```").expect("its end");
+    let topology = Topology::parse(example, Path::new("docs/lab.md")).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!((topology.node.len(), topology.link.len(), topology.ready.len()), (4, 3, 1));
+}
