@@ -21,6 +21,7 @@
 #define SP_FLOW_MAX_ATTEMPTS 64
 #define SP_FLOW_KEY_MAX 64
 #define SP_FLOW_VALUE_MAX 64
+#define SP_FLOW_PACKET_MAX 16384
 #define SP_FLOW_DROP_PORT 511
 
 enum sp_flow_type {

@@ -357,6 +357,8 @@ static __always_inline int sp_flow_decode(struct xdp_md *xdp)
 	if (header->type != SP_LEASE_GRANT && header->type != SP_ABSENT && header->type != SP_UPDATE_ACK &&
 	    header->type != SP_REFUSED)
 		return -1;
+	if (outer->fragment & bpf_htons(0x3fff)) /* what stands here may be the middle of anything */
+		return -1;
 	scratch->type = header->type;
 	scratch->object_id = bpf_ntohs(header->object_id);
 	scratch->flags = bpf_ntohs(header->flags);
@@ -375,6 +377,8 @@ static __always_inline int sp_flow_decode(struct xdp_md *xdp)
 					0;
 	asm volatile("" : "+r"(key_bytes), "+r"(value_bytes));
 	if (key_bytes < 1 || key_bytes > SP_FLOW_KEY_MAX || value_bytes > SP_FLOW_VALUE_MAX)
+		return -1;
+	if (packet_bytes > SP_FLOW_PACKET_MAX || (packet_bytes && header->type == SP_REFUSED))
 		return -1;
 	if (udp_length != 8 + SP_FLOW_HEADER_BYTES + key_bytes + value_bytes + packet_bytes ||
 	    bpf_ntohs(outer->total_length) != 20 + udp_length || bpf_xdp_get_buff_len(xdp) < 34 + (__u64)udp_length)
