@@ -1,5 +1,6 @@
 //! Random, mutated and truncated datagrams: what is malformed is counted and changes nothing, and nothing panics. The seed is printed;
-//! `FUZZ_SEED=n` replays it.
+//! `FUZZ_SEED=n` replays it,
+//! `FUZZ_DATAGRAMS=n` does more or fewer.
 
 mod common;
 
@@ -9,6 +10,10 @@ use state_store::core::{Input, Outputs, SplitMix64};
 use std::net::SocketAddrV4;
 
 const DATAGRAMS: u64 = 300_000;
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok())
+}
 
 /// Whether a datagram is well formed by the protocol crate's decoders.
 fn well_formed(bytes: &[u8]) -> bool {
@@ -78,14 +83,15 @@ fn draw(rng: &mut SplitMix64, corpus: &[Vec<u8>]) -> Vec<u8> {
 #[test]
 fn malformed_datagrams_are_counted_and_change_nothing() {
     let from_time = || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
-    let seed = std::env::var("FUZZ_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(from_time);
+    let seed = number("FUZZ_SEED").unwrap_or_else(from_time);
+    let datagrams = number("FUZZ_DATAGRAMS").unwrap_or(DATAGRAMS);
     println!("FUZZ_SEED={seed}");
     let mut rng = SplitMix64::new(seed);
     let mut chain = Chain::new(3);
     let corpus = corpus(&mut chain);
     assert!(corpus.iter().all(|bytes| well_formed(bytes)) && corpus.len() > 12);
     let (mut malformed, mut valid) = (0, 0);
-    for _ in 0..DATAGRAMS {
+    for _ in 0..datagrams {
         let bytes = draw(&mut rng, &corpus);
         let at = rng.draw() as usize % 3;
         let neighbours: Vec<SocketAddrV4> = (0..3).filter(|other| *other != at).map(server_address).collect();
@@ -115,5 +121,5 @@ fn malformed_datagrams_are_counted_and_change_nothing() {
         assert_eq!(counted_now, counted + 1, "{bytes:02x?} is not counted once");
     }
     println!("{malformed} malformed, {valid} well formed");
-    assert!(malformed > DATAGRAMS / 2 && valid > DATAGRAMS / 20);
+    assert!(malformed > datagrams / 2 && valid > datagrams / 20);
 }

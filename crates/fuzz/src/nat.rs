@@ -1,0 +1,380 @@
+//! What the NAT must do with a frame: written from the comments of p4/apps/nat/nat.p4, docs/state-protocol.md and the RFCs, on whole frames, without
+//! a look at the emitted code.
+
+use crate::checksum;
+use crate::network::{Way, way};
+
+/// External addresses: 203.0.113.0/29.
+pub const EXTERNAL: ([u8; 4], u32) = ([203, 0, 113, 0], 29);
+/// Inside addresses: translated as sources, never as destinations.
+pub const INSIDE: ([u8; 4], u32) = ([10, 0, 0, 0], 8);
+
+const ETHERNET: usize = 14;
+const ICMP: u8 = 1;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// Who talks to whom; for ICMP echo the identifier stands in for the port of the side that asked, and the other side's port is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// IPv4.
+    pub source: u32,
+    /// IPv4.
+    pub destination: u32,
+    /// Or identifier, or 0.
+    pub source_port: u16,
+    /// Or identifier, or 0.
+    pub destination_port: u16,
+    /// IPv4's.
+    pub protocol: u8,
+}
+
+impl Key {
+    /// As on the wire of the state protocol.
+    pub fn to_bytes(self) -> [u8; 13] {
+        let mut bytes = [0; 13];
+        bytes[..4].copy_from_slice(&self.source.to_be_bytes());
+        bytes[4..8].copy_from_slice(&self.destination.to_be_bytes());
+        bytes[8..10].copy_from_slice(&self.source_port.to_be_bytes());
+        bytes[10..12].copy_from_slice(&self.destination_port.to_be_bytes());
+        bytes[12] = self.protocol;
+        bytes
+    }
+
+    /// Back from [`Key::to_bytes`].
+    pub fn from_bytes(bytes: &[u8; 13]) -> Key {
+        Key {
+            source: word32(bytes, 0),
+            destination: word32(bytes, 4),
+            source_port: word16(bytes, 8),
+            destination_port: word16(bytes, 10),
+            protocol: bytes[12],
+        }
+    }
+
+    /// The key of returning packets when this one is bound.
+    pub fn reverse(self, binding: Binding) -> Key {
+        Key {
+            source: self.destination,
+            destination: binding.address,
+            source_port: self.destination_port,
+            destination_port: binding.port,
+            protocol: self.protocol,
+        }
+    }
+}
+
+/// What the source (outbound) or the destination (inbound) becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Binding {
+    /// IPv4.
+    pub address: u32,
+    /// Or ICMP echo identifier.
+    pub port: u16,
+}
+
+impl Binding {
+    /// As on the wire of the state protocol.
+    pub fn to_bytes(self) -> [u8; 6] {
+        let mut bytes = [0; 6];
+        bytes[..4].copy_from_slice(&self.address.to_be_bytes());
+        bytes[4..].copy_from_slice(&self.port.to_be_bytes());
+        bytes
+    }
+
+    /// Back from the first six bytes.
+    pub fn from_bytes(bytes: &[u8]) -> Binding {
+        Binding { address: word32(bytes, 0), port: word16(bytes, 4) }
+    }
+}
+
+/// Which way a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From an inside host to the outside.
+    Outbound,
+    /// To an external address.
+    Inbound,
+}
+
+/// What becomes of a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Nothing.
+    Drop,
+    /// Up to the kernel: the frame as it came in.
+    ToHost(Vec<u8>),
+    /// Out of a port.
+    Forward(u32, Vec<u8>),
+}
+
+/// What a frame needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing: its fate is certain.
+    Certain(Fate),
+    /// The binding of this key: [`translated`] with it, dropped without.
+    Bound {
+        /// Of the outer packet.
+        direction: Direction,
+        /// What to look up.
+        key: Key,
+        /// A binding is made if there is none.
+        allocate: bool,
+    },
+}
+
+pub(crate) fn word16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+pub(crate) fn word32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// Is an address in a prefix?
+pub(crate) fn within((prefix, length): ([u8; 4], u32), address: u32) -> bool {
+    (u32::from_be_bytes(prefix) ^ address) >> (32 - length) == 0
+}
+
+/// An IPv4 packet inside `frame`, whose header begins at `at`.
+#[derive(Clone, Copy)]
+struct Ip<'a> {
+    frame: &'a [u8],
+    at: usize,
+    /// Where its header ends.
+    payload: usize,
+    /// Where the outermost packet ends by its own length; behind it, Ethernet pads. (The frame may be cut short before.)
+    end: usize,
+}
+
+impl<'a> Ip<'a> {
+    /// `None`: cut short, or no IPv4 header (RFC 1812, 5.2.2).
+    fn parse(frame: &'a [u8], at: usize) -> Option<Ip<'a>> {
+        let first = *frame.get(at)?;
+        let words = usize::from(first & 15);
+        let payload = at + 4 * words;
+        let is_whole = first >> 4 == 4 && words >= 5 && frame.len() >= at + 20 && frame.len() >= payload;
+        let end = is_whole.then(|| ETHERNET + usize::from(word16(frame, ETHERNET + 2)))?;
+        (payload <= end).then_some(Ip { frame, at, payload, end })
+    }
+
+    fn total_length(&self) -> u16 {
+        word16(self.frame, self.at + 2)
+    }
+
+    fn later_fragment(&self) -> bool {
+        word16(self.frame, self.at + 6) & 0x1fff != 0
+    }
+
+    fn protocol(&self) -> u8 {
+        self.frame[self.at + 9]
+    }
+
+    fn source(&self) -> u32 {
+        word32(self.frame, self.at + 12)
+    }
+
+    fn destination(&self) -> u32 {
+        word32(self.frame, self.at + 16)
+    }
+
+    /// The transport header, if so many bytes of it are there.
+    fn transport(&self, bytes: usize) -> Option<&'a [u8]> {
+        self.frame.get(self.payload..self.payload + bytes).filter(|_| self.payload + bytes <= self.end)
+    }
+
+    fn key(&self, source_port: u16, destination_port: u16) -> Key {
+        Key {
+            source: self.source(),
+            destination: self.destination(),
+            source_port,
+            destination_port,
+            protocol: self.protocol(),
+        }
+    }
+}
+
+/// What a packet can be translated as.
+enum Kind {
+    /// Its key; and whether it may make a binding.
+    Conversation(Key, bool),
+    /// An error about a packet with this key: its own direction's, so turned round.
+    Error(Key),
+    Unsupported,
+}
+
+fn kind(ip: Ip<'_>) -> Kind {
+    let ports = |bytes: &[u8]| Kind::Conversation(ip.key(word16(bytes, 0), word16(bytes, 2)), true);
+    let known = match ip.protocol() {
+        TCP => ip.transport(20).map(ports),
+        UDP => ip.transport(8).map(ports),
+        ICMP => ip.transport(8).and_then(|bytes| match bytes[0] {
+            8 => Some(Kind::Conversation(ip.key(word16(bytes, 4), 0), true)),
+            0 => Some(Kind::Conversation(ip.key(0, word16(bytes, 4)), false)),
+            3 | 11 | 12 => embedded(ip).map(Kind::Error),
+            _ => None,
+        }),
+        _ => None,
+    };
+    known.unwrap_or(Kind::Unsupported)
+}
+
+/// The key of an answer to the packet that an ICMP error is about; `None` if the error carries too little, or an error's error.
+fn embedded(ip: Ip<'_>) -> Option<Key> {
+    let about = Ip::parse(ip.frame, ip.payload + 8)?;
+    if about.later_fragment() {
+        return None;
+    }
+    let turned = |source_port, destination_port| Key {
+        source: about.destination(),
+        destination: about.source(),
+        source_port,
+        destination_port,
+        protocol: about.protocol(),
+    };
+    match about.protocol() {
+        // Eight (RFC 792); of a frame cut short the ports will do.
+        TCP => about
+            .transport(4)
+            .filter(|_| about.payload + 8 <= about.end)
+            .map(|bytes| turned(word16(bytes, 2), word16(bytes, 0))),
+        UDP => about.transport(8).map(|bytes| turned(word16(bytes, 2), word16(bytes, 0))),
+        ICMP => about.transport(8).and_then(|bytes| match bytes[0] {
+            8 => Some(turned(0, word16(bytes, 4))),
+            0 => Some(turned(word16(bytes, 4), 0)),
+            _ => None,
+        }),
+        _ => None,
+    }
+}
+
+/// What the NAT must do with a frame.
+pub fn judge(frame: &[u8]) -> Verdict {
+    let certain = Verdict::Certain;
+    if frame.len() < ETHERNET {
+        return certain(Fate::Drop);
+    }
+    if word16(frame, 12) != 0x0800 {
+        return certain(Fate::ToHost(frame.to_vec()));
+    }
+    let Some(ip) = Ip::parse(frame, ETHERNET) else { return certain(Fate::Drop) };
+    // TTL 0 and 1: the kernel answers with time exceeded (RFC 1812, 5.3.1).
+    if frame[ETHERNET + 8] <= 1 {
+        return certain(Fate::ToHost(frame.to_vec()));
+    }
+    let direction = if within(EXTERNAL, ip.destination()) {
+        Direction::Inbound
+    } else if within(INSIDE, ip.source()) && !within(INSIDE, ip.destination()) {
+        Direction::Outbound
+    } else {
+        return certain(routed(frame));
+    };
+    if ip.later_fragment() {
+        return certain(Fate::Drop);
+    }
+    match kind(ip) {
+        Kind::Conversation(key, asks) => {
+            Verdict::Bound { direction, key, allocate: asks && direction == Direction::Outbound }
+        }
+        // It must be addressed to the source of the packet that it is about.
+        Kind::Error(key) if key.destination == ip.destination() => Verdict::Bound { direction, key, allocate: false },
+        Kind::Error(_) | Kind::Unsupported => certain(Fate::Drop),
+    }
+}
+
+fn routed(frame: &[u8]) -> Fate {
+    match way(word32(frame, ETHERNET + 16), word16(frame, ETHERNET + 2)) {
+        Way::Forward { port, destination_mac, source_mac } => {
+            let mut out = frame.to_vec();
+            leave(frame, &mut out, destination_mac, source_mac);
+            Fate::Forward(port, out)
+        }
+        _ => Fate::ToHost(frame.to_vec()),
+    }
+}
+
+/// What every forwarded packet gets: link addresses, one less of TTL, and the header checksum of what it is by now.
+fn leave(before: &[u8], out: &mut [u8], destination_mac: [u8; 6], source_mac: [u8; 6]) {
+    out[..6].copy_from_slice(&destination_mac);
+    out[6..12].copy_from_slice(&source_mac);
+    out[ETHERNET + 8] -= 1;
+    keep_ip_checksum(before, out, ETHERNET);
+}
+
+fn keep_ip_checksum(before: &[u8], out: &mut [u8], at: usize) {
+    let header = |frame: &[u8]| checksum::sum(&frame[at..at + 20]) - u64::from(word16(frame, at + 10));
+    let checksum = checksum::kept(word16(before, at + 10), header(before), header(out));
+    out[at + 10..at + 12].copy_from_slice(&checksum.to_be_bytes());
+}
+
+/// Sum of what a transport checksum at `field` covers, itself excepted: from `start` on, and the addresses of the IPv4 header at `ip`.
+fn covered(frame: &[u8], start: usize, field: usize, ip: Option<usize>) -> u64 {
+    let addresses = ip.map_or(0, |at| checksum::sum(&frame[at + 12..at + 20]));
+    addresses + checksum::sum(&frame[start..field]) + checksum::sum(&frame[field + 2..])
+}
+
+fn keep_checksum(before: &[u8], out: &mut [u8], start: usize, field: usize, ip: Option<usize>) {
+    let sums = (covered(before, start, field, ip), covered(out, start, field, ip));
+    let checksum = checksum::kept(word16(before, field), sums.0, sums.1);
+    out[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
+}
+
+fn put_address(out: &mut [u8], at: usize, address: u32) {
+    out[at..at + 4].copy_from_slice(&address.to_be_bytes());
+}
+
+fn put_port(out: &mut [u8], at: usize, port: u16) {
+    out[at..at + 2].copy_from_slice(&port.to_be_bytes());
+}
+
+/// Gives the source or the destination of the packet at `ip` another address and port (ICMP echo: identifier), its own checksums with it. Only what
+/// is in the frame: an ICMP error may carry no more than eight bytes of transport header.
+fn replace(before: &[u8], out: &mut [u8], ip: Ip<'_>, source: bool, binding: Binding, end: usize) {
+    let (transport, udp_no_checksum) = (ip.payload, ip.protocol() == UDP && word16(before, ip.payload + 6) == 0);
+    put_address(out, ip.at + if source { 12 } else { 16 }, binding.address);
+    match ip.protocol() {
+        ICMP => {
+            put_port(out, transport + 4, binding.port);
+            keep_checksum(before, out, transport, transport + 2, None);
+        }
+        protocol => {
+            put_port(out, transport + if source { 0 } else { 2 }, binding.port);
+            let field = transport + if protocol == TCP { 16 } else { 6 };
+            if protocol == UDP && udp_no_checksum || field + 2 > end {
+                return;
+            }
+            keep_checksum(before, out, transport, field, Some(ip.at));
+            if protocol == UDP && word16(out, field) == 0 {
+                put_port(out, field, 0xffff); // RFC 768: 0 would say that there is none
+            }
+        }
+    }
+}
+
+/// What a frame that [`judge`] found to be [`Verdict::Bound`] becomes with its binding.
+pub fn translated(frame: &[u8], direction: Direction, binding: Binding) -> Fate {
+    let Some(ip) = Ip::parse(frame, ETHERNET) else { return Fate::Drop };
+    let outbound = direction == Direction::Outbound;
+    let mut out = frame.to_vec();
+    let is_error = ip.protocol() == ICMP && matches!(frame[ip.payload], 3 | 11 | 12);
+    if let (true, Some(about)) = (is_error, Ip::parse(frame, ip.payload + 8)) {
+        // RFC 5508, section 4: the embedded packet becomes the one that the receiver knows. It went the other way.
+        let end = frame.len().min(ip.end);
+        replace(frame, &mut out, about, !outbound, binding, end);
+        keep_ip_checksum(frame, &mut out, about.at);
+        keep_checksum(frame, &mut out, ip.payload, ip.payload + 2, None);
+        put_address(&mut out, ETHERNET + if outbound { 12 } else { 16 }, binding.address);
+    } else {
+        replace(frame, &mut out, ip, outbound, binding, frame.len());
+    }
+    match way(word32(&out, ETHERNET + 16), ip.total_length()) {
+        Way::Forward { port, destination_mac, source_mac } => {
+            leave(frame, &mut out, destination_mac, source_mac);
+            Fate::Forward(port, out)
+        }
+        // The kernel answers an inside host that there is no route; nothing translated is the kernel's to send.
+        Way::Local | Way::Unreachable if outbound => Fate::ToHost(frame.to_vec()),
+        _ => Fate::Drop,
+    }
+}

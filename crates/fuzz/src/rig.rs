@@ -1,0 +1,538 @@
+//! The compiled NAT in the kernel beside the model of it: every step runs through both, and the first difference is an error.
+
+use crate::entries::{self, Entries, Entry, Received, SELF};
+use crate::generate::{Conversation, carrier};
+use crate::hex;
+use crate::nat::{Binding, Direction, EXTERNAL, Fate, INSIDE, Key, Verdict, judge, translated, within};
+use crate::network::{FABRIC_PORT, OUTSIDE_PORT, PROTOCOL_ADDRESS};
+use crate::programs::root;
+use anyhow::{Context, Result, bail, ensure};
+use dataplane::{ActionSpec, Dataplane, EntrySpec, KeySpec, Object, Settings, Write};
+use libbpf_rs::{MapCore, MapFlags};
+use manifest::Manifest;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use state_protocol::{Flags, Message, MessageType};
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+/// Which of the two NATs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Bindings made by the switch.
+    Local,
+    /// Bindings leased from the store, which this crate plays.
+    Linearizable,
+}
+
+/// What the bindings are drawn from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// The first so many external addresses.
+    pub addresses: u32,
+    /// Lowest port.
+    pub low: u16,
+    /// Highest port.
+    pub high: u16,
+}
+
+/// A frame coming in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// From its first byte.
+    pub frame: Vec<u8>,
+    /// P4 port.
+    pub port: u32,
+    /// The switch's clock.
+    pub now_ns: u64,
+}
+
+/// How often what happened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// Frames, those that the model's store sent included.
+    pub frames: u64,
+    /// Forwarded with a binding.
+    pub translated: u64,
+    /// Forwarded without.
+    pub routed: u64,
+    /// To the host.
+    pub to_host: u64,
+    /// Dropped.
+    pub dropped: u64,
+    /// Bindings made.
+    pub bindings: u64,
+    /// Packets that went to the store and came back.
+    pub parked: u64,
+    /// Leases that the packet generator had prolonged.
+    pub renewed: u64,
+    /// Messages that took effect.
+    pub taken: u64,
+    /// Messages that were counted and dropped.
+    pub refused: u64,
+}
+
+/// The lease that the model's store grants, in µs.
+const LEASE_US: u32 = 250_000;
+/// `struct sp_flow_entry_head` and the padded key: where the value begins.
+const VALUE_AT: usize = 72;
+
+/// How a packet came into the program.
+#[derive(Clone, Copy, Default)]
+struct Origin {
+    port: u16,
+    attempts: u16,
+    absent: Option<Key>,
+}
+
+/// The two, side by side.
+pub struct Rig {
+    mode: Mode,
+    pool: Pool,
+    dataplane: Dataplane,
+    map: String,
+    /// Of both directions: the switch's own (local) or the store's.
+    bindings: HashMap<Key, Binding>,
+    /// Outbound keys, in the order of their making.
+    pub conversations: Vec<Conversation>,
+    /// Bindings by remote end, protocol and external address: how full a part of the pool is.
+    used: HashMap<(u32, u16, u8, u32), u32>,
+    paired: HashMap<u32, u32>,
+    /// What the switch must hold.
+    pub entries: Entries,
+    /// Messages other than the model's store's come in: entries can hold anything.
+    pub hostile: bool,
+    /// Statistics of this rig.
+    pub counts: Counts,
+}
+
+/// Compiles the NAT into a folder.
+pub fn compile(folder: &Path, mode: Mode) -> Result<PathBuf> {
+    let (name, defines) = match mode {
+        Mode::Local => ("local.o", vec!["NAT_LOCAL".to_owned()]),
+        Mode::Linearizable => ("linearizable.o", vec![]),
+    };
+    let object = folder.join(name);
+    let options = p4_syntax::Options { defines, ..Default::default() };
+    let outcome = p4_check::check_file(&root().join("p4/apps/nat/nat.p4"), &options);
+    let program = outcome.program.as_ref().with_context(|| outcome.render(false))?;
+    let options = xdp_backend::Options { program_name: "nat.p4".to_owned(), ..Default::default() };
+    let compiled = xdp_backend::compile(program, &options, &object)?;
+    std::fs::write(Manifest::path_for(&object), compiled.generated.manifest.to_json())?;
+    Ok(object)
+}
+
+impl Rig {
+    /// Loads an object; to be called in the network of [`crate::network`].
+    pub fn load(object: &Path, mode: Mode, interfaces: [u32; 3]) -> Result<Rig> {
+        let manifest = Manifest::read(&Manifest::path_for(object))?;
+        let mut opened = Object::open(object, manifest)?;
+        opened.set(Settings { test_mode: true, host_traffic: false, virtual_clock: true })?;
+        let dataplane = opened.load()?;
+        for (port, interface) in interfaces.into_iter().enumerate() {
+            dataplane.set_port(port as u32, interface)?;
+        }
+        let prefix = |(address, length): ([u8; 4], u32)| format!("{}/{length}", Ipv4Addr::from(address));
+        for (table, key, action) in [
+            ("NatIngress.external", EXTERNAL, "mark_external"),
+            ("NatIngress.external", INSIDE, "route_untranslated"),
+            ("NatIngress.inside", INSIDE, "mark_inside"),
+        ] {
+            let table = dataplane.table(table)?;
+            let entry = table.resolve(&EntrySpec {
+                keys: vec![KeySpec { name: None, text: prefix(key) }],
+                priority: None,
+                action: ActionSpec { name: action.to_owned(), arguments: Vec::new() },
+            })?;
+            table.write(&entry, Write::Set)?;
+        }
+        if mode == Mode::Linearizable {
+            // struct sp_flow_settings
+            let mut settings = Vec::new();
+            settings.extend(SELF.switch_id.to_ne_bytes());
+            settings.extend(SELF.incarnation.to_ne_bytes());
+            settings.extend(PROTOCOL_ADDRESS);
+            settings.extend([10, 2, 1, 10]);
+            settings.extend(state_protocol::PORT.to_be_bytes());
+            settings.extend(state_protocol::PORT.to_be_bytes());
+            settings.extend([0; 4]);
+            settings.extend(entries::LEASE_MARGIN_NS.to_ne_bytes());
+            settings.extend(3_000_000u64.to_ne_bytes());
+            dataplane.write_array("sp_flow_config", 0, &settings)?;
+            dataplane.write_array("sp_fabric_port", FABRIC_PORT, &[1])?;
+        }
+        let state = dataplane.manifest().flow_states.first().context("the NAT has no FlowState")?;
+        ensure!(state.value_offset as usize == VALUE_AT, "struct sp_flow_entry_head has changed");
+        let map = state.map.clone();
+        Ok(Rig {
+            mode,
+            pool: Pool { addresses: 1, low: 1024, high: u16::MAX },
+            dataplane,
+            map,
+            bindings: HashMap::new(),
+            conversations: Vec::new(),
+            used: HashMap::new(),
+            paired: HashMap::new(),
+            entries: Entries::new(),
+            hostile: false,
+            counts: Counts::default(),
+        })
+    }
+
+    /// Empty state, and another pool.
+    pub fn reset(&mut self, pool: Pool) -> Result<()> {
+        if self.mode == Mode::Linearizable {
+            self.drain(u64::MAX)?;
+        }
+        let map = self.dataplane.map(&self.map).context("no FlowState map")?;
+        for key in map.keys() {
+            map.delete(&key)?;
+        }
+        let addresses: Vec<Ipv4Addr> = (0..pool.addresses).map(external).map(Ipv4Addr::from).collect();
+        self.dataplane.set_nat_pool(&addresses, pool.low, pool.high)?;
+        self.pool = pool;
+        self.bindings.clear();
+        self.conversations.clear();
+        self.used.clear();
+        self.paired.clear();
+        self.entries.clear();
+        Ok(())
+    }
+
+    /// Runs a frame through both.
+    pub fn step(&mut self, step: &Step) -> Result<()> {
+        let messages = self.mode == Mode::Linearizable;
+        let before = if messages && self.hostile { self.statistics()? } else { Vec::new() };
+        let got = self.run(&step.frame, step.port, step.now_ns)?;
+        let received = match messages {
+            true => entries::receive(&mut self.entries, &step.frame, step.port, step.now_ns),
+            false => Received::Ordinary,
+        };
+        match received {
+            Received::Ordinary => {
+                self.packet(&step.frame, Origin { port: step.port as u16, ..Origin::default() }, step.now_ns, got)
+            }
+            Received::Refused(statistics) => {
+                self.counts.refused += 1;
+                expect(&Fate::Drop, &got)?;
+                self.counted(&before, statistics)
+            }
+            Received::Taken { kind, key, port, packet } => {
+                self.counts.taken += 1;
+                self.counted(&before, &[])?;
+                self.released(kind, key, port, &packet, step.now_ns, got)
+            }
+        }
+    }
+
+    /// What must become of the packet in a message.
+    fn released(
+        &mut self,
+        kind: MessageType,
+        key: Key,
+        port: u16,
+        packet: &[u8],
+        now_ns: u64,
+        got: Fate,
+    ) -> Result<()> {
+        // Less than an Ethernet header is no packet.
+        if packet.len() < 14 {
+            return expect(&Fate::Drop, &got);
+        }
+        if kind == MessageType::UpdateAck {
+            return expect(&Fate::Forward(u32::from(port & 0x1ff), packet.to_vec()), &got);
+        }
+        let absent = (kind == MessageType::Absent).then_some(key);
+        self.packet(packet, Origin { port: port & 0x1ff, attempts: port >> 9, absent }, now_ns, got)
+    }
+
+    /// Exactly one of these statistics went up by one, and no other that says that something was refused.
+    fn counted(&self, before: &[u64], one_of: &[usize]) -> Result<()> {
+        if !self.hostile || self.mode == Mode::Local {
+            return Ok(());
+        }
+        let now = self.statistics()?;
+        let refusals = [entries::MALFORMED, entries::NOT_FABRIC, entries::UNKNOWN_OBJECT];
+        let more: Vec<usize> = refusals.into_iter().filter(|index| now[*index] != before[*index]).collect();
+        match (&more[..], one_of) {
+            ([], []) => Ok(()),
+            ([index], _) if one_of.contains(index) && now[*index] == before[*index] + 1 => Ok(()),
+            _ => bail!("counted as {more:?} of sp_flow_stats, expected one of {one_of:?}"),
+        }
+    }
+
+    fn statistics(&self) -> Result<Vec<u64>> {
+        let map = self.dataplane.map("sp_flow_stats").context("no map sp_flow_stats")?;
+        let sum = |index: u32| -> Result<u64> {
+            let values = map.lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY)?.context("sp_flow_stats")?;
+            Ok(values.iter().filter_map(|bytes| bytes.get(..8)?.try_into().ok().map(u64::from_ne_bytes)).sum())
+        };
+        (0..=entries::UNKNOWN_OBJECT as u32).map(sum).collect()
+    }
+
+    fn run(&mut self, frame: &[u8], port: u32, now_ns: u64) -> Result<Fate> {
+        self.counts.frames += 1;
+        let outcome = self.dataplane.run(frame, port, now_ns)?;
+        Ok(match outcome.verdict {
+            dataplane::Verdict::Drop => Fate::Drop,
+            dataplane::Verdict::ToHost => Fate::ToHost(outcome.frame),
+            dataplane::Verdict::Forward { port } => Fate::Forward(port, outcome.frame),
+        })
+    }
+
+    /// An ordinary packet: what came out of the program, against what must.
+    fn packet(&mut self, frame: &[u8], origin: Origin, now_ns: u64, got: Fate) -> Result<()> {
+        match judge(frame) {
+            Verdict::Certain(fate) => self.fate(false, &fate, &got),
+            Verdict::Bound { direction, key, allocate } => {
+                let binding = match self.mode {
+                    Mode::Local => match self.bindings.get(&key) {
+                        None if allocate => self.learn(key)?,
+                        known => known.copied(),
+                    },
+                    Mode::Linearizable => match self.entries.get(&key) {
+                        Some(entry) if now_ns < entry.lease_end_ns => Some(entry.value),
+                        _ if origin.absent == Some(key) => None,
+                        _ => return self.asked(frame, origin, key, allocate, now_ns, got),
+                    },
+                };
+                let fate = binding.map_or(Fate::Drop, |binding| translated(frame, direction, binding));
+                self.fate(true, &fate, &got)?;
+                self.leaks(direction, &got)
+            }
+        }
+    }
+
+    fn fate(&mut self, bound: bool, fate: &Fate, got: &Fate) -> Result<()> {
+        let count = match (got, bound) {
+            (Fate::Drop, _) => &mut self.counts.dropped,
+            (Fate::ToHost(_), _) => &mut self.counts.to_host,
+            (Fate::Forward(..), true) => &mut self.counts.translated,
+            (Fate::Forward(..), false) => &mut self.counts.routed,
+        };
+        *count += 1;
+        expect(fate, got)
+    }
+
+    /// No inside address ever leaves by the outside port as a source.
+    fn leaks(&self, direction: Direction, got: &Fate) -> Result<()> {
+        if let (Fate::Forward(OUTSIDE_PORT, frame), Direction::Outbound, false) = (got, direction, self.hostile) {
+            let source = crate::nat::word32(frame, 26);
+            ensure!(within(EXTERNAL, source), "leaves by the outside port with source {}", Ipv4Addr::from(source));
+        }
+        Ok(())
+    }
+
+    /// The local allocator's choice: read from the map, then held against what it promises.
+    fn learn(&mut self, key: Key) -> Result<Option<Binding>> {
+        let map = self.dataplane.map(&self.map).context("no FlowState map")?;
+        let range = u32::from(self.pool.high - self.pool.low) + 1;
+        let used = |rig: &Rig, address| {
+            rig.used.get(&(key.destination, key.destination_port, key.protocol, address)).copied().unwrap_or(0)
+        };
+        let Some(entry) = map.lookup(&padded(key), MapFlags::ANY)? else {
+            // 32 draws: at half a pool, one in 2^32 finds nothing.
+            let fullest = (0..self.pool.addresses).map(|number| used(self, external(number))).max().unwrap_or(0);
+            ensure!(2 * fullest >= range, "no binding for {key:?}, though only {fullest} of {range} ports are taken");
+            return Ok(None);
+        };
+        let binding = Binding::from_bytes(&entry[VALUE_AT..]);
+        let (address, port) = (Ipv4Addr::from(binding.address), binding.port);
+        ensure!(
+            (0..self.pool.addresses).any(|number| external(number) == binding.address),
+            "{address} is not in the pool"
+        );
+        ensure!((self.pool.low..=self.pool.high).contains(&port), "port {port} is not in the pool");
+        let reverse = key.reverse(binding);
+        ensure!(
+            !self.bindings.contains_key(&reverse),
+            "{address}:{port} is another conversation's towards this remote end"
+        );
+        let paired = *self.paired.entry(key.source).or_insert(binding.address);
+        ensure!(
+            paired == binding.address,
+            "{address} for an inside address that had {} (RFC 4787, REQ-2)",
+            Ipv4Addr::from(paired)
+        );
+        let kept = Binding { port: key.source_port, ..binding };
+        let could_keep = (self.pool.low..=self.pool.high).contains(&key.source_port)
+            && !self.bindings.contains_key(&key.reverse(kept));
+        ensure!(!could_keep || port == key.source_port, "port {port}, though the packet's own was free");
+        let back = map.lookup(&padded(reverse), MapFlags::ANY)?.context("the reverse binding is not there")?;
+        let inside = Binding { address: key.source, port: key.source_port };
+        ensure!(Binding::from_bytes(&back[VALUE_AT..]) == inside, "the reverse binding leads to another host");
+        self.bind(key, binding);
+        Ok(Some(binding))
+    }
+
+    fn bind(&mut self, key: Key, binding: Binding) {
+        self.counts.bindings += 1;
+        self.bindings.insert(key, binding);
+        self.bindings.insert(key.reverse(binding), Binding { address: key.source, port: key.source_port });
+        self.conversations.push((key, binding));
+        *self.used.entry((key.destination, key.destination_port, key.protocol, binding.address)).or_insert(0) += 1;
+    }
+
+    /// The packet must have left for the store, whole and unchanged; the model's store answers.
+    fn asked(&mut self, frame: &[u8], origin: Origin, key: Key, allocate: bool, now_ns: u64, got: Fate) -> Result<()> {
+        if origin.attempts >= 64 {
+            return expect(&Fate::Drop, &got);
+        }
+        let Fate::Forward(0xffff, message) = &got else {
+            bail!("expected a request to the store about {key:?}, got {}", told(&got))
+        };
+        let request = decode(message)?;
+        let wire = key.to_bytes();
+        let expected = Message {
+            message_type: MessageType::LeaseRequest,
+            object_id: entries::OBJECT,
+            flags: if allocate { Flags::ALLOCATE } else { Flags::NONE },
+            sender: SELF,
+            request_ns: now_ns,
+            epoch: 0,
+            seq: 0,
+            lease_us: 0,
+            port: (origin.attempts + 1) << 9 | origin.port,
+            key: &wire,
+            value: &[],
+            packet: frame,
+        };
+        ensure!(request == expected, "the request to the store:\ngot  {request:x?}\nwant {expected:x?}");
+        self.counts.parked += 1;
+        if self.hostile {
+            return Ok(()); // answered by whatever comes next
+        }
+        let binding = self.store_binding(key, allocate);
+        let value = binding.map(Binding::to_bytes);
+        let answer = Message {
+            message_type: if binding.is_some() { MessageType::LeaseGrant } else { MessageType::Absent },
+            epoch: 1,
+            lease_us: LEASE_US,
+            value: value.as_ref().map_or(&[], |value| &value[..]),
+            ..request
+        };
+        let now_ns = now_ns + 20_000;
+        self.step(&Step { frame: encode(&answer)?, port: FABRIC_PORT, now_ns })
+    }
+
+    /// The store's binding of a key. What it is depends on the key alone (and on what is taken), so that a shortened history repeats.
+    fn store_binding(&mut self, key: Key, allocate: bool) -> Option<Binding> {
+        if let Some(binding) = self.bindings.get(&key) {
+            return Some(*binding);
+        }
+        let wire = key.to_bytes();
+        let seed = wire
+            .iter()
+            .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
+        let mut random = StdRng::seed_from_u64(seed);
+        // Now and then the store's allocator has nothing.
+        if !allocate || random.random_bool(0.03) {
+            return None;
+        }
+        for _ in 0..64 {
+            let address = external(random.random_range(0..self.pool.addresses));
+            let binding = Binding { address, port: random.random_range(self.pool.low..=self.pool.high) };
+            if !self.bindings.contains_key(&key.reverse(binding)) {
+                self.bind(key, binding);
+                return Some(binding);
+            }
+        }
+        None
+    }
+
+    /// Lets the packet generator run, and the store prolong what it asks for.
+    pub fn generate(&mut self, now_ns: u64) -> Result<()> {
+        for message in self.drain(now_ns)? {
+            let request = decode(&message)?;
+            let key: &[u8; 13] = request.key.try_into().context("a generated message's key")?;
+            let entry = self.entries.get(&Key::from_bytes(key)).context("a generated message about an unknown flow")?;
+            let right = request.message_type == MessageType::LeaseRenew
+                && request.epoch == entry.epoch
+                && now_ns < entry.lease_end_ns
+                && request.request_ns == now_ns
+                && request.sender == SELF;
+            ensure!(right, "a generated message: {request:x?}, about {entry:x?} at {now_ns}");
+            self.counts.renewed += 1;
+            let value = entry.value.to_bytes();
+            let answer =
+                Message { message_type: MessageType::LeaseGrant, lease_us: LEASE_US, value: &value, ..request };
+            if !self.hostile {
+                self.step(&Step { frame: encode(&answer)?, port: FABRIC_PORT, now_ns: now_ns + 20_000 })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self, now_ns: u64) -> Result<Vec<Vec<u8>>> {
+        let waiting = self.dataplane.read_array("sp_generator_work", 0)?;
+        let waiting = waiting.try_into().map_or(0, u64::from_ne_bytes);
+        let mut messages = Vec::new();
+        for _ in 0..waiting {
+            messages.extend(self.dataplane.run_generator(now_ns)?);
+        }
+        Ok(messages)
+    }
+
+    /// The whole FlowState map against the model.
+    pub fn compare_entries(&self) -> Result<()> {
+        let map = self.dataplane.map(&self.map).context("no FlowState map")?;
+        let mut seen = 0;
+        for bytes in map.keys() {
+            let key: &[u8; 13] = bytes.get(..13).and_then(|key| key.try_into().ok()).context("a short key")?;
+            let Some(value) = map.lookup(&bytes, MapFlags::ANY)? else { continue };
+            let word = |at: usize| u64::from_ne_bytes(value[at..at + 8].try_into().unwrap_or_default());
+            let entry = Entry {
+                lease_end_ns: word(8),
+                seq: word(24),
+                acked_seq: word(32),
+                epoch: word(48) as u32,
+                value: Binding::from_bytes(&value[VALUE_AT..]),
+            };
+            let key = Key::from_bytes(key);
+            ensure!(
+                self.entries.get(&key) == Some(&entry),
+                "{key:x?} holds {entry:x?}, must hold {:x?}",
+                self.entries.get(&key)
+            );
+            ensure!(value[56..69] == bytes[..13] && bytes[13..] == [0; 3], "an entry with another key than its own");
+            seen += 1;
+        }
+        ensure!(seen == self.entries.len(), "{seen} entries in the map, must be {}", self.entries.len());
+        Ok(())
+    }
+}
+
+fn external(number: u32) -> u32 {
+    u32::from_be_bytes(EXTERNAL.0) + number
+}
+
+fn padded(key: Key) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..13].copy_from_slice(&key.to_bytes());
+    bytes
+}
+
+fn decode(frame: &[u8]) -> Result<Message<'_>> {
+    let payload = frame.get(42..).context("a message without headers")?;
+    Message::decode(payload).with_context(|| format!("the switch sent {}", hex(frame)))
+}
+
+fn encode(message: &Message<'_>) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    message.append_to(&mut bytes)?;
+    Ok(carrier(&bytes, PROTOCOL_ADDRESS))
+}
+
+fn told(fate: &Fate) -> String {
+    match fate {
+        Fate::Drop => "dropped".to_owned(),
+        Fate::ToHost(frame) => format!("to the host: {}", hex(frame)),
+        Fate::Forward(port, frame) => format!("out of port {port}: {}", hex(frame)),
+    }
+}
+
+fn expect(want: &Fate, got: &Fate) -> Result<()> {
+    ensure!(want == got, "\ngot  {}\nwant {}", told(got), told(want));
+    Ok(())
+}

@@ -1,0 +1,34 @@
+//! A few seconds of each kind of fuzzing, with one fixed and one fresh seed. `make soak` does the full counts.
+
+use fuzz::campaign;
+use fuzz::fresh_seed;
+use fuzz::programs::{self, Plan};
+use fuzz::rig::Mode;
+
+fn both(run: impl Fn(u64)) {
+    run(0x5eed);
+    run(fresh_seed());
+}
+
+#[test]
+fn programs() {
+    both(|seed| {
+        let plan = Plan { seed, count: 300, preprocess_every: 60, binary: None };
+        println!("{}", programs::run(&plan).unwrap());
+    });
+}
+
+#[test]
+fn frames_through_the_local_nat() {
+    both(|seed| println!("{:?}", campaign::frames(seed, 20_000, Mode::Local).unwrap()));
+}
+
+#[test]
+fn frames_through_the_linearizable_nat() {
+    both(|seed| println!("{:?}", campaign::frames(seed, 20_000, Mode::Linearizable).unwrap()));
+}
+
+#[test]
+fn state_messages() {
+    both(|seed| println!("{:?}", campaign::messages(seed, 10_000).unwrap()));
+}

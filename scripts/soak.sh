@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# What takes longer than a test may: fuzzing in full counts, the simulator with many seeds, demos in a row. Exit code 1 on any failure.
+#
+#   scripts/soak.sh BIN [PART...]   BIN: the release `stateplane`; parts: check frames messages store sim demos (all by default)
+#
+# Every part writes out/soak/PART.log. SOAK_DEMOS=20, SIM_RUNS=200 and STORE_DATAGRAMS=5000000 set how much.
+set -uo pipefail
+usage() { sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 1 ] && [ -x "$1" ] || usage
+bin=$(realpath "$1")
+shift
+cd "$(dirname "$0")/.."
+parts=("$@")
+[ ${#parts[@]} -gt 0 ] || parts=(check frames messages store sim demos)
+out=out/soak
+mkdir -p "$out"
+export SIM_RUNS=${SIM_RUNS:-200} FUZZ_DATAGRAMS=${STORE_DATAGRAMS:-5000000}
+demos=${SOAK_DEMOS:-20}
+
+fuzz() { cargo run --release --locked --quiet -p fuzz -- "$@"; }
+
+# One number of a demo's failover.json: `figure FILE with recovery_fail_s`; "-" if there is none.
+figure() { jq -r ".[\"$2\"][\"$3\"] // \"-\"" "$1" 2>/dev/null || echo -; }
+
+one_demo() { # number, arguments of the demo
+  local folder=$out/demo-$1 started=$SECONDS code
+  shift
+  rm -rf "$folder"
+  "$bin" demo --out "$folder" "$@" >"$folder.log" 2>&1 </dev/null
+  code=$?
+  printf '%-6s %5s %12s %8s %16s %18s %6ss\n' "${folder##*-}" "$code" "$(figure "$folder/failover.json" with connections)" \
+    "$(figure "$folder/failover.json" with connections_broken)" "$(figure "$folder/failover.json" with recovery_fail_s)" \
+    "$(figure "$folder/failover.json" with recovery_return_s)" $((SECONDS - started))
+  [ "$code" -eq 0 ] || { failed=$((failed + 1)); tail -n 5 "$folder.log"; }
+}
+
+demos() {
+  local failed=0 number
+  printf '%-6s %5s %12s %8s %16s %18s %7s\n' demo exit connections broken recovery_fail_s recovery_return_s took
+  for number in $(seq "$demos"); do one_demo "$number" --runs with; done
+  one_demo full
+  echo "demos: $failed of $((demos + 1)) failed"
+  [ "$failed" -eq 0 ]
+}
+
+run_part() {
+  case $1 in
+    check) fuzz check --binary "$bin" ;;
+    frames) fuzz frames ;;
+    messages) fuzz messages ;;
+    store) cargo test --release --locked --quiet -p state-store --test fuzz -- --nocapture ;;
+    sim) cargo test --release --locked --quiet -p sim -- --nocapture ;;
+    demos) demos ;;
+    *) echo "no part '$1'" >&2; usage ;;
+  esac
+}
+
+summary=() bad=0
+for part in "${parts[@]}"; do
+  echo "== $part"
+  started=$SECONDS
+  (run_part "$part") 2>&1 | tee "$out/$part.log"
+  code=${PIPESTATUS[0]}
+  if [ "$code" -eq 0 ]; then result=good; else result="FAILED ($code), see $out/$part.log" bad=1; fi
+  # What the part says of itself: its last line with figures in it.
+  figures=$(grep -E '[0-9]+ (texts|frames:|malformed|of [0-9]+ )' "$out/$part.log" | tail -n 1)
+  summary+=("$(printf '%-9s %5ss  %s  %s' "$part" $((SECONDS - started)) "$result" "$figures")")
+done
+printf '\n'
+printf '%s\n' "${summary[@]}"
+exit "$bad"
