@@ -204,6 +204,12 @@ static __always_inline __u64 replaced16(__be16 before, __be16 after)
 	return (__u64)(__u16)~before + after;
 }
 
+/* What the IPv4 header says that it carries: behind that, Ethernet pads. */
+static __always_inline __u32 carried_bytes(const struct iphdr *ip)
+{
+	return bpf_ntohs(ip->tot_len) - ip->ihl * 4;
+}
+
 /* The packet that an ICMP error is about, turned round: the key of an answer to it. */
 static __always_inline void parse_error(struct packet *packet, void *data_end)
 {
@@ -216,7 +222,7 @@ static __always_inline void parse_error(struct packet *packet, void *data_end)
 		return;
 	bytes = embedded->ihl * 4;
 	words = (void *)embedded + bytes;
-	if (embedded->frag_off & bpf_htons(0x1fff))
+	if (embedded->frag_off & bpf_htons(0x1fff) || carried_bytes(packet->ip) < sizeof(struct icmp) + bytes + 8)
 		return;
 	packet->key.source = embedded->daddr;
 	packet->key.destination = embedded->saddr;
@@ -265,7 +271,7 @@ static __always_inline void parse_transport(struct packet *packet, void *data_en
 	switch (ip->protocol) {
 	case IPPROTO_TCP: {
 		struct tcphdr *tcp = packet->l4;
-		if ((void *)(tcp + 1) > data_end)
+		if ((void *)(tcp + 1) > data_end || carried_bytes(ip) < sizeof(*tcp))
 			return;
 		packet->key.source_port = tcp->source;
 		packet->key.destination_port = tcp->dest;
@@ -274,7 +280,7 @@ static __always_inline void parse_transport(struct packet *packet, void *data_en
 	}
 	case IPPROTO_UDP: {
 		struct udphdr *udp = packet->l4;
-		if ((void *)(udp + 1) > data_end)
+		if ((void *)(udp + 1) > data_end || carried_bytes(ip) < sizeof(*udp))
 			return;
 		packet->key.source_port = udp->source;
 		packet->key.destination_port = udp->dest;
@@ -283,7 +289,7 @@ static __always_inline void parse_transport(struct packet *packet, void *data_en
 	}
 	case IPPROTO_ICMP: {
 		struct icmp *icmp = packet->l4;
-		if ((void *)(icmp + 1) > data_end)
+		if ((void *)(icmp + 1) > data_end || carried_bytes(ip) < sizeof(*icmp))
 			return;
 		switch (icmp->type) {
 		case ICMP_ECHO:
@@ -494,7 +500,7 @@ int nat(struct xdp_md *xdp)
 	if (bpf_map_lookup_elem(&local_addresses, &ip->daddr) || (ip->daddr & bpf_htonl(0xe0000000)) == bpf_htonl(0xe0000000) ||
 	    (ip->daddr & bpf_htonl(0xffff0000)) == bpf_htonl(0xa9fe0000))
 		return XDP_PASS;
-	if (ip->version != 4 || ip->ihl < 5)
+	if (ip->version != 4 || ip->ihl < 5 || bpf_ntohs(ip->tot_len) < ip->ihl * 4)
 		goto malformed;
 	packet.l4 = (void *)ip + ip->ihl * 4;
 	if (packet.l4 > data_end)

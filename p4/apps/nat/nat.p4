@@ -221,6 +221,11 @@ const bit<64> TTL_DECREMENTED = 0xfeff;
 // Parser -------------------------------------------------------------------------------------------------------------------------------
 
 parser NatParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    // What the IPv4 header says that it carries. Behind its end Ethernet pads: no header may begin there (RFC 1812, 5.2.2).
+    bit<16> payload_bytes;
+    // The same of the packet that an ICMP error is about, as far as it is there.
+    bit<16> embedded_bytes;
+
     state start {
         meta.kind = Kind.UNSUPPORTED;
         meta.direction = Direction.NONE;
@@ -233,7 +238,9 @@ parser NatParser(packet_in packet, out headers_t hdr, inout metadata_t meta, ino
 
     state ipv4 {
         packet.extract(hdr.ipv4);
-        verify(hdr.ipv4.version == 4 && hdr.ipv4.header_words >= 5, error.BadIpv4Header);
+        bit<16> header_bytes = (bit<16>)hdr.ipv4.header_words << 2;
+        verify(hdr.ipv4.version == 4 && hdr.ipv4.header_words >= 5 && hdr.ipv4.total_length >= header_bytes, error.BadIpv4Header);
+        payload_bytes = hdr.ipv4.total_length - header_bytes;
         meta.key.source = hdr.ipv4.source;
         meta.key.destination = hdr.ipv4.destination;
         meta.key.source_port = 0;
@@ -267,7 +274,7 @@ parser NatParser(packet_in packet, out headers_t hdr, inout metadata_t meta, ino
 
     state tcp {
         packet.extract(hdr.tcp);
-        meta.kind = Kind.CONVERSATION;
+        meta.kind = payload_bytes >= 20 ? Kind.CONVERSATION : Kind.UNSUPPORTED;
         meta.key.source_port = hdr.tcp.source_port;
         meta.key.destination_port = hdr.tcp.destination_port;
         transition accept;
@@ -275,7 +282,7 @@ parser NatParser(packet_in packet, out headers_t hdr, inout metadata_t meta, ino
 
     state udp {
         packet.extract(hdr.udp);
-        meta.kind = Kind.CONVERSATION;
+        meta.kind = payload_bytes >= 8 ? Kind.CONVERSATION : Kind.UNSUPPORTED;
         meta.key.source_port = hdr.udp.source_port;
         meta.key.destination_port = hdr.udp.destination_port;
         transition accept;
@@ -295,14 +302,14 @@ parser NatParser(packet_in packet, out headers_t hdr, inout metadata_t meta, ino
 
     state echo_request {
         packet.extract(hdr.echo);
-        meta.kind = Kind.CONVERSATION;
+        meta.kind = payload_bytes >= 8 ? Kind.CONVERSATION : Kind.UNSUPPORTED;
         meta.key.source_port = hdr.echo.identifier;
         transition accept;
     }
 
     state echo_reply {
         packet.extract(hdr.echo);
-        meta.kind = Kind.ECHO_REPLY;
+        meta.kind = payload_bytes >= 8 ? Kind.ECHO_REPLY : Kind.UNSUPPORTED;
         meta.key.destination_port = hdr.echo.identifier;
         transition accept;
     }
@@ -328,6 +335,7 @@ parser NatParser(packet_in packet, out headers_t hdr, inout metadata_t meta, ino
     }
 
     state embedded_transport {
+        embedded_bytes = payload_bytes |-| (8 + ((bit<16>)hdr.embedded_ipv4.header_words << 2));
         transition select(hdr.embedded_ipv4.fragment_offset, hdr.embedded_ipv4.protocol) {
             (0, PROTOCOL_TCP): embedded_tcp;
             (0, PROTOCOL_UDP): embedded_udp;
@@ -339,7 +347,7 @@ parser NatParser(packet_in packet, out headers_t hdr, inout metadata_t meta, ino
     // If the error carries too little, the last extract fails, and all before it stands.
     state embedded_tcp {
         packet.extract(hdr.embedded_ports);
-        meta.kind = Kind.ICMP_ERROR;
+        meta.kind = embedded_bytes >= 8 ? Kind.ICMP_ERROR : Kind.UNSUPPORTED;
         meta.key.source_port = hdr.embedded_ports.destination_port;
         meta.key.destination_port = hdr.embedded_ports.source_port;
         packet.extract(hdr.embedded_tcp);
@@ -349,7 +357,7 @@ parser NatParser(packet_in packet, out headers_t hdr, inout metadata_t meta, ino
     state embedded_udp {
         packet.extract(hdr.embedded_ports);
         packet.extract(hdr.embedded_udp);
-        meta.kind = Kind.ICMP_ERROR;
+        meta.kind = embedded_bytes >= 8 ? Kind.ICMP_ERROR : Kind.UNSUPPORTED;
         meta.key.source_port = hdr.embedded_ports.destination_port;
         meta.key.destination_port = hdr.embedded_ports.source_port;
         transition accept;
@@ -366,14 +374,14 @@ parser NatParser(packet_in packet, out headers_t hdr, inout metadata_t meta, ino
 
     state embedded_request {
         packet.extract(hdr.embedded_echo);
-        meta.kind = Kind.ICMP_ERROR;
+        meta.kind = embedded_bytes >= 8 ? Kind.ICMP_ERROR : Kind.UNSUPPORTED;
         meta.key.destination_port = hdr.embedded_echo.identifier;
         transition accept;
     }
 
     state embedded_reply {
         packet.extract(hdr.embedded_echo);
-        meta.kind = Kind.ICMP_ERROR;
+        meta.kind = embedded_bytes >= 8 ? Kind.ICMP_ERROR : Kind.UNSUPPORTED;
         meta.key.source_port = hdr.embedded_echo.identifier;
         transition accept;
     }
