@@ -52,17 +52,9 @@ impl Lowerer<'_> {
 
     fn state(&mut self, s: &hir::StateDef, first: u32, mut at: u32, done: ir::Target, graph: &mut Graph) {
         let mut body = Vec::new();
-        for statement in &s.body {
-            if graph.states.len() > MAX_STATES || self.stopped {
-                self.error(s.span, format!("the parser has more than {MAX_STATES} states after inlining"));
-                self.stopped = true;
-                return;
-            }
-            if let Some((instance, args)) = self.sub_parser(statement) {
-                at = self.call_parser(&instance, &args, statement.span, at, std::mem::take(&mut body), s, graph);
-                continue;
-            }
-            self.statement(statement, &mut body);
+        self.state_statements(&s.body, &mut at, &mut body, s, graph);
+        if self.stopped {
+            return;
         }
         let target = |t: StateTarget| match t {
             StateTarget::Accept => done,
@@ -86,6 +78,88 @@ impl Lowerer<'_> {
         let state = &mut graph.states[at as usize];
         state.body = body;
         state.transition = transition;
+    }
+
+    /// Appends statements to the state `at`, whose body so far is `body`; where a sub-parser is called the state ends and another goes on.
+    fn state_statements(
+        &mut self,
+        list: &[hir::Stmt],
+        at: &mut u32,
+        body: &mut ir::Block,
+        s: &hir::StateDef,
+        graph: &mut Graph,
+    ) {
+        for statement in list {
+            if graph.states.len() > MAX_STATES || self.stopped {
+                self.error(s.span, format!("the parser has more than {MAX_STATES} states after inlining"));
+                self.stopped = true;
+                return;
+            }
+            if let Some((instance, args)) = self.sub_parser(statement) {
+                *at = self.call_parser(&instance, &args, statement.span, *at, std::mem::take(body), s, graph);
+                continue;
+            }
+            match &statement.kind {
+                StmtKind::Block(inner) if Self::calls_parser(inner) => self.state_statements(inner, at, body, s, graph),
+                StmtKind::If(condition, then, otherwise)
+                    if Self::calls_parser(then) || Self::calls_parser(otherwise) =>
+                {
+                    let key = self.expr(condition, body);
+                    self.state_branch(key, [then.as_slice(), otherwise.as_slice()], at, body, s, graph);
+                }
+                _ => self.statement(statement, body),
+            }
+        }
+    }
+
+    /// An `if` with a sub-parser inside: a select between the states that its branches become.
+    fn state_branch(
+        &mut self,
+        key: ir::Expr,
+        branches: [&[hir::Stmt]; 2],
+        at: &mut u32,
+        body: &mut ir::Block,
+        s: &hir::StateDef,
+        graph: &mut Graph,
+    ) {
+        let location = self.location(s.span);
+        let base = graph.states[*at as usize].name.clone();
+        let [then, otherwise, join] = ["then", "else", "after"].map(|part| {
+            let name = graph.names.unique(&format!("{base}_{part}"));
+            let transition = ir::Transition::To(ir::Target::Reject);
+            graph.states.push(ir::State { name, body: Vec::new(), transition, location });
+            graph.states.len() as u32 - 1
+        });
+        let state = &mut graph.states[*at as usize];
+        state.body = std::mem::take(body);
+        state.transition = ir::Transition::Select {
+            keys: vec![key],
+            cases: vec![
+                (vec![ir::Match::Value(1.into())], ir::Target::State(then), location),
+                (vec![ir::Match::Any], ir::Target::State(otherwise), location),
+            ],
+        };
+        for (mut place, list) in [then, otherwise].into_iter().zip(branches) {
+            let mut branch = Vec::new();
+            self.state_statements(list, &mut place, &mut branch, s, graph);
+            let state = &mut graph.states[place as usize];
+            state.body = branch;
+            state.transition = ir::Transition::To(ir::Target::State(join));
+        }
+        *at = join;
+    }
+
+    /// Only parsers can be applied in a parser.
+    fn calls_parser(list: &[hir::Stmt]) -> bool {
+        list.iter().any(|statement| match &statement.kind {
+            StmtKind::Block(inner) => Self::calls_parser(inner),
+            StmtKind::If(_, then, otherwise) => Self::calls_parser(then) || Self::calls_parser(otherwise),
+            StmtKind::Call(call) => match &call.kind {
+                hir::ExprKind::Call(c) => matches!(c.callee, Callee::Block(_) | Callee::Direct(..)),
+                _ => false,
+            },
+            _ => false,
+        })
     }
 
     fn sub_parser(&mut self, s: &hir::Stmt) -> Option<(Rc<Instance>, Vec<Option<hir::Expr>>)> {
