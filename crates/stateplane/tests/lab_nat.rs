@@ -332,7 +332,7 @@ fn forwarding_goes_on_without_the_agent() {
     let pid = before["pid"].as_i64().expect("pid") as i32;
     let table = |lab: &TestLab| common::must(&["table", "list", "inside", "--switch", &format!("{}-s1", lab.name)]);
     let entries = table(&lab);
-    assert!(entries.contains("10.1.0.0/16"), "{entries}");
+    assert!(entries.contains("10.0.0.0/8"), "{entries}");
 
     let stream = Stream::start(&lab, 9000);
     wait_for("the agent renews leases", || lab.event("s1", "renewals") > 2);
