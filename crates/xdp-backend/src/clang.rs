@@ -72,8 +72,7 @@ pub fn compile(program: &Program, options: &Options, object: &Path) -> Result<Co
         let generated = generate(program, &attempt).map_err(CompileError::Unsupported)?;
         std::fs::write(&source, &generated.c_source).map_err(file_error(&source))?;
         match run_clang(&source, object)? {
-            // With nowhere else to go the verifier decides.
-            None if fits_with_callees(&stack_usage(object)) || *placement == Placement::AllScratch => {
+            None if fits(&stack_usage(object), *placement) => {
                 return Ok(Compiled { generated, placement: *placement });
             }
             None => {}
@@ -106,6 +105,22 @@ fn stack_usage(object: &Path) -> Vec<(String, u32)> {
             Some((name, columns.next()?.trim().parse().ok()?))
         })
         .collect()
+}
+
+/// With more stack than this, variables live there and not in registers: moving back and forth costs more than the scratch map.
+const SPILLING_BYTES: u32 = 256;
+
+/// Is the placement good for the frames that came of it?
+fn fits(frames: &[(String, u32)], placement: Placement) -> bool {
+    match placement {
+        Placement::Registers => {
+            let spilling = frames.iter().any(|(name, bytes)| name == "sp_main" && *bytes > SPILLING_BYTES);
+            !spilling && fits_with_callees(frames)
+        }
+        // With nowhere else to go the verifier decides.
+        Placement::AllScratch => true,
+        _ => fits_with_callees(frames),
+    }
 }
 
 /// XDP programs of their own, as against functions that they call.

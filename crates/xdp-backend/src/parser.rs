@@ -10,8 +10,9 @@ use p4_ir::{Expr, ExprKind, HeaderTypeId, Location, Match, StructTypeId, Target,
 
 /// A loop through a parser state ends with error.ParserTimeout after so many rounds: the verifier wants a bound.
 const MAX_LOOPS: u32 = 64;
-/// With more ways through the parser the verifier is kept from following the pipeline once for each.
-const FEW_PATHS: u64 = 24;
+/// With more ways through the parser, times tables behind it, the verifier is kept from following the pipeline once for each. It costs a few
+/// nanoseconds for each header, so not where the verifier can do without.
+const FEW_PATHS: u64 = 400;
 
 impl Generator<'_> {
     /// All states, from `start`.
@@ -46,7 +47,7 @@ impl Generator<'_> {
 
     /// Would the verifier drown in combinations of valid headers?
     fn many_paths(&self) -> bool {
-        self.facts.parser_paths > FEW_PATHS
+        self.facts.parser_paths.saturating_mul(1 + self.program.tables.len() as u64) > FEW_PATHS
     }
 
     /// From here on the verifier holds any header for valid or not, so that the parser's paths are one.
