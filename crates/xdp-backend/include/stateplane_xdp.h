@@ -43,7 +43,7 @@ struct sp_test_value {
 	__u32 ingress_port;
 	__u32 egress_port;
 	__u32 verdict; /* 0 drop, 1 forward, 2 to host */
-	__u32 pad;
+	__u32 padding_bytes; /* in front of the frame: the kernel runs none under 14 bytes */
 	__u64 clock_ns;
 };
 
@@ -129,6 +129,16 @@ SP_INLINE __u32 sp_blur_bit(__u64 value, __u64 unknown_zero)
 	return (__u32)value;
 }
 
+/*
+ * An index into an array on the stack, checked before. clang must not know how small it is: to the address of an array it would then join the
+ * offset by `|`, which the verifier does not let a pointer have.
+ */
+SP_INLINE __u64 sp_index(__u64 index)
+{
+	asm("" : "+r"(index));
+	return index;
+}
+
 /* ---- Time ---- */
 SP_INLINE __u64 sp_now_ns(void)
 {
@@ -186,6 +196,18 @@ SP_INLINE int sp_test_verdict(__u32 verdict, __u32 port)
 		test->egress_port = port;
 	}
 	return verdict ? XDP_PASS : XDP_DROP;
+}
+
+/* Bytes before the frame that the packet test put there; none outside of test mode. */
+SP_INLINE __u32 sp_test_padding(void)
+{
+	__u32 zero = 0;
+	struct sp_test_value *test;
+
+	if (!sp_test_mode)
+		return 0;
+	test = bpf_map_lookup_elem(&sp_test, &zero);
+	return test ? test->padding_bytes & 0xf : 0;
 }
 
 /* Verdict: the P4 program drops the packet. */
@@ -376,11 +398,6 @@ __attribute__((noinline)) long sp_payload_sum(struct xdp_md *xdp, __u32 offset)
 }
 #endif
 
-/* RFC 1624, equation 3: a checksum after `old` was replaced by `new` (both as sums of 16-bit words). */
-SP_INLINE __u16 sp_checksum_replace(__u16 checksum, __u64 old_sum, __u64 new_sum)
-{
-	return sp_csum_fold((__u64)(__u16)~checksum + sp_csum_fold(old_sum) + (new_sum & 0xffffffff) + (new_sum >> 32));
-}
 #define sp_csum_part128(v) ((__u64)(__u32)(v) + (__u32)((v) >> 32) + (__u32)((v) >> 64) + (__u32)((v) >> 96))
 #define sp_csum_part64(v) ((__u64)(__u32)(v) + (__u32)((v) >> 32))
 

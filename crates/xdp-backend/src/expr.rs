@@ -449,6 +449,8 @@ impl HeaderPlace {
 impl crate::layout::StackPlace {
     /// One element; `index` is C.
     pub fn element(&self, index: &str, guard: Option<String>) -> HeaderPlace {
+        let known = index.bytes().all(|c| c.is_ascii_digit());
+        let index = if known { index.to_string() } else { format!("sp_index({index})") };
         HeaderPlace {
             c: format!("{}[{index}]", self.c),
             offset: format!("{}[{index}]", self.offsets),
