@@ -51,11 +51,11 @@ extern FlowState<K, V> {
 enum FibResult {
     /// Next hop known: port and addresses are filled in.
     FORWARD,
-    /// The destination is this host: hand the packet to the kernel.
+    /// The destination is this host, or there is no route (the kernel does not tell them apart): hand the packet to the kernel.
     LOCAL,
     /// Next hop not resolved yet, fragmentation needed, or another case that the kernel must see to: hand it to the kernel.
     KERNEL,
-    /// No route, blackhole, or prohibited.
+    /// A route that says so: unreachable, blackhole or prohibit.
     UNREACHABLE
 }
 

@@ -43,8 +43,8 @@ pub struct Outcome {
 impl Dataplane {
     /// Runs one frame through the program, as if it came in on `ingress_port` at `clock_ns`. The object must be loaded in test mode.
     ///
-    /// The kernel takes no frame under 14 bytes: such a one gets zeros after its end, whose number the program finds in `sp_test.padding_bytes`,
-    /// and which are taken off again.
+    /// The kernel takes no frame under 14 bytes: such a one gets zeros before its first byte, whose number the program finds in
+    /// `sp_test.padding_bytes` and skips, and which are taken off again.
     pub fn run(&self, frame: &[u8], ingress_port: u32, clock_ns: u64) -> Result<Outcome> {
         // The frame may also shrink at the head, and must not go below the limit then either.
         let padding = if frame.len() < LEAST_FRAME_BYTES { LEAST_FRAME_BYTES } else { 0 };
@@ -95,12 +95,13 @@ impl Dataplane {
         control.extend_from_slice(&clock_ns.to_ne_bytes());
         self.write_array("sp_test", 0, &control)?;
         let growth = (self.manifest.headroom_bytes as usize).max(LEAST_GROWTH_BYTES);
-        let mut input = frame.to_vec();
-        input.resize(frame.len() + padding, 0);
+        let mut input = vec![0u8; padding];
+        input.extend_from_slice(frame);
         let mut output = vec![0u8; input.len() + growth];
         let run = sys::test_run(program, &input, LOOPBACK_IFINDEX, 1, &mut output)
             .map_err(|error| Error::kernel(format!("run a frame of {} bytes", frame.len()), error))?;
-        output.truncate(run.bytes.saturating_sub(padding));
+        output.truncate(run.bytes);
+        output.drain(..padding.min(run.bytes));
         let answer = self.read_array("sp_test", 0)?;
         let verdict = match (run.verdict, layout::u32_at(&answer, 8)) {
             (XDP_PASS, 1) => Verdict::Forward { port: layout::u32_at(&answer, 4) },

@@ -263,7 +263,7 @@ fn defaults_registers_counters_and_growth() {
 #[test]
 fn frames_shorter_than_ethernet_run() {
     let dataplane = load();
-    // The fixture reads type 0 from the padding: the wire table.
+    // The fixture does not skip the padding, and reads type 0 there: the wire table.
     for length in 0..14 {
         let sent: Vec<u8> = (0..length).collect();
         let outcome = dataplane.run(&sent, 7, 0).unwrap();

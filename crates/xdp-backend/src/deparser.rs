@@ -46,7 +46,7 @@ impl Generator<'_> {
         self.out.line("__s32 sp_grow = (__s32)(sp_new_bytes - cursor);");
         self.open("if (sp_grow != 0)");
         self.out.line("if (bpf_xdp_adjust_head(xdp, -sp_grow)) goto verdict_drop;");
-        self.out.line("data = (void *)(long)xdp->data;");
+        self.out.line("data = (void *)(long)xdp->data + sp_padding;");
         self.out.line("data_end = (void *)(long)xdp->data_end;");
         self.out.line("sp_bytes += sp_grow;");
         self.out.line("}");

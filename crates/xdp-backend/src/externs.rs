@@ -93,6 +93,13 @@ impl Generator<'_> {
         result: Option<&Expr>,
         location: Location,
     ) {
+        let outputs = arguments.iter().filter_map(|argument| match argument {
+            Argument::Out(target) | Argument::InOut(target) => Some(target),
+            _ => None,
+        });
+        for target in outputs.chain(result) {
+            self.check_intrinsic(target, None);
+        }
         if let Some(instance) = instance {
             let program = self.program;
             let instance = &program.externs[instance.index()];
@@ -117,7 +124,6 @@ impl Generator<'_> {
             "update_checksum" | "update_checksum_with_payload" => {
                 self.update_checksum(arguments, name.ends_with("payload"), location);
             }
-            "checksum_replace" => self.checksum_replace(arguments, result, location),
             "truncate" => {
                 let Some(length) = operand(arguments, 0) else { return };
                 let length = self.expr(length);
@@ -462,7 +468,7 @@ impl Generator<'_> {
                 self.error(location, "before a payload the fields must fill whole 16-bit words", None);
             }
             let total = self.temporary("__u64", &sum);
-            let rest = self.temporary("long", "sp_payload_sum(xdp, cursor)");
+            let rest = self.temporary("long", "sp_payload_sum(xdp, sp_padding + cursor)");
             self.payload_sums = true;
             self.out.line(format!("if ({rest} < 0) goto verdict_drop;"));
             self.out.line(format!("{total} += {rest};"));
@@ -493,27 +499,6 @@ impl Generator<'_> {
         if let Some(value) = self.checksum(arguments, payload, location) {
             self.store_truncated(target, &value);
         }
-        self.out.line("}");
-    }
-
-    fn checksum_replace(&mut self, arguments: &[Argument], result: Option<&Expr>, location: Location) {
-        let (Some(checksum), Some(old), Some(new), Some(target)) =
-            (operand(arguments, 0), operand(arguments, 1), operand(arguments, 2), result)
-        else {
-            return;
-        };
-        self.open("");
-        let mut sums = Vec::new();
-        for side in [old, new] {
-            let mut list = Vec::new();
-            self.field_list(side, &mut list);
-            for field in &mut list {
-                field.valid = None;
-            }
-            sums.push(self.checksum_sum(&list, location));
-        }
-        let checksum = self.expr(checksum);
-        self.store(target, &format!("sp_checksum_replace({checksum}, {}, {})", sums[0], sums[1]));
         self.out.line("}");
     }
 

@@ -392,7 +392,9 @@ impl<'a> Generator<'a> {
         text.line("{");
         // The brace above stands alone, so it has indented.
         text.line("if (sp_host_traffic && sp_is_host_traffic(xdp)) return sp_to_host(ingress_port);");
-        text.line("void *data = (void *)(long)xdp->data;");
+        text.line("__u32 sp_padding = sp_test_padding();");
+        text.line("sp_bytes -= sp_padding;");
+        text.line("void *data = (void *)(long)xdp->data + sp_padding;");
         text.line("void *data_end = (void *)(long)xdp->data_end;");
         text.line("__u32 cursor = 0;");
         text.line("");

@@ -135,12 +135,26 @@ pub(crate) fn member_name(name: &str) -> String {
     safe
 }
 
+/// What places are chosen by.
+struct Context<'a> {
+    program: &'a Program,
+    facts: &'a Facts,
+    placement: Placement,
+}
+
+impl Context<'_> {
+    /// Is the header one of those that do not go into registers?
+    fn is_deep(&self, key: &str) -> bool {
+        match self.placement {
+            Placement::Partial(most) => self.facts.depths.get(key).is_none_or(|depth| *depth > most),
+            _ => false,
+        }
+    }
+}
+
 impl Layout {
     pub fn new(program: &Program, placement: Placement, facts: &Facts) -> Layout {
-        let deep = |key: &str| match placement {
-            Placement::Partial(most) => facts.depths.get(key).is_none_or(|depth| *depth > most),
-            _ => false,
-        };
+        let context = Context { program, facts, placement };
         let mut layout = Layout {
             variables: HashMap::new(),
             declarations: Vec::new(),
@@ -160,13 +174,11 @@ impl Layout {
             let whole = matches!(placement, Placement::Scratch | Placement::AllScratch);
             let scratch_headers = scratch || (whole && !is_scalar(&variable.ty));
             let place = layout.place(
-                program,
+                &context,
                 &member_name(&variable.name),
                 &format!("v{index}"),
                 &variable.ty,
                 if id == program.standard_metadata { placement == Placement::AllScratch } else { scratch_headers },
-                facts,
-                &deep,
             );
             layout.variables.insert(id, place);
         }
@@ -185,20 +197,12 @@ impl Layout {
         c
     }
 
-    fn place(
-        &mut self,
-        program: &Program,
-        name: &str,
-        key: &str,
-        ty: &Type,
-        scratch: bool,
-        facts: &Facts,
-        deep: &dyn Fn(&str) -> bool,
-    ) -> Place {
+    fn place(&mut self, context: &Context<'_>, name: &str, key: &str, ty: &Type, scratch: bool) -> Place {
+        let Context { program, facts, .. } = *context;
         match ty {
             Type::Header(header) => {
-                let scratch = scratch || deep(key);
-                let ty = self.header_struct(program, facts, key, *header, scratch);
+                let scratch = scratch || context.is_deep(key);
+                let ty = self.header_struct(context, key, *header, scratch);
                 let c = self.declare(ty, name, String::new(), scratch, "{}");
                 let offset = if facts.needs_offset(program, key, *header) {
                     self.declare("__u32".into(), &format!("{name}_offset"), String::new(), scratch, "SP_NO_OFFSET")
@@ -215,7 +219,7 @@ impl Layout {
                     .enumerate()
                     .map(|(index, field)| {
                         let child = format!("{name}_{}", member_name(&field.name));
-                        self.place(program, &child, &format!("{key}.{index}"), &field.ty, scratch, facts, deep)
+                        self.place(context, &child, &format!("{key}.{index}"), &field.ty, scratch)
                     })
                     .collect();
                 Place::Struct(*id, fields)
@@ -228,7 +232,7 @@ impl Layout {
                     .enumerate()
                     .map(|(index, field)| {
                         let child = format!("{name}_{}", member_name(&field.name));
-                        self.place(program, &child, &format!("{key}.{index}"), &field.ty, scratch, facts, deep)
+                        self.place(context, &child, &format!("{key}.{index}"), &field.ty, scratch)
                     })
                     .collect();
                 let all: Vec<String> = members
@@ -243,8 +247,8 @@ impl Layout {
                 Place::Union(members)
             }
             Type::Stack { header, size } => {
-                let scratch = scratch || deep(key);
-                let ty = self.header_struct(program, facts, key, *header, scratch);
+                let scratch = scratch || context.is_deep(key);
+                let ty = self.header_struct(context, key, *header, scratch);
                 let c = self.declare(ty, name, format!("[{size}]"), scratch, "{}");
                 let next = self.declare("__u32".into(), &format!("{name}_next"), String::new(), scratch, "0");
                 let offsets = self.declare(
@@ -275,14 +279,8 @@ impl Layout {
     }
 
     /// The C type of a header. In the scratch map, where clang removes nothing, it has only the fields that are needed.
-    fn header_struct(
-        &mut self,
-        program: &Program,
-        facts: &Facts,
-        key: &str,
-        header: HeaderTypeId,
-        scratch: bool,
-    ) -> String {
+    fn header_struct(&mut self, context: &Context<'_>, key: &str, header: HeaderTypeId, scratch: bool) -> String {
+        let Context { program, facts, .. } = *context;
         self.note_fields(program, header);
         let name = &program.header_types[header.index()].name;
         let kept = facts.kept_fields(program, key, header);

@@ -182,7 +182,7 @@ impl Generator<'_> {
     }
 
     fn assign(&mut self, target: &Expr, value: &Expr, location: Location) {
-        self.check_intrinsic(target, value);
+        self.check_intrinsic(target, Some(value));
         if scalar_width(&target.ty).is_some() {
             if let (Type::Bits { width, .. }, ExprKind::Const(number)) = (&target.ty, &value.kind)
                 && *width > 128
@@ -382,19 +382,39 @@ impl Generator<'_> {
         self.out.line(text);
     }
 
-    /// Writes to intrinsic metadata that this target does not act on are errors, not silence.
-    fn check_intrinsic(&mut self, target: &Expr, value: &Expr) {
-        let ExprKind::Field(base, index) = &target.kind else { return };
-        let (ExprKind::Var(id), Type::Struct(ty)) = (&base.kind, &base.ty) else { return };
-        if *id != self.program.standard_metadata {
+    /// Writes to intrinsic metadata that this target does not act on are errors, not silence. `value`: None if it is not known here. Copies of
+    /// standard_metadata count too: they come back into it as a whole.
+    pub fn check_intrinsic(&mut self, target: &Expr, value: Option<&Expr>) {
+        let standard = &self.program.variables[self.program.standard_metadata.index()].ty;
+        if let (true, Some(ExprKind::StructValue(fields))) = (target.ty == *standard, value.map(|value| &value.kind)) {
+            let index = self.multicast_field();
+            if let Some(field) = index.and_then(|index| fields.get(index)) {
+                self.check_multicast(field.location, Some(field));
+            }
             return;
         }
-        let name =
-            self.program.struct_types[ty.index()].fields.get(*index as usize).map_or("", |field| field.name.as_str());
-        let zero = matches!(&value.kind, ExprKind::Const(number) if number.is_zero());
-        if name == "mcast_grp" && !zero && self.section != Section::Egress {
+        let mut target = target;
+        while let ExprKind::Slice { base, .. } = &target.kind {
+            target = base;
+        }
+        if let ExprKind::Field(base, index) = &target.kind
+            && base.ty == *standard
+            && self.multicast_field() == Some(*index as usize)
+        {
+            self.check_multicast(target.location, value);
+        }
+    }
+
+    fn multicast_field(&self) -> Option<usize> {
+        let Type::Struct(id) = self.program.variables[self.program.standard_metadata.index()].ty else { return None };
+        self.program.struct_types[id.index()].fields.iter().position(|field| field.name == "mcast_grp")
+    }
+
+    fn check_multicast(&mut self, location: Location, value: Option<&Expr>) {
+        let zero = matches!(value.map(|value| &value.kind), Some(ExprKind::Const(number)) if number.is_zero());
+        if !zero && self.section != Section::Egress {
             self.error(
-                target.location,
+                location,
                 "multicast (standard_metadata.mcast_grp) is not supported by the XDP target yet",
                 Some("send to one port with standard_metadata.egress_spec"),
             );

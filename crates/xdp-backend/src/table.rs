@@ -30,10 +30,7 @@ impl Generator<'_> {
     pub fn declare_table(&mut self, table: &Table) {
         let mut keys = self.manifest_keys(table);
         let kind = self.table_kind(table, &mut keys);
-        let direct = table
-            .attached
-            .iter()
-            .any(|(_, instance)| self.program.externs[instance.index()].extern_type == "direct_counter");
+        let direct = self.has_direct_counter(table);
         for (property, instance) in &table.attached {
             let extern_type = &self.program.externs[instance.index()].extern_type;
             if extern_type != "direct_counter" {
@@ -49,7 +46,7 @@ impl Generator<'_> {
         let (value_bytes, counter) = self.value_layout(table, direct);
         let size = table.size.unwrap_or(DEFAULT_SIZE).clamp(1, u64::from(u32::MAX));
         let in_code = matches!(kind, TableKind::Const | TableKind::Keyless);
-        let default_map = (!table.const_default).then(|| format!("{}_default", table.c_name));
+        let default_map = self.default_in_map(table).then(|| format!("{}_default", table.c_name));
         if !in_code || default_map.is_some() {
             self.declare_value(table, counter);
         }
@@ -123,6 +120,16 @@ impl Generator<'_> {
             direct_counter: counter,
             location: self.program.place(table.location),
         });
+    }
+
+    fn has_direct_counter(&self, table: &Table) -> bool {
+        let is_counter = |instance: &ExternId| self.program.externs[instance.index()].extern_type == "direct_counter";
+        table.attached.iter().any(|(_, instance)| is_counter(instance))
+    }
+
+    /// A default action that may change, or that counts, is an entry of a map; else it is code.
+    fn default_in_map(&self, table: &Table) -> bool {
+        !table.const_default || self.has_direct_counter(table)
     }
 
     fn manifest_keys(&mut self, table: &Table) -> Vec<manifest::Key> {
@@ -405,7 +412,8 @@ impl Generator<'_> {
             self.count_direct();
             self.out.line("}");
         }
-        if !table.const_default {
+        let default_in_map = self.default_in_map(table);
+        if default_in_map {
             self.open("if (!value)");
             self.out.line("__u32 sp_zero = 0;");
             self.out.line(format!("value = bpf_map_lookup_elem(&{}_default, &sp_zero);", table.c_name));
@@ -414,7 +422,7 @@ impl Generator<'_> {
         self.open("if (value)");
         self.applied = Some(true);
         self.action_switch(table, action_run);
-        if table.const_default {
+        if !default_in_map {
             self.out.line("} else {");
             self.applied = Some(false);
             self.constant_action(table, &table.default_action, action_run);
