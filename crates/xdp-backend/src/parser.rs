@@ -193,6 +193,7 @@ impl Generator<'_> {
             let name = &self.program.header_types[place.ty.index()].name;
             let message = format!("header {name} has {fixed_bits} bits: only whole bytes can be extracted");
             self.error(location, &message, Some("add a padding field"));
+            return;
         }
         let bytes = fixed_bits / 8;
         let guard = place.guard.clone();
