@@ -202,7 +202,8 @@ impl<'a> Checker<'a> {
         if self.errors > MAX_ERRORS {
             return None;
         }
-        let limit = if name.len() < 4 { 1 } else { 2 };
+        // Of a letter or two nearly everything is near.
+        let limit = [0, 0, 1, 1].get(name.len()).copied().unwrap_or(2);
         self.scopes
             .iter()
             .rev()

@@ -150,6 +150,22 @@ impl Diagnostic {
     }
 }
 
+/// An error of a later stage, at a place of the preprocessed program, as [`Diagnostic::render`] shows one.
+pub fn render_error(place: Option<&SourceSpan>, message: &str, help: Option<&str>, color: bool) -> String {
+    let style = if color { Style::COLOR } else { Style::PLAIN };
+    let severity = Severity::Error;
+    let severity_color = if color { severity.color() } else { "" };
+    let mut out = String::new();
+    header(&mut out, place, severity.as_str(), severity_color, message, style);
+    if let Some(place) = place {
+        excerpt(&mut out, place, severity_color, None, style);
+    }
+    if let Some(help) = help {
+        let _ = writeln!(out, "      {}={} help: {}", style.dim, style.reset, clean(help));
+    }
+    out
+}
+
 /// Renders all, in the order given, and a closing line with the number of errors, if there is one.
 pub fn render_all(diagnostics: &[Diagnostic], sources: &SourceMap, color: bool) -> String {
     let mut out: String = diagnostics.iter().map(|d| d.render(sources, color)).collect();

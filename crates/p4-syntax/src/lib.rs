@@ -23,7 +23,7 @@ use std::fs;
 use std::path::Path;
 
 pub use ast::Program;
-pub use diagnostic::{Diagnostic, Note, Severity, all_to_json, render_all};
+pub use diagnostic::{Diagnostic, Note, Severity, all_to_json, render_all, render_error};
 pub use preprocess::{MAX_TEXT, Options};
 pub use source::{SourceMap, SourceSpan};
 pub use span::Span;

@@ -58,7 +58,7 @@ pub fn run(args: Args) -> u8 {
         }
     }
     if args.json {
-        println!("{:#}", serde_json::Value::from(results));
+        super::say(format_args!("{:#}\n", serde_json::Value::from(results)));
     }
     code
 }
@@ -67,16 +67,16 @@ fn show(path: &Path, outcome: &Outcome, emit_ir: bool) {
     eprint!("{}", outcome.render(std::io::stderr().is_terminal()));
     let Some(program) = &outcome.program else { return };
     if emit_ir {
-        print!("{program}");
+        super::say(format_args!("{program}"));
         return;
     }
     let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
-    println!(
-        "{}: ok ({}, {}, {}, {})",
+    super::say(format_args!(
+        "{}: ok ({}, {}, {}, {})\n",
         path.display(),
         count(program.parser.states.len(), "parser state"),
         count(program.tables.len(), "table"),
         count(program.actions.len(), "action"),
         count(program.externs.len(), "extern"),
-    );
+    ));
 }

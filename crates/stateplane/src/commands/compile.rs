@@ -2,7 +2,7 @@
 
 use manifest::Manifest;
 use p4_ir::{Location, Program};
-use p4_syntax::Options as PreprocessOptions;
+use p4_syntax::{Options as PreprocessOptions, SourceSpan};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use xdp_backend::{BackendError, CompileError, Compiled, Options};
@@ -52,7 +52,7 @@ pub fn run(args: Args) -> u8 {
     if only_c {
         return match xdp_backend::generate(&program, &options) {
             Ok(generated) => {
-                print!("{}", generated.c_source);
+                super::say(format_args!("{}", generated.c_source));
                 0
             }
             Err(errors) => report_unsupported(&program, &errors),
@@ -85,7 +85,7 @@ fn write_beside(args: &Args, object: &Path, compiled: &Compiled) -> Result<(), S
     let write = |path: &Path, text: &str| std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()));
     write(&Manifest::path_for(object), &compiled.generated.manifest.to_json())?;
     match args.emit_c.as_deref() {
-        Some(path) if path == Path::new("-") => print!("{}", compiled.generated.c_source),
+        Some(path) if path == Path::new("-") => super::say(format_args!("{}", compiled.generated.c_source)),
         Some(path) => {
             write(path, &compiled.generated.c_source)?;
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -127,26 +127,18 @@ fn report_unsupported(program: &Program, errors: &[BackendError]) -> u8 {
 
 /// One message with its source line and a caret.
 fn show(program: &Program, location: Location, message: &str, help: Option<&str>) {
-    eprintln!("error: {message}");
-    if location.line > 0 {
-        eprintln!("  --> {}", program.place(location));
-        let line = program
-            .files
-            .get(location.file as usize)
-            .and_then(|path| std::fs::read_to_string(path).ok())
-            .and_then(|text| text.lines().nth(location.line as usize - 1).map(str::to_string));
-        if let Some(line) = line {
-            let number = location.line.to_string();
-            let margin = " ".repeat(number.len());
-            let before: String = line
-                .chars()
-                .take(location.column.saturating_sub(1) as usize)
-                .map(|c| if c == '\t' { '\t' } else { ' ' })
-                .collect();
-            eprintln!("{margin} |\n{number} | {line}\n{margin} | {before}^");
+    let place = (location.line > 0).then(|| {
+        let file = program.files.get(location.file as usize).map_or("?", String::as_str);
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        SourceSpan {
+            file_name: file.into(),
+            builtin: false,
+            line: location.line,
+            column: location.column,
+            end_line: location.line,
+            end_column: location.column + 1,
+            line_text: text.lines().nth(location.line as usize - 1).unwrap_or_default().to_string(),
         }
-    }
-    if let Some(help) = help {
-        eprintln!("  help: {help}");
-    }
+    });
+    eprint!("{}", p4_syntax::render_error(place.as_ref(), message, help, std::io::stderr().is_terminal()));
 }

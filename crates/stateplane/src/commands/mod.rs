@@ -11,3 +11,10 @@ pub mod store;
 pub mod switch;
 pub mod table;
 pub mod test;
+
+use std::io::Write;
+
+/// Prints to standard output; a reader that went away (`| head`) is no error.
+fn say(text: std::fmt::Arguments<'_>) {
+    let _ = std::io::stdout().write_fmt(text);
+}

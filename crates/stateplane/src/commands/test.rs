@@ -161,19 +161,22 @@ fn load(object: &Path) -> Result<Dataplane, String> {
 fn show(reports: &[CaseReport], json: bool) -> u8 {
     let failed = reports.iter().filter(|report| !report.passed()).count();
     if json {
-        println!("{}", super::table::json(&reports));
+        super::say(format_args!("{}\n", super::table::json(&reports)));
         return u8::from(failed > 0);
     }
     for report in reports {
         if report.passed() {
-            println!("ok      {}  ({} packets in, {} as expected)", report.case, report.packets, report.matched);
+            super::say(format_args!(
+                "ok      {}  ({} packets in, {} as expected)\n",
+                report.case, report.packets, report.matched
+            ));
             continue;
         }
-        println!("FAILED  {}", report.case);
+        super::say(format_args!("FAILED  {}\n", report.case));
         for failure in &report.failures {
-            println!("{failure}");
+            super::say(format_args!("{failure}\n"));
         }
     }
-    println!("{} passed, {failed} failed", reports.len() - failed);
+    super::say(format_args!("{} passed, {failed} failed\n", reports.len() - failed));
     u8::from(failed > 0)
 }
