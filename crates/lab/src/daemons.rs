@@ -36,6 +36,10 @@ impl Lab {
             }
             let command = self.expand_all(&format!("{at}[{i}].command"), &setup.command, vars)?;
             let (good, said) = process::run(netns, &command)?;
+            if !good && interrupt::requested() {
+                // Ctrl-C goes to the command too.
+                return Err(Error::Interrupted);
+            }
             if !good {
                 return Err(Error::Command { command: format!("{at}[{i}] ({})", command.join(" ")), reason: said });
             }

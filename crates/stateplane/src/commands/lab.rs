@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// The topology that `lab up` and `demo` use without an argument, for running outside the source tree too.
-const NAT_TOPOLOGY: &str = include_str!("../../../../lab/nat.toml");
+/// The topology that `lab up` and `demo` use without an argument; it compiles the NAT of the source tree around it.
+const NAT_TOPOLOGY: &str = "lab/nat.toml";
 
 /// Command line of `stateplane lab`.
 #[derive(clap::Args, Debug)]
@@ -138,19 +138,20 @@ pub(crate) fn key_value(text: &str) -> std::result::Result<(String, String), Str
         .ok_or_else(|| "must be KEY=VALUE".to_string())
 }
 
-/// Reads a topology file, or the built-in NAT lab; also returns the folder that `${topology_dir}` stands for.
+/// Reads a topology file, or the NAT lab's; also returns the folder that `${topology_dir}` stands for.
 pub(crate) fn read_topology(path: Option<&Path>) -> Result<(Topology, PathBuf)> {
-    match path {
-        Some(path) => {
-            let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
-            let folder = std::path::absolute(folder.unwrap_or(Path::new("."))).map_err(Error::io(path))?;
-            Ok((Topology::read(path)?, folder))
-        }
+    let path = match path {
+        Some(path) => path,
+        None if Path::new(NAT_TOPOLOGY).exists() => Path::new(NAT_TOPOLOGY),
         None => {
-            let here = std::path::absolute("lab").map_err(Error::io("lab"))?;
-            Ok((Topology::parse(NAT_TOPOLOGY, Path::new("lab/nat.toml (built in)"))?, here))
+            let reason =
+                format!("there is no {NAT_TOPOLOGY} here: run this in stateplane's source tree, or name a topology");
+            return Err(Error::NoLab(reason));
         }
-    }
+    };
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
+    let folder = std::path::absolute(folder.unwrap_or(Path::new("."))).map_err(Error::io(path))?;
+    Ok((Topology::read(path)?, folder))
 }
 
 /// Runs the command; returns the process exit code.
