@@ -2,7 +2,7 @@
 
 use crate::expr::{literal, truncate};
 use crate::generator::{Generator, Section};
-use crate::layout::{HeaderPlace, Place, c_type, scalar_width};
+use crate::layout::{HeaderPlace, Place, Scalar, c_type, scalar_width};
 use num_bigint::BigInt;
 use num_traits::{One, Zero};
 use p4_ir::{Block, Expr, ExprKind, Location, Statement, StatementKind, Type};
@@ -145,11 +145,6 @@ impl Generator<'_> {
     /// Stores a C value (below 2^width) in an l-value.
     pub fn store(&mut self, target: &Expr, value: &str) {
         if let ExprKind::Slice { base, high, low } = &target.kind {
-            let width = self.width(base);
-            if width > 128 {
-                self.error(target.location, "assignment to a slice of more than 128 bits", None);
-                return;
-            }
             let (mut base, mut low, slice_width) = (base, *low, high - low + 1);
             // Slices of slices add up.
             while let ExprKind::Slice { base: inner, low: more, .. } = &base.kind {
@@ -161,6 +156,10 @@ impl Generator<'_> {
                 self.internal(target.location, "slice of something that is no scalar");
                 return;
             };
+            if width > 128 {
+                self.store_wide_slice(&scalar, low, slice_width, value, target.location);
+                return;
+            }
             let hole = ((BigInt::one() << width) - 1) - (((BigInt::one() << slice_width) - 1) << low);
             let kept = format!("{} & {}", scalar.c, literal(&hole, width));
             let wide = if width <= 32 { "__u32" } else { &c_type(width) };
@@ -179,6 +178,30 @@ impl Generator<'_> {
             }
             None => {}
         }
+    }
+
+    /// Sets bits of a value that is kept as bytes, the highest first.
+    fn store_wide_slice(&mut self, whole: &Scalar, low: u32, width: u32, value: &str, location: Location) {
+        if width > 128 {
+            self.error(location, "assignment to more than 128 bits of a wider value", Some("assign it in parts"));
+            return;
+        }
+        self.guarded(whole.guard.clone(), |g| {
+            g.open("");
+            let value = g.temporary(&c_type(width), value);
+            let bytes = whole.width.div_ceil(8);
+            for at in low / 8..=(low + width - 1) / 8 {
+                let (from, to) = (low.max(at * 8), (low + width).min(at * 8 + 8));
+                let mask = ((1u32 << (to - from)) - 1) << (from - at * 8);
+                let part = match (at * 8).checked_sub(low) {
+                    Some(right) => format!("({value} >> {right})"),
+                    None => format!("((__u32){value} << {})", low - at * 8),
+                };
+                let byte = format!("{}.byte[{}]", whole.c, bytes - 1 - at);
+                g.out.line(format!("{byte} = ({byte} & {}) | ({part} & {mask});", 0xff & !mask));
+            }
+            g.out.line("}");
+        });
     }
 
     fn assign(&mut self, target: &Expr, value: &Expr, location: Location) {
