@@ -17,7 +17,7 @@ mkdir -p "$out"
 export SIM_RUNS=${SIM_RUNS:-200} FUZZ_DATAGRAMS=${STORE_DATAGRAMS:-5000000}
 demos=${SOAK_DEMOS:-20}
 
-fuzz() { cargo run --release --locked --quiet -p fuzz -- "$@"; }
+fuzz() { cargo run --profile fuzz --locked --quiet -p fuzz -- "$@"; }
 
 # One number of a demo's failover.json: `figure FILE with recovery_fail_s`; "-" if there is none.
 figure() { jq -r ".[\"$2\"][\"$3\"] // \"-\"" "$1" 2>/dev/null || echo -; }
@@ -55,17 +55,22 @@ run_part() {
   esac
 }
 
-summary=() bad=0
-for part in "${parts[@]}"; do
-  echo "== $part"
-  started=$SECONDS
-  (run_part "$part") 2>&1 | tee "$out/$part.log"
-  code=${PIPESTATUS[0]}
-  if [ "$code" -eq 0 ]; then result=good; else result="FAILED ($code), see $out/$part.log" bad=1; fi
-  # What the part says of itself: its last line with figures in it.
-  figures=$(grep -E '[0-9]+ (texts|frames:|malformed|of [0-9]+ )' "$out/$part.log" | tail -n 1)
-  summary+=("$(printf '%-9s %5ss  %s  %s' "$part" $((SECONDS - started)) "$result" "$figures")")
-done
-printf '\n'
-printf '%s\n' "${summary[@]}"
-exit "$bad"
+# A function, so that bash has read all of this file before it begins.
+main() {
+  local summary=() bad=0 part started code result figures
+  for part in "${parts[@]}"; do
+    echo "== $part"
+    started=$SECONDS
+    (run_part "$part") 2>&1 | tee "$out/$part.log"
+    code=${PIPESTATUS[0]}
+    if [ "$code" -eq 0 ]; then result=good; else result="FAILED ($code), see $out/$part.log" bad=1; fi
+    # What the part says of itself: its last line with figures in it.
+    figures=$(grep -E '[0-9]+ (texts|frames:|malformed|of [0-9]+ )' "$out/$part.log" | tail -n 1)
+    summary+=("$(printf '%-9s %5ss  %s  %s' "$part" $((SECONDS - started)) "$result" "$figures")")
+  done
+  printf '\n'
+  printf '%s\n' "${summary[@]}"
+  exit "$bad"
+}
+
+main

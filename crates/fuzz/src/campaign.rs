@@ -19,7 +19,7 @@ const GENERATE_EVERY: u64 = 256;
 /// The switch's clock when a history begins.
 const START_NS: u64 = 1_000_000_000_000;
 /// A hostile history begins anew when the map, which is compared after every step, holds more.
-const HOSTILE_ENTRIES: usize = 100;
+const HOSTILE_ENTRIES: usize = 64;
 
 /// One thing done to a rig.
 #[derive(Clone, Debug)]
