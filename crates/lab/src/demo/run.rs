@@ -1,6 +1,6 @@
 //! One run: traffic, the switch's death and return by the clock, and what came of it.
 
-use crate::demo::analysis::Series;
+use crate::demo::analysis::{BIN_S, Series};
 use crate::demo::picture::{Picture, View};
 use crate::demo::sampler::{Points, Sample, Sampler};
 use crate::demo::traffic::{IdleConnections, LongFlows};
@@ -15,6 +15,10 @@ use std::time::{Duration, Instant};
 
 /// How long an idle connection may take to answer before it counts as broken.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Goodput from which on the long flows count as started, in Mbit/s.
+const FLOWING_MBPS: f64 = 1.0;
+/// How long they may take to start.
+const FLOWING_TIMEOUT: Duration = Duration::from_secs(8);
 /// Interval between two looks at the clock.
 const TICK: Duration = Duration::from_millis(10);
 /// Interval between two pictures.
@@ -92,8 +96,9 @@ pub fn run(config: &Config, lab: &Lab, kind: Kind, picture: &mut Picture) -> Res
         )));
     }
     let mut flows = LongFlows::start(lab, ends, config.flows, config.seconds, config.rate_mbps)?;
-    let zero = Instant::now();
     let points = Points { receiver: &cast.server, router: &cast.core, far_router: &cast.tor, switches: &cast.switches };
+    wait_flowing(lab, &points, &mut flows)?;
+    let zero = Instant::now();
     let sampler = Sampler::start(lab, &points, zero)?;
     let mut run = Run {
         config,
@@ -125,7 +130,32 @@ pub fn run(config: &Config, lab: &Lab, kind: Kind, picture: &mut Picture) -> Res
     }
     let outcome = run.outcome(samples, long.flows, long.broken);
     picture.end(&outcome);
+    if outcome.normal_mbps < FLOWING_MBPS {
+        return Err(Error::Demo(format!(
+            "run \"{}\": hardly any goodput before the failure, so there is nothing to measure",
+            kind.name()
+        )));
+    }
     Ok(outcome)
+}
+
+/// Waits until the long flows carry data: the run's clock starts with them.
+fn wait_flowing(lab: &Lab, points: &Points, flows: &mut LongFlows) -> Result<()> {
+    let start = Instant::now();
+    let sampler = Sampler::start(lab, points, start)?;
+    loop {
+        let now = start.elapsed().as_secs_f64();
+        if Series::new(&sampler.samples()).goodput(now - BIN_S, now) >= FLOWING_MBPS {
+            return Ok(());
+        }
+        if interrupt::requested() {
+            return Err(Error::Interrupted);
+        }
+        if start.elapsed() > FLOWING_TIMEOUT || !flows.running() {
+            return Err(Error::Demo(format!("iperf3 carried no data within {now:.1} s, before any failure")));
+        }
+        std::thread::sleep(TICK);
+    }
 }
 
 /// Whether the long flows, though not reset, have stopped: less than a hundredth of the run's mean in its last second.
