@@ -122,6 +122,13 @@ SP_INLINE __u32 sp_blur(__u64 value, __u64 unknown_zero)
 	return (__u32)value;
 }
 
+/* value, below 2^16: the caller masks to its width. */
+SP_INLINE __u64 sp_forget(__u64 value, __u64 unknown_zero)
+{
+	asm("%0 += %1" : "+r"(value) : "r"(unknown_zero));
+	return value;
+}
+
 /* value, 0 or 1. */
 SP_INLINE __u32 sp_blur_bit(__u64 value, __u64 unknown_zero)
 {

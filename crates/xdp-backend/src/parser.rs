@@ -220,10 +220,8 @@ impl Generator<'_> {
             if let (Some(_), Some(_)) = (varbit, varbit_bits) {
                 g.out.line("cursor += sp_varbit_bytes;");
             }
-            // Behind a loop each number of rounds would be a path of its own.
-            if (!g.facts.loop_heads.is_empty() || g.many_paths()) && !g.facts.offsets.contains_key(&place.key) {
-                let zero = g.hidden_zero();
-                g.out.line(format!("cursor = sp_blur(cursor, {zero});"));
+            if !g.facts.offsets.contains_key(&place.key) {
+                g.forget_cursor();
             }
             if let Some(Place::Stack(stack)) = next {
                 g.out.line(format!("{} += 1;", stack.next));
@@ -300,7 +298,16 @@ impl Generator<'_> {
         self.open("");
         self.packet_pointer(Self::cursor(), bytes);
         self.out.line(format!("cursor += {bytes};"));
+        self.forget_cursor();
         self.out.line("}");
+    }
+
+    /// Behind a loop each number of rounds would be a path of its own for the verifier.
+    fn forget_cursor(&mut self) {
+        if !self.facts.loop_heads.is_empty() || self.many_paths() {
+            let zero = self.hidden_zero();
+            self.out.line(format!("cursor = sp_blur(cursor, {zero});"));
+        }
     }
 
     /// `advance(bits)`

@@ -218,7 +218,14 @@ impl Generator<'_> {
                 self.error(location, "a choice between values wider than 128 bits; use if", None);
                 return;
             }
-            let value = self.expr(value);
+            let computed = matches!(value.kind, ExprKind::Binary(..));
+            let mut value = self.expr(value);
+            // What a parser's loop counts has other bounds in each round and on each way through it: one state for each, to the verifier.
+            let width = self.width(target);
+            if computed && width <= 16 && self.section == Section::Parser && !self.facts.loop_heads.is_empty() {
+                let zero = self.hidden_zero();
+                value = truncate(&format!("sp_forget({value}, {zero})"), width);
+            }
             self.store(target, &value);
             return;
         }
