@@ -43,6 +43,11 @@ impl Writer {
         }
     }
 
+    /// Appends a comment: names that P4 programs choose (`@name`) cannot end it.
+    pub fn comment(&mut self, text: &str) {
+        self.line(format!("/* {} */", comment_text(text)));
+    }
+
     /// Appends another writer's lines at this indentation.
     pub fn append(&mut self, other: Writer) {
         let pad = "\t".repeat(self.indent);
@@ -64,11 +69,31 @@ impl Writer {
                 && !line.is_empty()
             {
                 self.commented = Some((place.file, place.line));
-                text.push_str(&format!(" // {}:{}", file_name(place.file), place.line));
+                text.push_str(&format!(" // {}:{}", comment_text(&file_name(place.file)), place.line));
             }
             text.push('\n');
             map.push(*location);
         }
         (text, map)
+    }
+}
+
+/// Text that neither ends a comment nor begins a new line.
+fn comment_text(text: &str) -> String {
+    text.replace(char::is_control, " ").replace("*/", "* /").replace("/*", "/ *")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay_inside_their_comments() {
+        let mut writer = Writer::default();
+        writer.comment("table t*/ evil(); /*\n*/**//");
+        let (text, _) = writer.finish(|_| String::new());
+        assert_eq!(text.matches("*/").count(), 1, "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.ends_with(" */\n"), "{text}");
     }
 }

@@ -165,7 +165,7 @@ impl<'a> Generator<'a> {
         self.return_label.clone_from(&end);
         self.out.nowhere();
         self.out.line("");
-        self.out.line(format!("/* ---- {}: {} ---- */", section_name(section), control.name));
+        self.out.comment(&format!("---- {}: {} ----", section_name(section), control.name));
         if section == Section::Deparser {
             self.deparser();
         } else {
@@ -243,7 +243,7 @@ impl<'a> Generator<'a> {
         self.out.nowhere();
         self.intrinsic_inputs();
         self.out.line("");
-        self.out.line(format!("/* ---- parser: {} ---- */", program.parser.name));
+        self.out.comment(&format!("---- parser: {} ----", program.parser.name));
         self.section = Section::Parser;
         self.exit_label = "parser_end".into();
         self.return_label = "parser_end".into();
@@ -345,9 +345,9 @@ impl<'a> Generator<'a> {
             path.rsplit('/').next().unwrap_or(path).to_string()
         };
         let mut text = Writer::default();
-        text.line(format!(
-            "/* Compiled from {} by stateplane. Do not edit: change the P4 program. */",
-            options.program_name.replace("*/", "")
+        text.comment(&format!(
+            "Compiled from {} by stateplane. Do not edit: change the P4 program.",
+            options.program_name
         ));
         if self.payload_sums {
             text.line("#define SP_PAYLOAD_SUM");

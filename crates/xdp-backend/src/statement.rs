@@ -32,7 +32,7 @@ impl Generator<'_> {
             StatementKind::Switch { on, cases, default } => self.switch(on, cases, default),
             StatementKind::Block { label, body, comment } => {
                 if let Some(comment) = comment {
-                    self.out.line(format!("/* {} */", comment.replace("*/", "* /")));
+                    self.out.comment(comment);
                 }
                 self.block(body);
                 if let Some(label) = label {

@@ -317,7 +317,7 @@ impl Generator<'_> {
         let table = &program.tables[id.index()];
         let Some(kind) = self.manifest.tables.get(id.index()).map(|table| table.kind.clone()) else { return };
         self.open("");
-        self.out.line(format!("/* table {} */", table.name));
+        self.out.comment(&format!("table {}", table.name));
         let outer = self.applied.take();
         match &kind {
             TableKind::Keyless => self.apply_code(table, &[], hit, action_run),
@@ -497,7 +497,7 @@ impl Generator<'_> {
         let end = format!("end_{}_{instance}", action.c_name);
         let outer_return = std::mem::replace(&mut self.return_label, end.clone());
         self.out.at(action.location);
-        self.out.line(format!("/* action {} */", action.name));
+        self.out.comment(&format!("action {}", action.name));
         self.block(&action.body);
         self.out.line(format!("{end}: ;"));
         self.return_label = outer_return;
