@@ -111,7 +111,7 @@ impl<'a> Lowerer<'a> {
             types: HashMap::new(),
             enum_ids: HashMap::new(),
             type_names: CNames::default(),
-            names: CNames::default(),
+            names: CNames::objects(),
             variables: Vec::new(),
             actions: Vec::new(),
             tables: Vec::new(),

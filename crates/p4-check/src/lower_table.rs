@@ -221,7 +221,7 @@ impl Lowerer<'_> {
                     format!("parameter `{}` of a table's action must be bit<N>, int<N>, bool or an enum", p.name),
                 );
             }
-            let v = self.variable(&format!("{c_name}_{}", p.name), ty, p.span);
+            let v = self.variable(&format!("{name}_{}", p.name), ty, p.span);
             let place = self.read(v, p.span);
             self.env.insert(p.local, Binding::Place(place));
             parameters.push(v);

@@ -55,80 +55,53 @@ pub fn control_plane(prefix: &str, declared: &str, annotations: &[ast::Annotatio
 /// Hands out unique C identifiers.
 #[derive(Default)]
 pub struct CNames {
+    /// What all of them begin with, so that none meets a word of C or of the headers that a back end includes.
+    prefix: &'static str,
+    /// Endings with which a back end makes more names of one.
+    endings: &'static [&'static str],
     /// Names given out, with the last number put behind each.
     used: HashMap<String, u32>,
 }
 
 impl CNames {
+    /// Names of tables, actions and extern objects: they become maps, structs and functions.
+    pub fn objects() -> CNames {
+        let endings =
+            &["default", "masks", "key", "value", "mask", "entry", "entry_key", "search", "round", "get", "set"];
+        CNames { prefix: "p4_", endings, used: HashMap::new() }
+    }
+
     /// A C identifier like `wanted` that was not given out before.
     pub fn unique(&mut self, wanted: &str) -> String {
-        let mut base: String =
+        let safe: String =
             wanted.chars().take(100).map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect();
-        if base.is_empty() || base.starts_with(|c: char| c.is_ascii_digit()) || C_WORDS.contains(&base.as_str()) {
-            base.insert_str(0, "p4_");
-        }
-        let Some(&last) = self.used.get(&base) else {
-            self.used.insert(base.clone(), 1);
-            return base;
-        };
-        let mut n = last;
+        let base = format!("{}{safe}", self.prefix);
+        let mut number = self.used.get(&base).copied().unwrap_or(0);
         loop {
-            n += 1;
-            let name = format!("{base}_{n}");
-            if !self.used.contains_key(&name) {
-                self.used.insert(base, n);
+            number += 1;
+            let name = if number == 1 { base.clone() } else { format!("{base}_{number}") };
+            let made: Vec<String> = self.endings.iter().map(|ending| format!("{name}_{ending}")).collect();
+            if !self.used.contains_key(&name) && !made.iter().any(|name| self.used.contains_key(name)) {
+                self.used.extend(made.into_iter().map(|name| (name, 1)));
                 self.used.insert(name.clone(), 1);
+                self.used.insert(base, number);
                 return name;
             }
         }
     }
 }
 
-/// Words of C (and of what back ends include) that cannot be names.
-const C_WORDS: &[&str] = &[
-    "auto",
-    "break",
-    "case",
-    "char",
-    "const",
-    "continue",
-    "default",
-    "do",
-    "double",
-    "else",
-    "enum",
-    "extern",
-    "float",
-    "for",
-    "goto",
-    "if",
-    "inline",
-    "int",
-    "long",
-    "register",
-    "restrict",
-    "return",
-    "short",
-    "signed",
-    "sizeof",
-    "static",
-    "struct",
-    "switch",
-    "typedef",
-    "union",
-    "unsigned",
-    "void",
-    "volatile",
-    "while",
-    "asm",
-    "typeof",
-    "bool",
-    "true",
-    "false",
-    "main",
-    "NULL",
-    "_Bool",
-    "_Static_assert",
-    "linux",
-    "unix",
-];
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_with_their_endings() {
+        let mut names = CNames::objects();
+        let given: Vec<String> =
+            ["t", "t", "t_default", "int", "a.b", "a_b", "u_key", "u"].map(|name| names.unique(name)).into();
+        assert_eq!(given, ["p4_t", "p4_t_2", "p4_t_default_2", "p4_int", "p4_a_b", "p4_a_b_2", "p4_u_key", "p4_u_2"]);
+        let mut states = CNames::default();
+        assert_eq!([states.unique("start"), states.unique("start")], ["start", "start_2"]);
+    }
+}

@@ -4,7 +4,7 @@ use crate::deparser::Emitted;
 use crate::emit::Writer;
 use crate::facts::Facts;
 use crate::flow::FlowObject;
-use crate::layout::{Declaration, Layout, Place, Scalar, c_type, member_name, scalar_width};
+use crate::layout::{Declaration, Layout, Place, Scalar, c_type, header_tag, member_name, scalar_width};
 use crate::{BackendError, Generated, LineMap, Options, Placement};
 use manifest::Manifest;
 use p4_ir::{Control, LabelId, Location, Program, Type};
@@ -160,7 +160,7 @@ impl<'a> Generator<'a> {
 
     fn control(&mut self, section: Section, control: &'a Control) {
         self.section = section;
-        let end = format!("end_{}", member_name(&section_name(section)));
+        let end = format!("end_{}", section_name(section));
         self.exit_label.clone_from(&end);
         self.return_label.clone_from(&end);
         self.out.nowhere();
@@ -211,7 +211,7 @@ impl<'a> Generator<'a> {
             self.types.line(format!("__u8 byte[{bytes}];"));
             self.types.line("};");
         }
-        let whole = self.program.header_types.iter().map(|record| (record.name.clone(), record, None));
+        let whole = self.program.header_types.iter().map(|record| (header_tag(&record.name), record, None));
         let kept = std::mem::take(&mut self.layout.kept_types);
         let parts =
             kept.iter().map(|(name, id, kept)| (name.clone(), &self.program.header_types[id.index()], Some(kept)));

@@ -116,23 +116,39 @@ pub(crate) fn c_type(width: u32) -> String {
     }
 }
 
-/// A name that C accepts as a struct member.
+/// The characters of a P4 name that a C name may have; `_` for others.
+fn c_characters(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect()
+}
+
+// P4's names must not meet C's keywords, the macros, types and functions of kernel headers, or those of the runtime. So: variables begin with
+// `v_`, header types with `h_`, tables, actions and extern objects with `p4_` (names.rs in p4-check). Nothing else that is emitted or included
+// begins so.
+
+/// The C name of a P4 variable.
+fn variable_name(name: &str) -> String {
+    format!("v_{}", c_characters(name))
+}
+
+/// The tag of a header type's struct.
+pub(crate) fn header_tag(name: &str) -> String {
+    format!("h_{}", c_characters(name))
+}
+
+/// The name of a field as a struct member. Only keywords and macros can be in its way: all macros of the headers have capitals or begin with `__`.
 pub(crate) fn member_name(name: &str) -> String {
-    const TAKEN: &[&str] = &[
+    const KEYWORDS: &[&str] = &[
         "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
         "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed",
         "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while", "linux",
         "unix", "asm", "typeof", "bool", "true", "false",
     ];
-    let mut safe: String = name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect();
-    if TAKEN.contains(&safe.as_str())
-        || safe.starts_with("sp_")
-        || safe.is_empty()
-        || safe.starts_with(char::is_numeric)
-    {
-        safe.push('_');
-    }
-    safe
+    let safe = c_characters(name);
+    let plain = safe.starts_with(|c: char| c.is_ascii_lowercase())
+        && !safe.contains(|c: char| c.is_ascii_uppercase())
+        && !["sp_", "f_"].iter().any(|taken| safe.starts_with(taken))
+        && !KEYWORDS.contains(&safe.as_str());
+    if plain { safe } else { format!("f_{safe}") }
 }
 
 /// What places are chosen by.
@@ -175,7 +191,7 @@ impl Layout {
             let scratch_headers = scratch || (whole && !is_scalar(&variable.ty));
             let place = layout.place(
                 &context,
-                &member_name(&variable.name),
+                &variable_name(&variable.name),
                 &format!("v{index}"),
                 &variable.ty,
                 if id == program.standard_metadata { placement == Placement::AllScratch } else { scratch_headers },
@@ -218,7 +234,7 @@ impl Layout {
                     .iter()
                     .enumerate()
                     .map(|(index, field)| {
-                        let child = format!("{name}_{}", member_name(&field.name));
+                        let child = format!("{name}_{}", c_characters(&field.name));
                         self.place(context, &child, &format!("{key}.{index}"), &field.ty, scratch)
                     })
                     .collect();
@@ -231,7 +247,7 @@ impl Layout {
                     .iter()
                     .enumerate()
                     .map(|(index, field)| {
-                        let child = format!("{name}_{}", member_name(&field.name));
+                        let child = format!("{name}_{}", c_characters(&field.name));
                         self.place(context, &child, &format!("{key}.{index}"), &field.ty, scratch)
                     })
                     .collect();
@@ -282,12 +298,12 @@ impl Layout {
     fn header_struct(&mut self, context: &Context<'_>, key: &str, header: HeaderTypeId, scratch: bool) -> String {
         let Context { program, facts, .. } = *context;
         self.note_fields(program, header);
-        let name = &program.header_types[header.index()].name;
+        let name = header_tag(&program.header_types[header.index()].name);
         let kept = facts.kept_fields(program, key, header);
         if !scratch || kept.iter().all(|kept| *kept) {
             return format!("struct {name}");
         }
-        let name = format!("{name}_kept{}", self.kept_types.len());
+        let name = format!("{name}__kept{}", self.kept_types.len());
         self.kept_types.push((name.clone(), header, kept));
         format!("struct {name}")
     }
