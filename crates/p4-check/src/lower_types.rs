@@ -9,6 +9,8 @@ use crate::hir::{self, RecordKind};
 use crate::lower::{Binding, Lowerer};
 use crate::ty::{Substitution, Ty};
 
+const UNION_STACKS: &str = "stacks of header unions are not supported yet";
+
 impl Lowerer<'_> {
     /// The IR's type of a value.
     pub fn ty(&mut self, ty: &Ty) -> ir::Type {
@@ -27,7 +29,10 @@ impl Lowerer<'_> {
             Ty::Stack(elem, n) => match self.ty(&elem) {
                 ir::Type::Header(header) => ir::Type::Stack { header, size: n },
                 _ => {
-                    self.report(p4_syntax::Diagnostic::global("stacks of header unions are not supported yet"));
+                    // A struct's field has been told of with its place.
+                    if !self.diagnostics.iter().any(|d| d.message.ends_with(UNION_STACKS)) {
+                        self.report(p4_syntax::Diagnostic::global(UNION_STACKS));
+                    }
                     ir::Type::bits(1)
                 }
             },
@@ -63,6 +68,16 @@ impl Lowerer<'_> {
         let mut fields = Vec::new();
         for f in &def.fields {
             let ty = f.ty.substitute(&map);
+            if let Ty::Stack(element, _) = &ty
+                && !matches!(self.ty(element), ir::Type::Header(_))
+            {
+                let message = format!("`{}`: stacks of header unions are not supported yet", f.name);
+                self.report(p4_syntax::Diagnostic::error(f.span, message).help("use a struct of single unions"));
+                // Not once more without a place.
+                self.diagnostics.retain(|d| d.message != UNION_STACKS);
+                fields.push((f.name.to_string(), ir::Type::bits(1), Vec::new()));
+                continue;
+            }
             let annotations = self.annotations(&f.annotations);
             self.flatten(def.kind, &f.name, &ty, annotations, &mut fields);
         }
