@@ -62,6 +62,10 @@ pub fn run(args: Args) -> u8 {
         .output
         .clone()
         .unwrap_or_else(|| PathBuf::from(args.program.file_stem().unwrap_or_default()).with_extension("o"));
+    if let Some(reason) = overwrites(&args, &object) {
+        eprintln!("stateplane compile: {reason}");
+        return 2;
+    }
     let compiled = match xdp_backend::compile(&program, &options, &object) {
         Ok(compiled) => compiled,
         Err(CompileError::Unsupported(errors)) => return report_unsupported(&program, &errors),
@@ -78,6 +82,22 @@ pub fn run(args: Args) -> u8 {
         }
     }
     if args.no_verify { 0 } else { verify(&program, &object, &compiled) }
+}
+
+/// Would one of the files that are written replace the program, or another of them?
+fn overwrites(args: &Args, object: &Path) -> Option<String> {
+    // Links and `..` do not hide that two names mean one file; what does not exist yet has only its name.
+    let identity = |path: &Path| std::fs::canonicalize(path).or_else(|_| std::path::absolute(path)).unwrap_or_default();
+    let manifest = Manifest::path_for(object);
+    let mut seen = vec![("the program", args.program.as_path())];
+    let emit_c = args.emit_c.as_deref().filter(|path| *path != Path::new("-")).map(|path| ("the emitted C", path));
+    for (what, path) in [("the object", object), ("the manifest", &manifest)].into_iter().chain(emit_c) {
+        if let Some((other, _)) = seen.iter().find(|(_, other)| identity(other) == identity(path)) {
+            return Some(format!("{what} would overwrite {other} {}: name another file", path.display()));
+        }
+        seen.push((what, path));
+    }
+    None
 }
 
 /// Manifest and C.
@@ -141,4 +161,48 @@ fn show(program: &Program, location: Location, message: &str, help: Option<&str>
         }
     });
     eprint!("{}", p4_syntax::render_error(place.as_ref(), message, help, std::io::stderr().is_terminal()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn no_file_is_overwritten_by_another() {
+        let folder = std::env::temp_dir().join(format!("stateplane-overwrites-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("folder");
+        let program = folder.join("x.p4");
+        std::fs::write(&program, "not P4").expect("write");
+        for (line, expected) in [
+            (vec!["-o", "x.o"], None),
+            (vec!["-o", "x.o", "--emit-c", "x.c"], None),
+            (vec!["-o", "x.p4"], Some("object would overwrite the program")),
+            (vec!["-o", "../HERE/x.p4"], Some("object would overwrite the program")),
+            (vec!["-o", "x.json"], Some("manifest would overwrite the object")),
+            (vec!["-o", "x.o", "--emit-c", "x.p4"], Some("C would overwrite the program")),
+            (vec!["-o", "x.o", "--emit-c", "x.o"], Some("C would overwrite the object")),
+            (vec!["-o", "x.o", "--emit-c", "x.json"], Some("C would overwrite the manifest")),
+        ] {
+            let here = folder.file_name().expect("name").to_string_lossy();
+            let words = line.iter().map(|word| match word.starts_with('-') {
+                true => word.to_string(),
+                false => format!("{}/{}", folder.display(), word.replace("HERE", &here)),
+            });
+            let start = ["compile".to_string(), program.display().to_string()];
+            let args = Line::parse_from(start.into_iter().chain(words)).args;
+            let found = overwrites(&args, args.output.as_deref().expect("-o"));
+            match expected {
+                Some(part) => assert!(found.as_deref().is_some_and(|text| text.contains(part)), "{line:?}: {found:?}"),
+                None => assert_eq!(found, None, "{line:?}"),
+            }
+        }
+        std::fs::remove_dir_all(&folder).expect("remove");
+    }
 }
