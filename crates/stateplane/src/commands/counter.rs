@@ -38,7 +38,7 @@ fn act(args: &Args) -> switch_agent::Result<()> {
     let request = Request::CounterRead { counter: counter.clone(), index: *index };
     let reply = client::ask(&client::find(args.target.switch.as_deref())?, &request)?;
     match &reply {
-        _ if args.target.json => println!("{}", json(&reply)),
+        _ if args.target.json => outln!("{}", json(&reply)),
         Reply::Counter { elements, unit, .. } => {
             let (packets, bytes) = (unit.contains("packets"), unit.contains("bytes"));
             let mut head = vec!["index"];

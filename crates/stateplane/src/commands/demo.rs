@@ -100,8 +100,8 @@ fn act(args: Args) -> Result<u8> {
         out: args.out,
     };
     let outcomes = demonstrate(&config, &mut Picture::default())?;
-    println!("{}", config.out.join("failover.svg").display());
-    println!("{}", config.out.join("failover.json").display());
+    outln!("{}", config.out.join("failover.svg").display());
+    outln!("{}", config.out.join("failover.json").display());
     let faults = faults(&outcomes);
     for fault in &faults {
         eprintln!("stateplane demo: {fault}");

@@ -173,9 +173,9 @@ fn act(action: Action) -> Result<u8> {
             let status = lab::status::status(&registry::find(name.as_deref())?)?;
             if json {
                 let text = serde_json::to_string_pretty(&status).map_err(|e| Error::NoLab(e.to_string()))?;
-                println!("{text}");
+                outln!("{text}");
             } else {
-                print!("{}", status.render());
+                out!("{}", status.render());
             }
         }
         Action::Exec { name, node, command } => return execute(name.as_deref(), &node, &command),
@@ -206,8 +206,8 @@ fn start(up: Up) -> Result<()> {
     };
     let lab = Lab::up(topology, &folder, options, &|step| eprintln!("{step}"))?;
     let nodes: Vec<&str> = lab.topology().node.keys().map(String::as_str).collect();
-    println!("lab {} is up: {}", lab.name(), nodes.join(", "));
-    println!("stateplane lab exec --name {} NODE -- COMMAND runs a command in a node", lab.name());
+    outln!("lab {} is up: {}", lab.name(), nodes.join(", "));
+    outln!("stateplane lab exec --name {} NODE -- COMMAND runs a command in a node", lab.name());
     Ok(())
 }
 
@@ -215,7 +215,7 @@ fn stop(name: Option<&str>, all: bool) -> Result<()> {
     if all {
         for name in registry::names() {
             registry::down(&name)?;
-            println!("lab {name} is down");
+            outln!("lab {name} is down");
         }
         return Ok(());
     }
@@ -224,7 +224,7 @@ fn stop(name: Option<&str>, all: bool) -> Result<()> {
         None => match registry::names().as_slice() {
             [only] => only.clone(),
             [] => {
-                println!("no lab is up");
+                outln!("no lab is up");
                 return Ok(());
             }
             several => {
@@ -236,7 +236,7 @@ fn stop(name: Option<&str>, all: bool) -> Result<()> {
         },
     };
     registry::down(&name)?;
-    println!("lab {name} is down");
+    outln!("lab {name} is down");
     Ok(())
 }
 

@@ -1,5 +1,15 @@
 //! One module a subcommand: each parses its own arguments and calls one crate.
 
+/// `print!` for commands: see [`say`].
+macro_rules! out {
+    ($($text:tt)*) => { $crate::commands::say(format_args!($($text)*)) };
+}
+
+/// `println!` for commands: see [`say`].
+macro_rules! outln {
+    ($($text:tt)*) => { $crate::commands::say(format_args!("{}\n", format_args!($($text)*))) };
+}
+
 pub mod check;
 pub mod compile;
 pub mod counter;

@@ -22,7 +22,7 @@ pub fn run(args: Args) -> u8 {
 fn act(args: &Args) -> switch_agent::Result<()> {
     let reply = client::ask(&client::find(args.target.switch.as_deref())?, &Request::Ports)?;
     match &reply {
-        _ if args.target.json => println!("{}", json(&reply)),
+        _ if args.target.json => outln!("{}", json(&reply)),
         Reply::Ports { ports } => {
             let rows = ports.iter().map(|port| {
                 let role = match (port.attached, port.fabric) {

@@ -52,7 +52,7 @@ fn act(args: &Args) -> switch_agent::Result<()> {
     };
     let reply = client::ask(&client::find(args.target.switch.as_deref())?, &request)?;
     match &reply {
-        _ if args.target.json => println!("{}", json(&reply)),
+        _ if args.target.json => outln!("{}", json(&reply)),
         Reply::Register { elements, .. } => {
             let rows = elements.iter().map(|(index, value)| vec![index.to_string(), value.clone()]);
             print(&["index", "value"], rows.collect());

@@ -56,7 +56,7 @@ fn serve(path: &Path, check: bool) -> u8 {
         Err(error) => return fault(&error),
     };
     if check {
-        println!("{}: good", path.display());
+        outln!("{}: good", path.display());
         return 0;
     }
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
@@ -76,7 +76,7 @@ fn status(address: SocketAddrV4, json: bool, timeout_ms: u64) -> u8 {
     };
     if json {
         match serde_json::to_string_pretty(&status) {
-            Ok(text) => println!("{text}"),
+            Ok(text) => outln!("{text}"),
             Err(error) => return fault(&error),
         }
     } else {
@@ -86,15 +86,15 @@ fn status(address: SocketAddrV4, json: bool, timeout_ms: u64) -> u8 {
 }
 
 fn print_status(address: SocketAddrV4, status: &Status) {
-    println!("{address}  {}  {}  up {} ms", status.role, status.state, status.uptime_ms);
+    outln!("{address}  {}  {}  up {} ms", status.role, status.state, status.uptime_ms);
     if let Some(reason) = &status.reason {
-        println!("  broken: {reason}; restart all servers of the chain");
+        outln!("  broken: {reason}; restart all servers of the chain");
     }
-    println!("  entries: {} applied, {} at the tail, {} waiting", status.index, status.committed, status.unacked);
-    println!("  requests held: {}   malformed datagrams: {}", status.held, status.malformed);
+    outln!("  entries: {} applied, {} at the tail, {} waiting", status.index, status.committed, status.unacked);
+    outln!("  requests held: {}   malformed datagrams: {}", status.held, status.malformed);
     for object in &status.objects {
         let ports = object.ports_in_use.map(|count| format!(", {count} external ports")).unwrap_or_default();
-        println!("  object {} \"{}\": {} records{ports}", object.id, object.name, object.records);
+        outln!("  object {} \"{}\": {} records{ports}", object.id, object.name, object.records);
     }
 }
 

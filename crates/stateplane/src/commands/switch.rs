@@ -77,7 +77,7 @@ pub fn run(args: Args) -> u8 {
         (None, Some(path)) => Config::read(path).and_then(|config| {
             if args.check {
                 switch_agent::check(&config)?;
-                println!("{}: good", path.display());
+                outln!("{}: good", path.display());
                 return Ok(());
             }
             log();
@@ -140,7 +140,7 @@ fn status(name: Option<&str>, json: bool) -> switch_agent::Result<()> {
         }
     }
     if json {
-        println!("{}", super::table::json(&found));
+        outln!("{}", super::table::json(&found));
         return Ok(());
     }
     let rows = found.iter().map(|status| {
@@ -156,17 +156,17 @@ fn flows(object: Option<String>, switch: Option<&str>, limit: usize, json: bool)
     let reply = client::ask(&client::find(switch)?, &Request::Flows { object, limit })?;
     let Reply::Flows { object, count, flows } = &reply else { return Ok(()) };
     if json {
-        println!("{}", super::table::json(&reply));
+        outln!("{}", super::table::json(&reply));
         return Ok(());
     }
-    println!("{object}: {count} flows");
+    outln!("{object}: {count} flows");
     let fields = |pairs: &[(String, String)]| {
         pairs.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
     };
     let rows = flows.iter().map(|flow| vec![fields(&flow.key), fields(&flow.value)]);
     super::table::print(&["key", "value"], rows.collect());
     if flows.len() < *count {
-        println!("… and {} more (--limit)", count - flows.len());
+        outln!("… and {} more (--limit)", count - flows.len());
     }
     Ok(())
 }

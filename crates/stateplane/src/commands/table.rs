@@ -154,7 +154,7 @@ fn act(args: &Args) -> switch_agent::Result<()> {
     };
     let reply = client::ask(&client::find(args.target.switch.as_deref())?, &request)?;
     match &reply {
-        _ if args.target.json => println!("{}", json(&reply)),
+        _ if args.target.json => outln!("{}", json(&reply)),
         Reply::Tables { tables } => {
             let rows = tables.iter().map(|table| {
                 let keys = table.keys.iter().map(|(name, kind)| format!("{name}: {kind}")).collect::<Vec<_>>();
