@@ -27,7 +27,7 @@ enum Allocator {
 enum StateResult {
     /// The value is there and this switch may use it.
     HIT,
-    /// No such state. The packet may be processed further (most programs drop it).
+    /// No such state. The packet may be processed further (most programs drop it). Linearizable: a packet can learn this of one key only.
     MISS,
     /// This switch holds no lease: the packet, as it came in, is on its way to the store and will enter the program again with the lease.
     /// The program must touch nothing more: return. (RedPlane §5.1: state initialisation)
@@ -43,7 +43,8 @@ extern FlowState<K, V> {
     StateResult get(in K key, out V value);
     /// The same; a flow without state gets one from the allocator.
     StateResult get_or_allocate(in K key, out V value);
-    /// Replaces the flow's state. Only after `get` or `get_or_allocate` said HIT for the same key on this packet.
+    /// Replaces the flow's state. The last lookup in this object on this packet must have been of the same key (else the packet is dropped, and counted
+    /// as `commit_conflicts`: there is no value that this one could follow from). Only after `get` or `get_or_allocate` said HIT for the same key on this packet.
     void set(in K key, in V value);
 }
 

@@ -138,7 +138,7 @@ fn apply(entries: &mut Entries, key: Key, message: &Message<'_>, now_ns: u64) {
             }
         }
         // Forgotten: epoch 0 lets the next grant install the store's value.
-        (MessageType::Refused, Some(entry)) if message.epoch == 0 || message.epoch > entry.epoch => {
+        (MessageType::Refused, Some(entry)) if message.epoch == entry.epoch => {
             *entry = Entry { lease_end_ns: 0, epoch: 0, acked_seq: entry.seq, ..*entry };
         }
         _ => {}

@@ -93,8 +93,9 @@ fn rule_3_epochs_rise_with_every_other_owner_and_only_then() {
     assert_eq!(chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch(), first, "same switch, same life");
     chain.advance(SECOND);
     assert_eq!(chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch(), first, "also after its lease was over");
+    chain.advance(SECOND);
     let second = chain.ask(&lease(COUNTER, owner(1, 2), KEY)).epoch();
-    assert_eq!(second, first + 1, "a new life need not wait for the old one's lease");
+    assert_eq!(second, first + 1, "a new life is another owner");
     chain.advance(SECOND);
     assert_eq!(chain.ask(&lease(COUNTER, owner(2, 1), KEY)).epoch(), second + 1);
 }
@@ -107,6 +108,16 @@ fn rule_3_epochs_rise_across_a_records_lives() {
     assert!(chain.head().records().is_empty());
     let again = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
     assert!(again > first, "the switch may still have the first life's value under that epoch");
+}
+
+#[test]
+fn rule_3_a_new_life_waits_for_the_lease_of_the_old_one() {
+    let mut chain = Chain::new(3);
+    let first = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
+    // While a program is replaced from port to port, both lives run.
+    chain.send(&lease(COUNTER, owner(1, 2), KEY));
+    let update = chain.ask(&update(owner(1, 1), KEY, first, 1, b"12345678"));
+    assert_eq!(update.kind(), MessageType::UpdateAck, "the old life is the owner still");
 }
 
 #[test]
@@ -124,13 +135,13 @@ fn rule_4_fencing_refuses_all_but_the_owner_under_the_current_epoch() {
             let packet: &[u8] = if message_type == MessageType::LeaseRenew { b"" } else { b"out" };
             let request = Message { epoch, seq: 9, value, packet, ..message(message_type, COUNTER, sender, KEY) };
             let refusal = chain.ask(&request);
-            assert_eq!((refusal.kind(), refusal.epoch()), (MessageType::Refused, new));
+            assert_eq!((refusal.kind(), refusal.epoch()), (MessageType::Refused, epoch));
             assert!(refusal.message().packet.is_empty());
         }
     }
     assert_eq!(chain.head().digest(), digest);
     let unknown = chain.ask(&update(owner(1, 1), b"none", old, 1, b"12345678"));
-    assert_eq!((unknown.kind(), unknown.epoch()), (MessageType::Refused, 0));
+    assert_eq!((unknown.kind(), unknown.epoch()), (MessageType::Refused, old));
 }
 
 #[test]

@@ -395,7 +395,7 @@ impl World {
                 }
             }
             MessageType::Refused => {
-                if let Some(entry) = self.switches[at].entries.get_mut(&key).filter(|e| e.epoch != reply.epoch) {
+                if let Some(entry) = self.switches[at].entries.get_mut(&key).filter(|e| e.epoch == reply.epoch) {
                     entry.lease_end = 0;
                 }
             }

@@ -69,14 +69,23 @@ enum sp_flow_stat {
 	SP_STAT_COUNT,
 };
 
+#define SP_FLOW_ONE(name, id, flows, kb, vb, consistency, allocator) +1
+#define SP_FLOW_OBJECT_COUNT (0 SP_FLOW_OBJECTS(SP_FLOW_ONE))
+
 /* One packet's dealings with FlowStates; on the program's stack, so small. */
 struct sp_flow_context {
 	__u32 kind;
 	__u32 ingress_port;
 	__u32 attempts; /* times that this packet was parked already */
 	__u32 absent_object; /* the store just said: no such state (key in the scratch) */
-	__u64 read_seq; /* what the last get saw: set checks that nothing changed since */
-	__u32 read_epoch;
+#ifdef SP_FLOW_HAS_SET
+	/* What the last get of each object saw, and in which entry: set checks that it is about the same flow, and that nothing changed since. */
+	struct {
+		void *entry;
+		__u64 seq;
+		__u32 epoch;
+	} read[SP_FLOW_OBJECT_COUNT];
+#endif
 	__u32 park; /* when kind is SP_FLOW_PARK: what to do, one of the following */
 };
 enum {
@@ -324,6 +333,17 @@ static __always_inline __u64 sp_flow_coarse_clock(void)
 	return sp_virtual_clock ? sp_flow_virtual_ns() : bpf_ktime_get_coarse_ns();
 }
 
+/* From here on to a lease's end the coarse clock is not good enough: the kernel may let its tick stall for some ticks. */
+#define SP_FLOW_EXACT_BEFORE_END_NS 50000000ull
+
+/* Is the lease over? `now_ns` is the coarse clock's, which never runs ahead. */
+static __always_inline int sp_flow_is_over(__u64 lease_end_ns, __u64 now_ns)
+{
+	if (now_ns + SP_FLOW_EXACT_BEFORE_END_NS < lease_end_ns)
+		return 0;
+	return lease_end_ns <= (sp_virtual_clock ? now_ns : bpf_ktime_get_ns());
+}
+
 /* For request_ns. The same clock (CLOCK_MONOTONIC) as the coarse one. */
 static __always_inline __u64 sp_flow_exact_clock(void)
 {
@@ -415,15 +435,20 @@ static __always_inline void sp_flow_remember(struct sp_flow_scratch *scratch, __
 #include "stateplane_flow_sweep.h"
 
 /* What the compiler calls. */
-#define SP_FLOW_METHODS(name, id, flows, kb, vb, consistency, allocator)                                               \
+#define SP_FLOW_GET(name, id, flows, kb, vb, consistency, allocator)                                                   \
 	static __always_inline __u32 name##_get(struct sp_flow_context *flow, const __u8 *key, __u8 *value, int allocate) \
 	{                                                                                                              \
 		return sp_flow_get(flow, &name, id, key, kb, value, vb, consistency, allocator, allocate);             \
-	}                                                                                                              \
+	}
+SP_FLOW_OBJECTS(SP_FLOW_GET)
+
+#ifdef SP_FLOW_HAS_SET
+#define SP_FLOW_SET(name, id, flows, kb, vb, consistency, allocator)                                                   \
 	static __always_inline void name##_set(struct sp_flow_context *flow, const __u8 *key, const __u8 *value)       \
 	{                                                                                                              \
 		sp_flow_set(flow, &name, id, key, kb, value, vb, consistency);                                         \
 	}
-SP_FLOW_OBJECTS(SP_FLOW_METHODS)
+SP_FLOW_OBJECTS(SP_FLOW_SET)
+#endif
 
 #endif

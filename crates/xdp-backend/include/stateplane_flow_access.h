@@ -36,8 +36,12 @@ static __always_inline __u32 sp_flow_depend(struct sp_flow_context *flow, __u32 
 	if (!scratch)
 		return SP_STATE_PENDING;
 	if (flow->kind == SP_FLOW_COMMIT) {
-		if (scratch->object_id == object_id && sp_flow_equal(scratch->key, key, key_bytes))
-			return SP_STATE_HIT; /* what is remembered covers it */
+		if (scratch->object_id == object_id && sp_flow_equal(scratch->key, key, key_bytes) &&
+		    (scratch->seq >= seq || scratch->type == SP_READ_COMMIT)) {
+			if (seq > scratch->seq)
+				scratch->seq = seq; /* another CPU has written since the first get */
+			return SP_STATE_HIT;
+		}
 		/* One message carries one dependency. */
 		sp_flow_count(SP_STAT_COMMIT_CONFLICTS);
 		flow->park = SP_PARK_DROP;
@@ -170,8 +174,11 @@ static __always_inline __u32 sp_flow_get(struct sp_flow_context *flow, void *map
 
 	if (flow->kind == SP_FLOW_PARK)
 		return SP_STATE_PENDING;
-	flow->read_seq = 0;
-	flow->read_epoch = 0;
+#ifdef SP_FLOW_HAS_SET
+	flow->read[object_id - 1].entry = entry;
+	flow->read[object_id - 1].seq = 0;
+	flow->read[object_id - 1].epoch = 0;
+#endif
 	if (entry) {
 		const void *entry_key = (void *)entry + SP_FLOW_ENTRY_HEAD_BYTES;
 		const void *entry_value = entry_key + SP_ROUND8(key_bytes);
@@ -184,15 +191,15 @@ static __always_inline __u32 sp_flow_get(struct sp_flow_context *flow, void *map
 		}
 		now = sp_flow_coarse_clock();
 #ifdef SP_FLOW_HAS_SET
-		flow->read_seq = seen.seq;
-		flow->read_epoch = seen.epoch;
+		flow->read[object_id - 1].seq = seen.seq;
+		flow->read[object_id - 1].epoch = seen.epoch;
 #endif
 		if (mine && consistency == SP_FLOW_LOCAL && !(seen.flags & SP_FLOW_DYING)) {
 			if (now - entry->last_used_ns > 100000000ull)
 				entry->last_used_ns = now;
 			return SP_STATE_HIT;
 		}
-		if (mine && now < seen.lease_end_ns) {
+		if (mine && !sp_flow_is_over(seen.lease_end_ns, now)) {
 			if (now >= seen.renew_at_ns)
 				sp_flow_renew(entry, object_id, key, key_bytes, now);
 #ifdef SP_FLOW_HAS_SET /* else no update is ever on its way */
@@ -206,10 +213,16 @@ static __always_inline __u32 sp_flow_get(struct sp_flow_context *flow, void *map
 		return sp_flow_request(flow, object_id, key, key_bytes, allocate);
 	if (!allocate)
 		return SP_STATE_MISS;
-	if (allocator == SP_ALLOCATOR_NAT_PORTS)
-		return sp_flow_allocate_nat(map, key, key_bytes, value, value_bytes);
-	return sp_flow_allocate_zero(map, key, key_bytes, value, value_bytes);
+	__u32 made = allocator == SP_ALLOCATOR_NAT_PORTS ?
+			     sp_flow_allocate_nat(map, key, key_bytes, value, value_bytes) :
+			     sp_flow_allocate_zero(map, key, key_bytes, value, value_bytes);
+#ifdef SP_FLOW_HAS_SET
+	flow->read[object_id - 1].entry = bpf_map_lookup_elem(map, key);
+#endif
+	return made;
 }
+
+#ifdef SP_FLOW_HAS_SET
 
 /* Rule 2. What get saw must still be so (another CPU may process a packet of the same flow): else the program runs again. */
 static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map, __u32 object_id, const __u8 *key,
@@ -231,14 +244,24 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 	}
 	entry = bpf_map_lookup_elem(map, key);
 	now = sp_flow_coarse_clock();
+	/* The last get was of another flow: there is no value here that this one follows from. */
+	if (entry && flow->read[object_id - 1].entry != entry) {
+		sp_flow_count(SP_STAT_COMMIT_CONFLICTS);
+		flow->park = SP_PARK_DROP;
+		flow->kind = SP_FLOW_PARK;
+		return;
+	}
+	/* Exact, as the lease may end while the program runs; before the lock, as no helper may be called under it. */
+	if (consistency == SP_FLOW_LINEARIZABLE && !sp_virtual_clock)
+		now = bpf_ktime_get_ns();
 	if (entry) {
 		void *entry_key = (void *)entry + SP_FLOW_ENTRY_HEAD_BYTES;
 
 		bpf_spin_lock((struct bpf_spin_lock *)entry);
-		if (sp_flow_equal(entry_key, key, key_bytes) && entry->seq == flow->read_seq &&
+		if (sp_flow_equal(entry_key, key, key_bytes) && entry->seq == flow->read[object_id - 1].seq &&
 		    !(entry->flags & SP_FLOW_DYING) &&
 		    (consistency == SP_FLOW_LOCAL ||
-		     (entry->epoch == flow->read_epoch && now < entry->lease_end_ns))) {
+		     (entry->epoch == flow->read[object_id - 1].epoch && now < entry->lease_end_ns))) {
 			entry->version++;
 			sp_barrier();
 			sp_flow_copy(entry_key + SP_ROUND8(key_bytes), value, value_bytes);
@@ -262,7 +285,7 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 		flow->kind = SP_FLOW_PARK;
 		return;
 	}
-	flow->read_seq = seq;
+	flow->read[object_id - 1].seq = seq;
 	if (consistency == SP_FLOW_LOCAL)
 		return;
 	if (queue && sp_flow_enqueue(scratch, object_id, key, key_bytes)) {
@@ -270,10 +293,13 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 		entry->flags &= ~SP_FLOW_QUEUED;
 		bpf_spin_unlock((struct bpf_spin_lock *)entry);
 	}
-	sp_flow_remember(scratch, object_id, SP_UPDATE, 0, key, key_bytes, seq, flow->read_epoch);
+	sp_flow_remember(scratch, object_id, SP_UPDATE, 0, key, key_bytes, seq,
+			 flow->read[object_id - 1].epoch);
 	scratch->value_bytes = value_bytes;
 	sp_flow_copy(scratch->value, value, value_bytes);
 	flow->kind = SP_FLOW_COMMIT;
 }
+
+#endif /* SP_FLOW_HAS_SET */
 
 #endif

@@ -219,7 +219,7 @@ static __always_inline int sp_flow_finish(struct xdp_md *xdp, struct sp_flow_con
 /* ---- receiving ------------------------------------------------------------------------------------------------- */
 
 /* Rule 3. The grant's key, value, seq, epoch and lease stand in the scratch. */
-static __always_inline void sp_flow_install(void *map, struct sp_flow_scratch *scratch, __u32 key_bytes,
+static __always_inline int sp_flow_install(void *map, struct sp_flow_scratch *scratch, __u32 key_bytes,
 					    __u32 value_bytes, __u64 now)
 {
 	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, scratch->key);
@@ -234,11 +234,11 @@ static __always_inline void sp_flow_install(void *map, struct sp_flow_scratch *s
 		entry->acked_seq = scratch->seq;
 		entry->epoch = scratch->epoch;
 		if (!bpf_map_update_elem(map, scratch->key, entry, BPF_NOEXIST))
-			return;
+			return 0;
 		entry = bpf_map_lookup_elem(map, scratch->key); /* another CPU was faster, or the map is full */
 		if (!entry) {
 			sp_flow_count(SP_STAT_FLOWS_FULL);
-			return;
+			return -1;
 		}
 	}
 	entry_key = (void *)entry + SP_FLOW_ENTRY_HEAD_BYTES;
@@ -261,6 +261,7 @@ static __always_inline void sp_flow_install(void *map, struct sp_flow_scratch *s
 		entry->version++;
 	}
 	bpf_spin_unlock((struct bpf_spin_lock *)entry);
+	return 0;
 }
 
 /* An acknowledgement covers every update up to its seq, and renews the lease. */
@@ -287,7 +288,7 @@ static __always_inline void sp_flow_acknowledge(void *map, struct sp_flow_scratc
 	bpf_spin_unlock((struct bpf_spin_lock *)entry);
 }
 
-/* Fenced: the flow has a newer grant. The lease and what was not acknowledged are forgotten; epoch 0 makes the next grant
+/* Fenced: the grant that the refused request named is not the current one, and never will be again. A grant that came meanwhile has another epoch. The lease and what was not acknowledged are forgotten; epoch 0 makes the next grant
  * install the store's value. */
 static __always_inline void sp_flow_forget(void *map, struct sp_flow_scratch *scratch, __u32 key_bytes)
 {
@@ -297,7 +298,7 @@ static __always_inline void sp_flow_forget(void *map, struct sp_flow_scratch *sc
 		return;
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
 	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes) &&
-	    (scratch->epoch == 0 || scratch->epoch > entry->epoch)) {
+	    scratch->epoch == entry->epoch) {
 		entry->version++;
 		sp_barrier();
 		entry->lease_end_ns = 0;
@@ -309,13 +310,13 @@ static __always_inline void sp_flow_forget(void *map, struct sp_flow_scratch *sc
 	bpf_spin_unlock((struct bpf_spin_lock *)entry);
 }
 
-static __always_inline void sp_flow_apply(void *map, struct sp_flow_scratch *scratch, __u32 key_bytes,
+static __always_inline int sp_flow_apply(void *map, struct sp_flow_scratch *scratch, __u32 key_bytes,
 					  __u32 value_bytes, __u64 now)
 {
 	if (scratch->type == SP_LEASE_GRANT) {
 		sp_flow_count(scratch->lease_end_ns > now ? SP_STAT_GRANTS : SP_STAT_LATE_GRANTS);
 		if (scratch->lease_end_ns > now)
-			sp_flow_install(map, scratch, key_bytes, value_bytes, now);
+			return sp_flow_install(map, scratch, key_bytes, value_bytes, now);
 	} else if (scratch->type == SP_UPDATE_ACK) {
 		sp_flow_count(SP_STAT_ACKS);
 		sp_flow_acknowledge(map, scratch, key_bytes, now);
@@ -323,6 +324,7 @@ static __always_inline void sp_flow_apply(void *map, struct sp_flow_scratch *scr
 		sp_flow_count(SP_STAT_REFUSED);
 		sp_flow_forget(map, scratch, key_bytes);
 	}
+	return 0;
 }
 
 /* Only the sizes that the object has are taken. */
@@ -333,7 +335,7 @@ static __always_inline void sp_flow_apply(void *map, struct sp_flow_scratch *scr
 		break;
 #define SP_FLOW_CASE_APPLY(name, id, flows, kb, vb, consistency, allocator)                                            \
 	case id:                                                                                                       \
-		sp_flow_apply(&name, scratch, kb, vb, now);                                                            \
+		full = sp_flow_apply(&name, scratch, kb, vb, now);                                                            \
 		break;
 
 /* Reads the message's header, key and value into the scratch. Returns the length of the packet in it, or -1 if it is
@@ -380,6 +382,8 @@ static __always_inline int sp_flow_decode(struct xdp_md *xdp)
 		return -1;
 	if (packet_bytes > SP_FLOW_PACKET_MAX || (packet_bytes && header->type == SP_REFUSED))
 		return -1;
+	if (bpf_be64_to_cpu(header->request_ns) > sp_flow_exact_clock())
+		return -1; /* nobody answers a request before it was sent */
 	if (udp_length != 8 + SP_FLOW_HEADER_BYTES + key_bytes + value_bytes + packet_bytes ||
 	    bpf_ntohs(outer->total_length) != 20 + udp_length || bpf_xdp_get_buff_len(xdp) < 34 + (__u64)udp_length)
 		return -1;
@@ -407,11 +411,12 @@ static __always_inline int sp_flow_strip(struct xdp_md *xdp, __u32 message_bytes
 	return bpf_xdp_adjust_head(xdp, message_bytes);
 }
 
-/* Lets the message in the scratch take its effect on its flow's entry. Returns -1 if no object has such messages. */
+/* Lets the message in the scratch take its effect on its flow's entry. Returns -1 if no object has such messages, -2 if there is no
+ * room for the flow: its packet is dropped, as it could only ask again. */
 static __always_inline int sp_flow_take_effect(void)
 {
 	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
-	int known = 0;
+	int known = 0, full = 0;
 	__u64 now;
 
 	if (!scratch)
@@ -425,7 +430,7 @@ static __always_inline int sp_flow_take_effect(void)
 	switch (scratch->object_id) {
 		SP_FLOW_OBJECTS(SP_FLOW_CASE_APPLY)
 	}
-	return 0;
+	return full ? -2 : 0;
 }
 
 /* What becomes of the packet in the message: -1 when it shall now run through the program, else the XDP verdict. */
@@ -470,7 +475,7 @@ int sp_receive(struct xdp_md *xdp)
 	struct sp_flow_context flow = {};
 	__u32 port = 0;
 	__u8 *fabric;
-	int packet_bytes, verdict;
+	int packet_bytes, effect, verdict;
 
 	if (!sp_ingress_port(xdp, &port))
 		return XDP_ABORTED;
@@ -484,8 +489,10 @@ int sp_receive(struct xdp_md *xdp)
 		sp_flow_count(SP_STAT_MALFORMED);
 		return XDP_DROP;
 	}
-	if (sp_flow_take_effect()) {
-		sp_flow_count(SP_STAT_UNKNOWN_OBJECT);
+	effect = sp_flow_take_effect();
+	if (effect) {
+		if (effect == -1)
+			sp_flow_count(SP_STAT_UNKNOWN_OBJECT);
 		return XDP_DROP;
 	}
 	verdict = sp_flow_release(xdp, &flow, packet_bytes);

@@ -43,8 +43,8 @@ static __always_inline int sp_flow_claim(void *map, const void *key, __u32 key_b
 
 #define SP_FLOW_CASE_SWEEP(name, id, flows, kb, vb, consistency, allocator)                                            \
 	case id:                                                                                                       \
-		if (sp_flow_claim(&name, scratch->key, kb, idle_before_ns, consistency)) {                             \
-			bpf_map_delete_elem(&name, scratch->key);                                                      \
+		if (sp_flow_claim(&name, key, kb, idle_before_ns, consistency)) {                             \
+			bpf_map_delete_elem(&name, key);                                                      \
 			return XDP_DROP;                                                                               \
 		}                                                                                                      \
 		break;
@@ -54,12 +54,13 @@ SEC("xdp.frags")
 int sp_sweep(struct xdp_md *xdp)
 {
 	struct sp_flow_sweep_request *request = (void *)(long)xdp->data;
-	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
+	/* Not in the scratch: before Linux 6.2 a packet may come in between while this runs. */
+	__u64 key[SP_FLOW_KEY_MAX / 8];
 	__u64 idle_before_ns;
 
-	if (!scratch || (void *)(request + 1) > (void *)(long)xdp->data_end)
+	if ((void *)(request + 1) > (void *)(long)xdp->data_end)
 		return XDP_ABORTED;
-	__builtin_memcpy(scratch->key, request->key, SP_FLOW_KEY_MAX);
+	__builtin_memcpy(key, request->key, SP_FLOW_KEY_MAX);
 	idle_before_ns = request->idle_before_ns;
 	switch (request->object_id) {
 		SP_FLOW_OBJECTS(SP_FLOW_CASE_SWEEP)

@@ -80,8 +80,9 @@ impl Server {
             self.counters.regrants += 1;
             return self.grant_again(request, slot, out);
         }
-        let other_switch = record.owner.is_some_and(|owner| owner.switch_id != sender.switch_id);
-        if other_switch && record.lease_until_ns > request.now_ns {
+        // Also another incarnation of the same switch: while an upgrade goes from port to port, both run.
+        let owned_by_another = record.owner.is_some_and(|owner| owner != sender);
+        if owned_by_another && record.lease_until_ns > request.now_ns {
             return self.hold(request, slot, record.lease_until_ns);
         }
         let Some(epoch) = record.epoch.checked_add(1) else {
@@ -238,7 +239,6 @@ impl Server {
     fn owned(&mut self, request: &Request<'_>, out: &mut Outputs) -> Option<u32> {
         let message = &request.message;
         let slot = self.records.find(request.object, message.key);
-        let epoch = slot.map_or(0, |slot| self.records.get(slot).epoch);
         let owned = |slot: &u32| {
             let record = self.records.get(*slot);
             record.owner == Some(message.sender) && record.epoch == message.epoch
@@ -248,7 +248,7 @@ impl Server {
         }
         self.counters.refused += 1;
         let refusal = reply(message, MessageType::Refused);
-        self.encode_reply(&Message { epoch, packet: &[], ..refusal });
+        self.encode_reply(&Message { epoch: message.epoch, packet: &[], ..refusal });
         self.send_reply(request.client, out);
         None
     }
