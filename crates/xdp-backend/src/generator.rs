@@ -187,6 +187,7 @@ impl<'a> Generator<'a> {
             self.declare_extern(instance);
         }
         self.pipeline();
+        self.check_limits();
         self.manifest.headroom_bytes = self.headroom();
         if !self.errors.is_empty() {
             self.errors.sort_by_key(|error| (error.location.file, error.location.line, error.location.column));

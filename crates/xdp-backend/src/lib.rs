@@ -17,6 +17,7 @@ mod facts;
 mod flow;
 mod generator;
 mod layout;
+mod limits;
 mod packet;
 mod parser;
 mod statement;

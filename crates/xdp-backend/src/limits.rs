@@ -1,0 +1,124 @@
+//! What the kernel, or the state protocol's message, is too small for: found at compile time, with the P4 place.
+
+use crate::generator::Generator;
+use crate::table::round_up;
+use crate::walk::{self, Visitor};
+use manifest::TableKind;
+use p4_ir::{ExternId, Location, Statement, StatementKind};
+use std::collections::{BTreeMap, HashSet};
+
+/// Bytes that one map may take: the kernel allocates most of them when the program is loaded.
+const MAX_MAP_BYTES: u64 = 1 << 30;
+/// Bookkeeping of the kernel's hash maps for each entry, about.
+const HASH_ENTRY_BYTES: u64 = 48;
+/// XDP's headroom (256 bytes) less what the kernel keeps of it (`struct xdp_frame`).
+const HEADROOM_BYTES: u32 = 216;
+/// Headers of an UPDATE around key and value (docs/state-protocol.md), which stand before the packet.
+const UPDATE_BYTES: u32 = 90;
+
+impl Generator<'_> {
+    /// Maps that are too large, and FlowState objects that are used as they cannot be. After everything is declared.
+    pub fn check_limits(&mut self) {
+        self.check_map_sizes();
+        self.check_flow_calls();
+    }
+
+    fn check_map_sizes(&mut self) {
+        let program = self.program;
+        let mut found: Vec<(Location, String, u64, u64)> = Vec::new();
+        for (table, described) in program.tables.iter().zip(&self.manifest.tables) {
+            let key_bytes = match &described.kind {
+                TableKind::Exact { key_bytes, .. } | TableKind::Lpm { key_bytes, .. } => *key_bytes,
+                TableKind::Ternary { key_bytes, .. } => key_bytes + 16,
+                TableKind::Keyless | TableKind::Const => continue,
+            };
+            let entry = u64::from(key_bytes) + u64::from(described.value_bytes) + HASH_ENTRY_BYTES;
+            found.push((table.location, format!("table {}", table.name), table.size.unwrap_or(described.size), entry));
+        }
+        for instance in &program.externs {
+            let of_map = |map: &String| *map == instance.c_name;
+            let manifest = &self.manifest;
+            let size = if let Some(register) = manifest.registers.iter().find(|it| of_map(&it.map)) {
+                (register.size, u64::from(register.value_bytes).max(8))
+            } else if let Some(counter) = manifest.counters.iter().find(|it| of_map(&it.map)) {
+                (counter.size, 16)
+            } else if let Some(flow) = manifest.flow_states.iter().find(|it| of_map(&it.map)) {
+                let bytes = round_up(flow.key_bytes, 8) + flow.value_offset + round_up(flow.value_bytes, 8);
+                (flow.size, u64::from(bytes) + HASH_ENTRY_BYTES)
+            } else {
+                continue;
+            };
+            found.push((
+                instance.location,
+                format!("{} {}", instance.extern_type, instance.name),
+                u64::from(size.0),
+                size.1,
+            ));
+        }
+        for (location, name, size, entry) in found {
+            let bytes = u128::from(size) * u128::from(entry);
+            if bytes > u128::from(MAX_MAP_BYTES) {
+                let message = format!(
+                    "{name}: {size} elements of about {entry} bytes are {} MiB; a map may have 1024",
+                    bytes >> 20
+                );
+                let help = format!("at most {} elements fit", MAX_MAP_BYTES / entry);
+                self.error(location, &message, Some(&help));
+            }
+        }
+    }
+
+    fn check_flow_calls(&mut self) {
+        let mut calls = FlowCalls::default();
+        walk::program(self.program, &mut calls);
+        let mut sends_updates: Option<String> = None;
+        for (index, instance) in self.program.externs.iter().enumerate() {
+            let Some(flow) = self.flows.iter().find(|flow| flow.c_name == instance.c_name) else { continue };
+            let linearizable = flow.consistency == 1;
+            let bytes = flow.key_bytes + flow.value_bytes;
+            let most = HEADROOM_BYTES - UPDATE_BYTES;
+            if linearizable && bytes > most {
+                let message = format!(
+                    "FlowState {}: key and value of a LINEARIZABLE object may have {most} bytes together, not {bytes}",
+                    instance.name
+                );
+                let help =
+                    "XDP leaves so much room before a packet for the message that carries it; drop or narrow fields";
+                self.error(instance.location, &message, Some(help));
+            }
+            let Some(set) = calls.set.get(&(index as u32)).copied() else { continue };
+            if !calls.got.contains(&(index as u32)) {
+                let message = format!("set of FlowState {}, which the program never gets", instance.name);
+                let help = "`get` or `get_or_allocate` the flow before: that is what brings its lease and value here";
+                self.error(set, &message, Some(help));
+            }
+            if !linearizable {
+                continue;
+            }
+            if let Some(first) = &sends_updates {
+                let message = format!("a second LINEARIZABLE FlowState that is set: {} beside {first}", instance.name);
+                let help = "a packet waits in one message, which carries one object's update: put the fields of both into one value";
+                self.error(set, &message, Some(help));
+            }
+            sends_updates.get_or_insert_with(|| instance.name.clone());
+        }
+    }
+}
+
+/// Which FlowState objects are read, and where each is first set.
+#[derive(Default)]
+struct FlowCalls {
+    got: HashSet<u32>,
+    set: BTreeMap<u32, Location>,
+}
+
+impl Visitor for FlowCalls {
+    fn statement(&mut self, statement: &Statement) {
+        let StatementKind::Extern { instance: Some(ExternId(id)), name, .. } = &statement.kind else { return };
+        if name == "set" {
+            self.set.entry(*id).or_insert(statement.location);
+        } else {
+            self.got.insert(*id);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What is too large for the kernel or the protocol is an error with its place.
+
+use xdp_backend::{BackendError, Options};
+
+/// Errors of a program with `objects` in its ingress, which does `apply`.
+fn errors(objects: &str, apply: &str) -> Vec<BackendError> {
+    let text = format!(
+        "#include <core.p4>
+#include <v1model.p4>
+#include <stateplane.p4>
+header h_t {{ bit<8> a; }}
+struct hs {{ h_t h; }}
+struct m_t {{ }}
+struct k_t {{ bit<8> k; }}
+struct v_t {{ bit<32> v; }}
+struct wide_t {{ bit<128> a; bit<128> b; bit<128> c; bit<120> d; }}
+struct wider_t {{ bit<128> a; bit<128> b; bit<128> c; bit<128> d; }}
+parser P(packet_in p, out hs hdr, inout m_t m, inout standard_metadata_t s) {{ state start {{ p.extract(hdr.h); transition accept; }} }}
+control VC(inout hs hdr, inout m_t m) {{ apply {{ }} }}
+control I(inout hs hdr, inout m_t m, inout standard_metadata_t s) {{
+{objects}
+apply {{ v_t x = {{ 0 }}; v_t y = {{ 0 }}; wide_t w = {{ 0, 0, 0, 0 }}; wider_t ww = {{ 0, 0, 0, 0 }}; {apply} s.egress_spec = 1; }} }}
+control E(inout hs hdr, inout m_t m, inout standard_metadata_t s) {{ apply {{ }} }}
+control D(packet_out p, in hs hdr) {{ apply {{ p.emit(hdr.h); }} }}
+V1Switch(P(), VC(), I(), E(), VC(), D()) main;
+"
+    );
+    let outcome = p4_check::check_source("limits.p4", &text, &p4_syntax::Options::default());
+    let program = outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
+    xdp_backend::generate(program, &Options::default()).err().unwrap_or_default()
+}
+
+const OBJECTS_LINE: u32 = 14;
+
+fn one_error(objects: &str, apply: &str, line: u32, part: &str) {
+    let errors = errors(objects, apply);
+    assert!(
+        errors.len() == 1 && errors[0].location.line == line && errors[0].message.contains(part),
+        "{objects} {apply}: {errors:?}"
+    );
+}
+
+#[test]
+fn maps_of_more_than_a_gibibyte() {
+    let read = "bit<8> r; big.read(r, 0);";
+    one_error("register<bit<8>>(2000000000) big;", "", OBJECTS_LINE, "I.big: 2000000000 elements");
+    assert_eq!(errors("register<bit<8>>(134217728) big;", read), []);
+    one_error("counter(134217728, CounterType.packets) c;", "", OBJECTS_LINE, "I.c");
+    let table =
+        |size: u64| format!("table t {{ key = {{ hdr.h.a: exact; }} actions = {{ NoAction; }} size = {size}; }}");
+    one_error(&table(2_000_000_000), "t.apply();", OBJECTS_LINE, "I.t: 2000000000");
+    one_error(&table(20_000_000_000), "t.apply();", OBJECTS_LINE, "I.t: 20000000000");
+    assert_eq!(errors(&table(1_000_000), "t.apply();"), []);
+    let flows = "FlowState<k_t, v_t>(100000000, Consistency.LOCAL, Allocator.ZERO) f;";
+    one_error(flows, "f.get_or_allocate({ 1 }, x);", OBJECTS_LINE, "I.f: 100000000");
+}
+
+#[test]
+fn flow_states_that_no_message_can_carry() {
+    let object = |name: &str, value: &str, consistency: &str| {
+        format!("FlowState<k_t, {value}>(16, Consistency.{consistency}, Allocator.ZERO) {name};")
+    };
+    let (a, b) = (object("a", "v_t", "LINEARIZABLE"), object("b", "v_t", "LINEARIZABLE"));
+    let both = format!("{a} {b}");
+    let get = "a.get_or_allocate({ 1 }, x); b.get_or_allocate({ 2 }, y);";
+    let apply = OBJECTS_LINE + 1;
+    one_error(&a, "a.set({ 1 }, x);", apply, "never gets");
+    one_error(&object("a", "v_t", "LOCAL"), "a.set({ 1 }, x);", apply, "never gets");
+    assert_eq!(errors(&a, "a.get({ 1 }, x); a.set({ 1 }, x);"), []);
+    assert_eq!(errors(&both, &format!("{get} b.set({{ 2 }}, y);")), []);
+    one_error(&both, &format!("{get} a.set({{ 1 }}, x); b.set({{ 2 }}, y);"), apply, "I.b beside I.a");
+    let mixed = format!("{a} {}", object("b", "v_t", "LOCAL"));
+    assert_eq!(errors(&mixed, &format!("{get} a.set({{ 1 }}, x); b.set({{ 2 }}, y);")), []);
+    // 64 bytes of key and 63 of value are one more than fit.
+    let wide = |key: &str, consistency: &str| {
+        format!("FlowState<{key}, wide_t>(16, Consistency.{consistency}, Allocator.ZERO) f;")
+    };
+    assert_eq!(errors(&wide("wide_t", "LINEARIZABLE"), "f.get(w, w);"), []);
+    one_error(&wide("wider_t", "LINEARIZABLE"), "f.get(ww, w);", OBJECTS_LINE, "126 bytes together, not 127");
+    assert_eq!(errors(&wide("wider_t", "LOCAL"), "f.get(ww, w);"), []);
+}
