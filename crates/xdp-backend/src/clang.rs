@@ -67,6 +67,7 @@ pub fn compile(program: &Program, options: &Options, object: &Path) -> Result<Co
     let source = folder.path().join(format!("{name}.c"));
     let first = Options::PLACEMENTS.iter().position(|placement| *placement == options.placement).unwrap_or(0);
     let mut last = String::new();
+    let mut stack = None;
     for placement in &Options::PLACEMENTS[first..] {
         let attempt = Options { placement: *placement, ..options.clone() };
         let generated = generate(program, &attempt).map_err(CompileError::Unsupported)?;
@@ -78,6 +79,7 @@ pub fn compile(program: &Program, options: &Options, object: &Path) -> Result<Co
             None => {}
             Some(stderr) => {
                 let too_big = stderr.contains("stack limit") || stderr.contains("BPF stack");
+                stack = too_big.then(|| stack_error(&stderr, &generated));
                 last = stderr;
                 if !too_big {
                     break;
@@ -85,7 +87,27 @@ pub fn compile(program: &Program, options: &Options, object: &Path) -> Result<Co
             }
         }
     }
-    Err(CompileError::Clang(last))
+    Err(match stack {
+        Some(error) => CompileError::Unsupported(vec![error]),
+        None => CompileError::Clang(last),
+    })
+}
+
+/// clang's words about the stack, for who wrote the P4.
+fn stack_error(stderr: &str, generated: &Generated) -> BackendError {
+    // `file.c:12:5: error: ...`; often that is only where the C function begins, which comes from no P4 line.
+    let line =
+        stderr.lines().find(|line| line.contains("BPF stack")).and_then(|line| line.split(':').nth(1)?.parse().ok());
+    let place = line.and_then(|line: usize| *generated.line_map.lines.get(line.checked_sub(1)?)?);
+    BackendError {
+        location: place.unwrap_or_default(),
+        message: "the program needs more than BPF's 512 bytes of stack, even with its variables in a map".into(),
+        help: Some(
+            "table keys, hash and checksum inputs, and expressions with many intermediate values take stack: narrow them, or compute in steps, \
+             through metadata fields"
+                .into(),
+        ),
+    }
 }
 
 /// BPF's stack, for a program and all that it calls.

@@ -60,6 +60,9 @@ fn is_complaint(text: &str) -> bool {
 fn hint_for(reason: &str) -> &'static str {
     if reason.contains("too large") || reason.contains("too complex") || reason.contains("insns") {
         "the program has too many paths: split long parser chains, or bound header stacks and loops more tightly"
+    } else if reason.contains("number of maps") {
+        "the program has too many tables, registers, counters and FlowState objects (a ternary table, and a default action that can be changed, \
+         take one map more each): join some, or give small tables const entries and const default actions, which need no map"
     } else if reason.contains("stack") {
         "the program keeps too much on BPF's 512 bytes of stack: use smaller hash inputs, keys or header stacks"
     } else if reason.contains("invalid access to packet") || reason.contains("pkt") {
@@ -74,6 +77,13 @@ fn hint_for(reason: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn too_many_maps_are_the_programs_fault() {
+        let log = "The total number of maps per program has reached the limit of 64\nprocessed 0 insns\n";
+        let report = explain(log, "", &LineMap::default());
+        assert!(report.reason.contains("limit of 64") && report.hint.contains("join some"), "{report:?}");
+    }
 
     #[test]
     fn names_the_p4_line_of_the_last_instruction() {
