@@ -7,6 +7,9 @@ use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// With less, most of a lease would be margin.
+const LEAST_LEASE_MS: u64 = 50;
+
 /// Command line of `stateplane store`.
 #[derive(clap::Args, Debug)]
 #[command(
@@ -55,6 +58,10 @@ fn serve(path: &Path, check: bool) -> u8 {
         Ok(config) => config,
         Err(error) => return fault(&error),
     };
+    if let Err(reason) = sensible(&config) {
+        eprintln!("stateplane store: {}: {reason}", path.display());
+        return 1;
+    }
     if check {
         outln!("{}: good", path.display());
         return 0;
@@ -67,6 +74,23 @@ fn serve(path: &Path, check: bool) -> u8 {
         Ok(()) => 0,
         Err(error) => fault(&error),
     }
+}
+
+/// Values that the store could run with, and switches not.
+fn sensible(config: &Config) -> Result<(), String> {
+    let (lease_ms, hold_ms) = (u64::from(config.settings.lease_us) / 1_000, config.settings.hold_ns / 1_000_000);
+    if lease_ms < LEAST_LEASE_MS {
+        return Err(format!(
+            "lease_ms: {lease_ms} is too short: switches end leases some 12 ms early and renew them before; write {LEAST_LEASE_MS} or more (default 250)"
+        ));
+    }
+    if hold_ms < lease_ms {
+        return Err(format!(
+            "hold_ms: {hold_ms} is less than lease_ms ({lease_ms}): requests for a dead switch's flows would be dropped before its leases end; \
+             write {lease_ms} or more (default: twice lease_ms)"
+        ));
+    }
+    Ok(())
 }
 
 fn status(address: SocketAddrV4, json: bool, timeout_ms: u64) -> u8 {
@@ -101,4 +125,29 @@ fn print_status(address: SocketAddrV4, status: &Status) {
 fn fault(error: &dyn std::error::Error) -> u8 {
     eprintln!("stateplane store: {error}");
     1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_that_switches_cannot_use_are_refused() {
+        let example = include_str!("../../../../docs/store.example.toml").replace("\nhold_ms", "\n# hold_ms");
+        assert!(example.contains("lease_ms = 250\n"));
+        for (text, part) in [
+            ("lease_ms = 250\n", None),
+            ("lease_ms = 50\n", None),
+            ("lease_ms = 49\n", Some("lease_ms: 49")),
+            ("lease_ms = 250\nhold_ms = 249\n", Some("hold_ms: 249")),
+        ] {
+            let config =
+                Config::parse(Path::new("s.toml"), &example.replace("lease_ms = 250\n", text)).expect("parses");
+            match (sensible(&config), part) {
+                (Ok(()), None) => {}
+                (Err(reason), Some(part)) => assert!(reason.contains(part), "{reason}"),
+                (found, _) => panic!("{text}: {found:?}"),
+            }
+        }
+    }
 }
