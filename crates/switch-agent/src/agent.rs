@@ -61,6 +61,11 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
     };
     let mut terminate = signal(SignalKind::terminate()).map_err(system("watch SIGTERM"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(system("watch SIGINT"))?;
+    // Before the metrics' address, which the agent that runs already has too.
+    let earlier = RunDirectory::of(&config.name)?;
+    if earlier.path().is_dir() {
+        earlier.lock().map(drop)?;
+    }
     let metrics = match config.metrics {
         Some(address) => match TcpListener::bind(address).await {
             Ok(listener) => Some(listener),

@@ -183,7 +183,7 @@ impl NatPool {
     pub fn port_range(&self) -> Option<(u16, u16)> {
         let (low, high) = self.ports.split_once('-')?;
         let (low, high) = (low.trim().parse().ok()?, high.trim().parse().ok()?);
-        (low <= high).then_some((low, high))
+        (low > 0 && low <= high).then_some((low, high))
     }
 }
 
@@ -266,6 +266,13 @@ impl Config {
         if !(100..=1_000_000).contains(&self.generator_interval_us) {
             return self.fault("generator_interval_us", "must be 100 to 1000000 (0.1 ms to 1 s)");
         }
+        for (field, value) in [("lease_margin_us", self.lease_margin_us), ("resend_timeout_us", self.resend_timeout_us)]
+        {
+            // Less is shorter than the kernel's timers are exact, or than a store's answer takes.
+            if !(1_000..=60_000_000).contains(&value) {
+                return self.fault(field, format!("{value} is out of range; write 1000 to 60000000 (1 ms to 60 s)"));
+            }
+        }
         if self.store.is_some() && self.protocol_address.is_none() {
             return self.fault("protocol_address", "is needed with `store`: replies are sent to it");
         }
@@ -284,7 +291,10 @@ impl Config {
             return self.fault("nat_pool.external", format!("needs 1 to {MAX_POOL_ADDRESSES} addresses"));
         }
         if pool.port_range().is_none() {
-            return self.fault("nat_pool.ports", format!("{:?} is not LOW-HIGH, such as 1024-65535", pool.ports));
+            return self.fault(
+                "nat_pool.ports",
+                format!("{:?} is not LOW-HIGH from 1 to 65535, such as 1024-65535", pool.ports),
+            );
         }
         Ok(())
     }
@@ -360,6 +370,9 @@ external = ["203.0.113.1"]
             ("[\"203.0.113.1\"]", "[]", "nat_pool.external"),
             ("[\"203.0.113.1\"]", "[\"203.0.113.1\"]\nports = \"5-4\"", "nat_pool.ports"),
             ("switch_id = 1", "switch_id = 1\ngenerator_interval_us = 1", "generator_interval_us"),
+            ("[\"203.0.113.1\"]", "[\"203.0.113.1\"]\nports = \"0-9\"", "nat_pool.ports"),
+            ("switch_id = 1", "switch_id = 1\nlease_margin_us = 999", "lease_margin_us: 999"),
+            ("switch_id = 1", "switch_id = 1\nresend_timeout_us = 0", "resend_timeout_us: 0"),
             ("name = \"s1\"", "name = ", "line 2"),
         ] {
             assert!(GOOD.contains(from), "{from}");

@@ -127,13 +127,13 @@ mod tests {
     #[test]
     fn settings_have_the_runtimes_layout() {
         let text = "name='a'\nobject='a.o'\nswitch_id=7\nprotocol_address='10.255.0.1'\nstore='10.2.1.10:5407'\n\
-                    lease_margin_us=3\nresend_timeout_us=4\n[[port]]\ninterface='a'\nport=1\nfabric=true";
+                    lease_margin_us=3000\nresend_timeout_us=4000\n[[port]]\ninterface='a'\nport=1\nfabric=true";
         let config = Config::parse(Path::new("a.toml"), text).unwrap();
         let bytes = settings(&config, 9);
         assert_eq!(bytes.len(), 40);
         assert_eq!(bytes[..8], [7, 0, 0, 0, 9, 0, 0, 0]);
         assert_eq!(bytes[8..16], [10, 255, 0, 1, 10, 2, 1, 10]);
         assert_eq!(bytes[16..20], [0x15, 0x1f, 0x15, 0x1f]);
-        assert_eq!(bytes[24..32], 3_000u64.to_ne_bytes());
+        assert_eq!(bytes[24..32], 3_000_000u64.to_ne_bytes());
     }
 }

@@ -333,8 +333,9 @@ fn a_new_object_replaces_the_old_one_without_loss() {
 #[test]
 fn changed_configuration_and_addresses_arrive() {
     let bench = Bench::new(&[]);
+    bench.configure("metrics = \"0.0.0.0:9100\"");
     bench.start(false);
-    // One agent at a time.
+    // One agent at a time; the second says so, and not that the metrics' address is in use.
     let mut second = bench.spawn(false);
     let mut text = String::new();
     second.stderr.take().unwrap().read_to_string(&mut text).unwrap();
