@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 /// The topology that `lab up` and `demo` use without an argument; it compiles the NAT of the source tree around it.
 const NAT_TOPOLOGY: &str = "lab/nat.toml";
 
+/// Where this lab is written to when there is no source tree around.
+const BUILTIN: &str = "/run/stateplane/builtin";
+
 /// Command line of `stateplane lab`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
@@ -138,16 +141,28 @@ pub(crate) fn key_value(text: &str) -> std::result::Result<(String, String), Str
         .ok_or_else(|| "must be KEY=VALUE".to_string())
 }
 
+/// Writes the NAT lab and its program below `root`, placed as in the source tree; returns the topology file.
+fn builtin_topology(root: &Path) -> Result<PathBuf> {
+    let topology = root.join(NAT_TOPOLOGY);
+    let files = [
+        (&topology, include_str!("../../../../lab/nat.toml")),
+        (&root.join("p4/apps/nat/nat.p4"), include_str!("../../../../p4/apps/nat/nat.p4")),
+    ];
+    for (path, text) in files {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
+        }
+        std::fs::write(path, text).map_err(Error::io(path))?;
+    }
+    Ok(topology)
+}
+
 /// Reads a topology file, or the NAT lab's; also returns the folder that `${topology_dir}` stands for.
 pub(crate) fn read_topology(path: Option<&Path>) -> Result<(Topology, PathBuf)> {
     let path = match path {
         Some(path) => path,
         None if Path::new(NAT_TOPOLOGY).exists() => Path::new(NAT_TOPOLOGY),
-        None => {
-            let reason =
-                format!("there is no {NAT_TOPOLOGY} here: run this in stateplane's source tree, or name a topology");
-            return Err(Error::NoLab(reason));
-        }
+        None => &builtin_topology(Path::new(BUILTIN))?,
     };
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
     let folder = std::path::absolute(folder.unwrap_or(Path::new("."))).map_err(Error::io(path))?;
@@ -253,4 +268,21 @@ fn execute(name: Option<&str>, node: &str, command: &[String]) -> Result<u8> {
     // As shells do: 128 and the signal for a command that a signal ended.
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     Ok(u8::try_from(code).unwrap_or(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nat_lab_comes_with_its_program() {
+        let root = std::env::temp_dir().join(format!("stateplane-builtin-{}", std::process::id()));
+        let path = builtin_topology(&root).expect("written");
+        let (topology, folder) = read_topology(Some(&path)).expect("read");
+        assert!(topology.node.contains_key("s1"));
+        // As the topology's commands name it.
+        let program = folder.join("../p4/apps/nat/nat.p4");
+        assert!(p4_check::check_file(&program, &Default::default()).program.is_some());
+        std::fs::remove_dir_all(&root).expect("remove");
+    }
 }
