@@ -45,6 +45,9 @@ pub enum Port {
 /// The P4 port that stands for the kernel: other tools' ports are numbers only.
 pub const HOST_PORT: u32 = 510;
 
+/// The P4 port that packets to drop go to; ports are below.
+const DROP_PORT: u32 = 511;
+
 impl From<u32> for Port {
     fn from(number: u32) -> Port {
         if number == HOST_PORT { Port::Host } else { Port::Number(number) }
@@ -309,6 +312,9 @@ fn port<'a, 'b>(rest: &'b [Word<'a>], end: usize) -> Result<(Port, &'b [Word<'a>
     let Some(((at, text), data)) = rest.split_first() else { return wrong(end, "a port number belongs here") };
     match (*text, text.parse::<u32>()) {
         ("host", _) => Ok((Port::Host, data)),
+        (_, Ok(number)) if number >= DROP_PORT => {
+            wrong(*at, format!("port {number} is not below {DROP_PORT}, which is the drop port"))
+        }
         (_, Ok(number)) => Ok((number.into(), data)),
         _ => wrong(*at, format!("{text:?} is not a port number")),
     }
@@ -575,10 +581,10 @@ mod tests {
 
     #[test]
     fn says_where_a_line_is_wrong() {
-        let text = "# fine\npacket x 00\n  packet 1 0g\npacket 1 000\nexpect 1 00$1\nadd t k:1\nadd t k act()\nsend 1\nclock 5\nadd t k:1 é(";
+        let text = "# fine\npacket x 00\n  packet 1 0g\npacket 1 000\nexpect 1 00$1\nadd t k:1\nadd t k act()\nsend 1\nclock 5\nadd t k:1 é(\npacket 511 00";
         let errors = Case::parse("x.stf", text).unwrap_err();
         let places: Vec<_> = errors.iter().map(|error| (error.line, error.column)).collect();
-        assert_eq!(places, [(2, 8), (3, 13), (4, 13), (5, 13), (6, 7), (7, 7), (8, 1), (9, 7), (10, 13)]);
+        assert_eq!(places, [(2, 8), (3, 13), (4, 13), (5, 13), (6, 7), (7, 7), (8, 1), (9, 7), (10, 13), (11, 8)]);
         assert!(errors[0].to_string().starts_with("x.stf:2:8: "));
     }
 
