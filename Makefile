@@ -5,10 +5,14 @@ SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 RELEASE := target/release/stateplane
 
-.PHONY: help setup build demo test lint bench soak clean
+.PHONY: help root setup build demo test lint bench soak clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# Said before anything is built, not after minutes of it.
+root:
+	@[ "$$(id -u)" -eq 0 ] || { echo "stateplane: this loads XDP programs and makes network namespaces, which needs root: sudo make $(MAKECMDGOALS)" >&2; exit 2; }
 
 setup: ## install what is needed (no-op when it is there)
 	@scripts/setup.sh
@@ -16,7 +20,7 @@ setup: ## install what is needed (no-op when it is there)
 build: setup ## build target/release/stateplane
 	cargo build --release --locked --quiet
 
-demo: build ## real TCP through a NAT in XDP, whose switch dies: writes out/demo/failover.svg and .json
+demo: root build ## real TCP through a NAT in XDP, whose switch dies: writes out/demo/failover.svg and .json
 	@scripts/need-bpf.sh demo
 	$(RELEASE) demo
 
@@ -24,17 +28,17 @@ lint: setup ## formatting and clippy
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 
-test: lint ## everything that decides whether a change may land
+test: root lint ## everything that decides whether a change may land
 	@scripts/need-bpf.sh test
 	cargo build --workspace --locked --quiet
 	scripts/packet-tests.sh target/debug/stateplane
 	cargo test --workspace --locked
 
-bench: build ## measured ratios, one run: see bench/README.md
+bench: root build ## measured ratios, one run: see bench/README.md
 	@scripts/need-bpf.sh bench
 	cargo run --release --locked --quiet -p bench --bin stateplane-bench
 
-soak: build ## what takes longer than a test may
+soak: root build ## what takes longer than a test may
 	@scripts/need-bpf.sh soak
 	scripts/soak.sh $(RELEASE)
 
