@@ -3,6 +3,7 @@
 use manifest::Manifest;
 use p4_ir::{Location, Program};
 use p4_syntax::{Options as PreprocessOptions, SourceSpan};
+use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use xdp_backend::{BackendError, CompileError, Compiled, Options};
@@ -12,6 +13,7 @@ Examples:
   stateplane compile nat.p4 -o nat.o         writes nat.o and its manifest nat.json, and tries them on this kernel
   stateplane compile nat.p4 --emit-c -       shows the C
   stateplane compile -D NAT_LOCAL nat.p4 -o nat-local.o --no-verify
+  stateplane compile nat.p4 -o nat.o --json  the messages for programs
 
 Exit codes: 0 compiled, 1 the program is at fault, 2 wrong usage.";
 
@@ -37,51 +39,117 @@ pub struct Args {
     /// Do not try the object on this kernel's verifier.
     #[arg(long)]
     no_verify: bool,
+    /// Write the messages as JSON to standard output, in the form of `stateplane check --json`.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Runs the command; returns the process exit code.
 pub fn run(args: Args) -> u8 {
+    let mut report = Report { json: args.json, diagnostics: Vec::new() };
+    let code = compile(&args, &mut report);
+    if args.json && code != 2 {
+        let program = args.program.to_string_lossy();
+        let value = json!({ "program": program, "ok": code == 0, "diagnostics": report.diagnostics });
+        outln!("{value:#}");
+    }
+    code
+}
+
+fn compile(args: &Args, report: &mut Report) -> u8 {
+    let to_stdout = args.emit_c.as_deref() == Some(Path::new("-"));
+    if to_stdout && args.json {
+        eprintln!("stateplane compile: --json and --emit-c - both write to standard output: name a file for the C");
+        return 2;
+    }
     let options =
         PreprocessOptions { include_dirs: args.include.clone(), defines: args.define.clone(), ..Default::default() };
     let outcome = p4_check::check_file(&args.program, &options);
-    eprint!("{}", outcome.render(std::io::stderr().is_terminal()));
+    report.front_end(&outcome);
     let Some(program) = outcome.program else { return 1 };
     let name = args.program.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let options = Options { program_name: name, ..Options::default() };
-    let only_c = args.emit_c.as_deref() == Some(Path::new("-")) && args.output.is_none();
-    if only_c {
+    if to_stdout && args.output.is_none() {
         return match xdp_backend::generate(&program, &options) {
             Ok(generated) => {
                 super::say(format_args!("{}", generated.c_source));
                 0
             }
-            Err(errors) => report_unsupported(&program, &errors),
+            Err(errors) => report.unsupported(&program, &errors),
         };
     }
     let object = args
         .output
         .clone()
         .unwrap_or_else(|| PathBuf::from(args.program.file_stem().unwrap_or_default()).with_extension("o"));
-    if let Some(reason) = overwrites(&args, &object) {
+    if let Some(reason) = overwrites(args, &object) {
         eprintln!("stateplane compile: {reason}");
         return 2;
     }
     let compiled = match xdp_backend::compile(&program, &options, &object) {
         Ok(compiled) => compiled,
-        Err(CompileError::Unsupported(errors)) => return report_unsupported(&program, &errors),
-        Err(error) => {
-            eprintln!("error: {error}");
-            return 1;
-        }
+        Err(CompileError::Unsupported(errors)) => return report.unsupported(&program, &errors),
+        Err(error) => return report.failure(&error.to_string()),
     };
-    match write_beside(&args, &object, &compiled) {
-        Ok(()) => {}
-        Err(error) => {
-            eprintln!("error: {error}");
-            return 1;
+    if let Err(error) = write_beside(args, &object, &compiled) {
+        return report.failure(&error);
+    }
+    if args.no_verify { 0 } else { verify(&program, &object, &compiled, report) }
+}
+
+/// Where messages go: to standard error as they come, or into one JSON document at the end.
+struct Report {
+    json: bool,
+    diagnostics: Vec<Value>,
+}
+
+impl Report {
+    fn front_end(&mut self, outcome: &p4_check::Outcome) {
+        if !self.json {
+            eprint!("{}", outcome.render(std::io::stderr().is_terminal()));
+        } else if let Value::Array(list) = p4_syntax::all_to_json(&outcome.diagnostics, &outcome.source_map) {
+            self.diagnostics.extend(list);
         }
     }
-    if args.no_verify { 0 } else { verify(&program, &object, &compiled) }
+
+    fn unsupported(&mut self, program: &Program, errors: &[BackendError]) -> u8 {
+        for error in errors {
+            self.show(program, error.location, &error.message, error.help.as_deref());
+        }
+        1
+    }
+
+    /// What no line of the program is to blame for.
+    fn failure(&mut self, message: &str) -> u8 {
+        match self.json {
+            true => self.diagnostics.push(diagnostic(None, message, None)),
+            false => eprintln!("error: {message}"),
+        }
+        1
+    }
+
+    /// One message with its source line and a caret.
+    fn show(&mut self, program: &Program, location: Location, message: &str, help: Option<&str>) {
+        let place = (location.line > 0).then(|| source_span(program, location));
+        match self.json {
+            true => self.diagnostics.push(diagnostic(place.as_ref(), message, help)),
+            false => {
+                eprint!("{}", p4_syntax::render_error(place.as_ref(), message, help, std::io::stderr().is_terminal()));
+            }
+        }
+    }
+}
+
+/// An error of the back end, in the form of the front end's (`stateplane check --json`).
+fn diagnostic(place: Option<&SourceSpan>, message: &str, help: Option<&str>) -> Value {
+    let location = place.map(|place| {
+        json!({
+            "file": &*place.file_name, "line": place.line, "column": place.column,
+            "end_line": place.end_line, "end_column": place.end_column,
+        })
+    });
+    let notes: Vec<Value> = help.iter().map(|help| json!({ "message": help, "location": null })).collect();
+    json!({ "severity": "error", "message": message, "label": null, "location": location, "notes": notes })
 }
 
 /// Would one of the files that are written replace the program, or another of them?
@@ -117,7 +185,7 @@ fn write_beside(args: &Args, object: &Path, compiled: &Compiled) -> Result<(), S
 }
 
 /// Loads the object once, so that a refusal is found now and is told with its P4 line.
-fn verify(program: &Program, object: &Path, compiled: &Compiled) -> u8 {
+fn verify(program: &Program, object: &Path, compiled: &Compiled, report: &mut Report) -> u8 {
     if dataplane::check_permitted().is_err() {
         eprintln!("note: not tried on the kernel's verifier: that needs root (or --no-verify)");
         return 0;
@@ -126,41 +194,27 @@ fn verify(program: &Program, object: &Path, compiled: &Compiled) -> u8 {
     match dataplane::Object::open(object, manifest).and_then(dataplane::Object::load) {
         Ok(_) => 0,
         Err(dataplane::Error::Verifier { log, .. }) => {
-            let report = xdp_backend::explain(&log, &compiled.generated.c_source, &compiled.generated.line_map);
-            let message = format!("the kernel's verifier refuses the compiled program: {}", report.reason);
-            show(program, report.location.unwrap_or_default(), &message, Some(&report.hint));
+            let found = xdp_backend::explain(&log, &compiled.generated.c_source, &compiled.generated.line_map);
+            let message = format!("the kernel's verifier refuses the compiled program: {}", found.reason);
+            report.show(program, found.location.unwrap_or_default(), &message, Some(&found.hint));
             1
         }
-        Err(error) => {
-            eprintln!("error: {error}");
-            1
-        }
+        Err(error) => report.failure(&error.to_string()),
     }
 }
 
-fn report_unsupported(program: &Program, errors: &[BackendError]) -> u8 {
-    for error in errors {
-        show(program, error.location, &error.message, error.help.as_deref());
+fn source_span(program: &Program, location: Location) -> SourceSpan {
+    let file = program.files.get(location.file as usize).map_or("?", String::as_str);
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    SourceSpan {
+        file_name: file.into(),
+        builtin: false,
+        line: location.line,
+        column: location.column,
+        end_line: location.line,
+        end_column: location.column + 1,
+        line_text: text.lines().nth(location.line as usize - 1).unwrap_or_default().to_string(),
     }
-    1
-}
-
-/// One message with its source line and a caret.
-fn show(program: &Program, location: Location, message: &str, help: Option<&str>) {
-    let place = (location.line > 0).then(|| {
-        let file = program.files.get(location.file as usize).map_or("?", String::as_str);
-        let text = std::fs::read_to_string(file).unwrap_or_default();
-        SourceSpan {
-            file_name: file.into(),
-            builtin: false,
-            line: location.line,
-            column: location.column,
-            end_line: location.line,
-            end_column: location.column + 1,
-            line_text: text.lines().nth(location.line as usize - 1).unwrap_or_default().to_string(),
-        }
-    });
-    eprint!("{}", p4_syntax::render_error(place.as_ref(), message, help, std::io::stderr().is_terminal()));
 }
 
 #[cfg(test)]
@@ -172,6 +226,30 @@ mod tests {
     struct Line {
         #[command(flatten)]
         args: Args,
+    }
+
+    #[test]
+    fn messages_of_the_back_end_as_json() {
+        let folder = std::env::temp_dir().join(format!("stateplane-json-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("folder");
+        let path = folder.join("x.p4");
+        std::fs::write(
+            &path,
+            include_str!("../../../../p4/apps/nat/nat.p4").replace("NAT_ENTRIES 131072", "NAT_ENTRIES 4000000000"),
+        )
+        .expect("write");
+        let args =
+            Line::parse_from(["compile", &path.display().to_string(), "-o", &folder.join("x.o").display().to_string()])
+                .args;
+        let mut report = Report { json: true, diagnostics: Vec::new() };
+        assert_eq!(compile(&args, &mut report), 1);
+        let [error] = &report.diagnostics[..] else { panic!("{:?}", report.diagnostics) };
+        assert!(error["message"].as_str().is_some_and(|text| text.contains("4000000000 elements")), "{error}");
+        assert_eq!((&error["severity"], &error["location"]["file"]), (&json!("error"), &json!(path)));
+        assert!(
+            error["location"]["line"].as_u64().is_some_and(|line| line > 1) && error["notes"][0]["message"].is_string()
+        );
+        std::fs::remove_dir_all(&folder).expect("remove");
     }
 
     #[test]
