@@ -1,0 +1,24 @@
+//! Output that nobody reads (`stateplane … | head -1`) is no error.
+
+use std::process::{Command, Stdio};
+
+#[test]
+fn commands_end_quietly() {
+    let nat = concat!(env!("CARGO_MANIFEST_DIR"), "/../../p4/apps/nat/nat.p4");
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/store.example.toml");
+    let commands = [
+        vec!["check", nat],
+        vec!["check", "--json", nat],
+        vec!["check", "--emit-ir", nat],
+        vec!["compile", nat, "--emit-c", "-"],
+        vec!["store", "--config", example, "--check"],
+    ];
+    for arguments in commands {
+        let (reader, writer) = std::io::pipe().expect("pipe");
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stateplane"));
+        let output = command.args(&arguments).stdout(writer).stderr(Stdio::piped()).output().expect("runs");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && errors.is_empty(), "{arguments:?}: {}: {errors}", output.status);
+    }
+}
