@@ -432,6 +432,7 @@ static __always_inline void sp_flow_remember(struct sp_flow_scratch *scratch, __
 
 #include "stateplane_flow_access.h"
 #include "stateplane_flow_message.h"
+#include "stateplane_flow_generator.h"
 #include "stateplane_flow_sweep.h"
 
 /* What the compiler calls. */

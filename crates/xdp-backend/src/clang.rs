@@ -12,6 +12,7 @@ const HEADERS: &[(&str, &str)] = &[
     ("stateplane_flow.h", include_str!("../include/stateplane_flow.h")),
     ("stateplane_flow_access.h", include_str!("../include/stateplane_flow_access.h")),
     ("stateplane_flow_message.h", include_str!("../include/stateplane_flow_message.h")),
+    ("stateplane_flow_generator.h", include_str!("../include/stateplane_flow_generator.h")),
     ("stateplane_flow_sweep.h", include_str!("../include/stateplane_flow_sweep.h")),
 ];
 
