@@ -69,6 +69,7 @@ pub struct Lowerer<'a> {
     pub enum_ids: HashMap<hir::EnumId, ir::EnumTypeId>,
     pub type_names: CNames,
     pub names: CNames,
+    pub variable_names: CNames,
     pub variables: Vec<ir::Variable>,
     pub actions: Vec<ir::Action>,
     pub tables: Vec<ir::Table>,
@@ -112,6 +113,7 @@ impl<'a> Lowerer<'a> {
             enum_ids: HashMap::new(),
             type_names: CNames::default(),
             names: CNames::objects(),
+            variable_names: CNames::default(),
             variables: Vec::new(),
             actions: Vec::new(),
             tables: Vec::new(),
@@ -188,7 +190,7 @@ impl<'a> Lowerer<'a> {
     /// New storage with a name like `wanted`.
     pub fn variable(&mut self, wanted: &str, ty: ir::Type, span: Span) -> ir::VariableId {
         let location = self.location(span);
-        let name = self.names.unique(wanted);
+        let name = self.variable_names.unique(wanted);
         self.variables.push(ir::Variable { name, ty, scope: self.scope, location });
         ir::VariableId(self.variables.len() as u32 - 1)
     }

@@ -98,9 +98,9 @@ fn sub_controls_and_names() {
         &[
             "hdr.h.a = (I_one_go_v + 8w3)",
             "hdr.g.a = (I_deux_go_v + 8w4)",
-            "table I.one.t [I_one_t] {",
+            "table I.one.t [p4_I_one_t] {",
             "key alpha: ternary = hdr.h.a",
-            "table I.deux.t [I_deux_t] {",
+            "table I.deux.t [p4_I_deux_t] {",
             "apply I.one.t hit=t_hit",
             "if !t_hit {",
             "hdr.h.b = 16w1",
