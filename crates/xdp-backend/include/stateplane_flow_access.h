@@ -231,7 +231,7 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
 	struct sp_flow_entry_head *entry;
 	int written = 0, queue = 0;
-	__u64 now, seq = 0;
+	__u64 now, seq = 0, seen_entry;
 
 	if (flow->kind == SP_FLOW_PARK || !scratch)
 		return;
@@ -245,7 +245,10 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 	entry = bpf_map_lookup_elem(map, key);
 	now = sp_flow_coarse_clock();
 	/* The last get was of another flow: there is no value here that this one follows from. */
-	if (entry && flow->read[object_id - 1].entry != entry) {
+	seen_entry = (__u64)flow->read[object_id - 1].entry;
+	/* Compared as numbers: clang would go on with the pointer that it finds equal, of which the verifier does not know that it is not null. */
+	asm volatile("" : "+r"(seen_entry));
+	if (entry && seen_entry != (__u64)entry) {
 		sp_flow_count(SP_STAT_COMMIT_CONFLICTS);
 		flow->park = SP_PARK_DROP;
 		flow->kind = SP_FLOW_PARK;
