@@ -32,7 +32,7 @@ test: root lint ## everything that decides whether a change may land
 	@scripts/need-bpf.sh test
 	cargo build --workspace --locked --quiet
 	scripts/packet-tests.sh target/debug/stateplane
-	cargo test --workspace --locked
+	cargo test --workspace --locked --no-fail-fast
 
 bench: root build ## measured ratios, one run: see bench/README.md
 	@scripts/need-bpf.sh bench

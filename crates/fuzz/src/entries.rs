@@ -92,7 +92,8 @@ pub fn receive(entries: &mut Entries, frame: &[u8], port: u32, now_ns: u64) -> R
         _ => return Received::Refused(&[MALFORMED, UNKNOWN_OBJECT]),
     };
     let replies = [MessageType::LeaseGrant, MessageType::Absent, MessageType::UpdateAck, MessageType::Refused];
-    if message.sender != SELF || !replies.contains(&message.message_type) {
+    // Nobody answers a request before it was sent.
+    if message.sender != SELF || !replies.contains(&message.message_type) || message.request_ns > now_ns {
         return Received::Refused(&[MALFORMED]);
     }
     let value_bytes = if message.message_type == MessageType::LeaseGrant { 6 } else { 0 };
