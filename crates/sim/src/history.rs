@@ -77,6 +77,11 @@ impl History {
         self.events.iter().filter(|event| matches!(event, Event::Output { .. })).count()
     }
 
+    /// Has this packet gone out?
+    pub fn went_out(&self, number: u32) -> bool {
+        self.events.iter().any(|event| matches!(event, Event::Output { packet, .. } if *packet == number))
+    }
+
     /// Is it per-flow linearizable?
     pub fn check(&self) -> Result<(), Violation> {
         // Per flow: inputs so far, highest count that went out with its packet.
