@@ -2,6 +2,14 @@
 #ifndef STATEPLANE_FLOW_ACCESS_H
 #define STATEPLANE_FLOW_ACCESS_H
 
+/* This packet asks for what one message cannot carry, or a set that follows from nothing: it ends here. */
+static __always_inline void sp_flow_conflict(struct sp_flow_context *flow)
+{
+	sp_flow_count(SP_STAT_COMMIT_CONFLICTS);
+	flow->park = SP_PARK_DROP;
+	flow->kind = SP_FLOW_PARK;
+}
+
 /* A lease is half over: have the generator renew it. Once a try, whichever CPU gets the lock first. */
 static __always_inline void sp_flow_renew(struct sp_flow_entry_head *entry, __u32 object_id, const void *key,
 					  __u32 key_bytes, __u64 now)
@@ -43,9 +51,7 @@ static __always_inline __u32 sp_flow_depend(struct sp_flow_context *flow, __u32 
 			return SP_STATE_HIT;
 		}
 		/* One message carries one dependency. */
-		sp_flow_count(SP_STAT_COMMIT_CONFLICTS);
-		flow->park = SP_PARK_DROP;
-		flow->kind = SP_FLOW_PARK;
+		sp_flow_conflict(flow);
 		return SP_STATE_PENDING;
 	}
 	sp_flow_remember(scratch, object_id, SP_READ_COMMIT, 0, key, key_bytes, seq, epoch);
@@ -237,26 +243,20 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 		return;
 	if (flow->kind == SP_FLOW_COMMIT &&
 	    !(scratch->object_id == object_id && sp_flow_equal(scratch->key, key, key_bytes))) {
-		sp_flow_count(SP_STAT_COMMIT_CONFLICTS);
-		flow->park = SP_PARK_DROP;
-		flow->kind = SP_FLOW_PARK;
+		sp_flow_conflict(flow);
 		return;
 	}
 	entry = bpf_map_lookup_elem(map, key);
-	now = sp_flow_coarse_clock();
 	/* The last get was of another flow: there is no value here that this one follows from. */
 	seen_entry = (__u64)flow->read[object_id - 1].entry;
 	/* Compared as numbers: clang would go on with the pointer that it finds equal, of which the verifier does not know that it is not null. */
 	asm volatile("" : "+r"(seen_entry));
 	if (entry && seen_entry != (__u64)entry) {
-		sp_flow_count(SP_STAT_COMMIT_CONFLICTS);
-		flow->park = SP_PARK_DROP;
-		flow->kind = SP_FLOW_PARK;
+		sp_flow_conflict(flow);
 		return;
 	}
-	/* Exact, as the lease may end while the program runs; before the lock, as no helper may be called under it. */
-	if (consistency == SP_FLOW_LINEARIZABLE && !sp_virtual_clock)
-		now = bpf_ktime_get_ns();
+	/* Exact for a lease, which may end while the program runs; before the lock, as no helper may be called under it. */
+	now = consistency == SP_FLOW_LINEARIZABLE ? sp_flow_exact_clock() : sp_flow_coarse_clock();
 	if (entry) {
 		void *entry_key = (void *)entry + SP_FLOW_ENTRY_HEAD_BYTES;
 
