@@ -37,6 +37,8 @@ enum Command {
     Store(commands::store::Args),
     /// Build, inspect and tear down a lab network in namespaces.
     Lab(commands::lab::Args),
+    /// Write synthetic traffic to a pcap file, or say what a capture's traffic is like.
+    Traffic(commands::traffic::Args),
     /// Run the failover demonstration and write its figures.
     Demo(commands::demo::Args),
 }
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
         Command::Ports(args) => commands::ports::run(args),
         Command::Store(args) => commands::store::run(args),
         Command::Lab(args) => commands::lab::run(args),
+        Command::Traffic(args) => commands::traffic::run(args),
         Command::Demo(args) => commands::demo::run(args),
     };
     ExitCode::from(code)

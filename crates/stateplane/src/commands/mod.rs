@@ -21,6 +21,7 @@ pub mod store;
 pub mod switch;
 pub mod table;
 pub mod test;
+pub mod traffic;
 
 use std::io::Write;
 

@@ -1,0 +1,138 @@
+//! From a frame to the UDP datagram in it.
+
+use crate::{Frame, Link};
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+const ETHERTYPE_IPV4: u16 = 0x0800;
+/// IEEE 802.1Q and 802.1ad tags, which may stand before the type.
+const ETHERTYPE_TAGS: [u16; 2] = [0x8100, 0x88a8];
+const MOST_TAGS: usize = 2;
+const PROTOCOL_UDP: u8 = 17;
+const UDP_HEADER_BYTES: usize = 8;
+
+/// A UDP datagram over IPv4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram<'a> {
+    /// Where it comes from.
+    pub source: SocketAddrV4,
+    /// Where it goes.
+    pub destination: SocketAddrV4,
+    /// What was captured of its payload.
+    pub payload: &'a [u8],
+    /// The payload's length as its UDP header has it, in bytes: more than `payload` has if the capture cut it.
+    pub payload_bytes: usize,
+    /// A fragment of a datagram that was cut into several: `payload` is its beginning.
+    pub fragmented: bool,
+}
+
+/// The datagram in a frame; none if the frame has none, or the second or a later fragment of one.
+pub fn datagram<'a>(frame: &Frame<'a>) -> Option<Datagram<'a>> {
+    ipv4(network(frame.link, frame.bytes)?)
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+/// What comes after the link layer, if it is IPv4.
+fn network(link: Link, bytes: &[u8]) -> Option<&[u8]> {
+    match link {
+        Link::Ethernet => {
+            let mut at = 12;
+            for _ in 0..MOST_TAGS {
+                if !ETHERTYPE_TAGS.contains(&u16_at(bytes, at)?) {
+                    break;
+                }
+                at += 4;
+            }
+            (u16_at(bytes, at)? == ETHERTYPE_IPV4).then(|| bytes.get(at + 2..)).flatten()
+        }
+        Link::LinuxCooked => (u16_at(bytes, 14)? == ETHERTYPE_IPV4).then(|| bytes.get(16..)).flatten(),
+        Link::LinuxCooked2 => (u16_at(bytes, 0)? == ETHERTYPE_IPV4).then(|| bytes.get(20..)).flatten(),
+        Link::RawIp => Some(bytes),
+        Link::Other(_) => None,
+    }
+}
+
+fn ipv4(bytes: &[u8]) -> Option<Datagram<'_>> {
+    let header_bytes = usize::from(bytes.first()? & 0x0f) * 4;
+    if bytes[0] >> 4 != 4 || header_bytes < 20 || bytes.len() < header_bytes {
+        return None;
+    }
+    let total_bytes = usize::from(u16_at(bytes, 2)?);
+    let fragment = u16_at(bytes, 6)?;
+    if bytes[9] != PROTOCOL_UDP || fragment & 0x1fff != 0 || total_bytes < header_bytes + UDP_HEADER_BYTES {
+        return None;
+    }
+    // Ethernet pads short frames: what lies after the packet is not of it.
+    let udp = bytes.get(header_bytes..total_bytes.min(bytes.len()))?;
+    let address = |at: usize| -> Option<Ipv4Addr> {
+        let octets: [u8; 4] = bytes.get(at..at + 4)?.try_into().ok()?;
+        Some(octets.into())
+    };
+    let payload_bytes = usize::from(u16_at(udp, 4)?).checked_sub(UDP_HEADER_BYTES)?;
+    let payload = udp.get(UDP_HEADER_BYTES..)?;
+    Some(Datagram {
+        source: SocketAddrV4::new(address(12)?, u16_at(udp, 0)?),
+        destination: SocketAddrV4::new(address(16)?, u16_at(udp, 2)?),
+        payload: &payload[..payload.len().min(payload_bytes)],
+        payload_bytes,
+        fragmented: fragment & 0x2000 != 0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// IPv4 with one option word, UDP 7 → 5407, payload "abc", and two bytes of Ethernet padding.
+    const PACKET: &[u8] = &[
+        0x46, 0, 0, 35, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 1, 1, 1, 1, 0, 7, 0x15, 0x1f, 0, 11, 0,
+        0, b'a', b'b', b'c', 0, 0,
+    ];
+
+    fn with(link: Link, before: &[u8]) -> Option<(u16, Vec<u8>)> {
+        let bytes = [before, PACKET].concat();
+        let found = datagram(&Frame { time_ns: 0, link, bytes: &bytes, original_bytes: 0 })?;
+        Some((found.destination.port(), found.payload.to_vec()))
+    }
+
+    #[test]
+    fn every_link_layer_is_peeled_off() {
+        let expected = Some((5407, b"abc".to_vec()));
+        let ethernet = [[0u8; 12].as_slice(), &[8, 0]].concat();
+        let tagged = [[0u8; 12].as_slice(), &[0x88, 0xa8, 0, 5, 0x81, 0, 0, 6, 8, 0]].concat();
+        assert_eq!(with(Link::Ethernet, &ethernet), expected);
+        assert_eq!(with(Link::Ethernet, &tagged), expected);
+        assert_eq!(with(Link::LinuxCooked, &[[0u8; 14].as_slice(), &[8, 0]].concat()), expected);
+        assert_eq!(with(Link::LinuxCooked2, &[[8u8, 0].as_slice(), &[0; 18]].concat()), expected);
+        assert_eq!(with(Link::RawIp, &[]), expected);
+        assert_eq!(with(Link::Other(9), &[]), None);
+        assert_eq!(with(Link::Ethernet, &[[0u8; 12].as_slice(), &[0x86, 0xdd]].concat()), None, "IPv6");
+    }
+
+    #[test]
+    fn cut_and_fragmented_ones_say_so() {
+        let cut = Frame { time_ns: 0, link: Link::RawIp, bytes: &PACKET[..33], original_bytes: 37 };
+        let found = datagram(&cut).unwrap();
+        assert_eq!((found.payload, found.payload_bytes, found.fragmented), (b"a".as_slice(), 3, false));
+        let mut first = PACKET.to_vec();
+        first[6] = 0x20;
+        assert!(datagram(&Frame { bytes: &first, ..cut }).unwrap().fragmented);
+        first[7] = 1;
+        assert_eq!(datagram(&Frame { bytes: &first, ..cut }), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80), link in 0i32..300) {
+            for link in [Link::Ethernet, Link::LinuxCooked, Link::LinuxCooked2, Link::RawIp, Link::from_number(link)] {
+                let frame = Frame { time_ns: 0, link, bytes: &bytes, original_bytes: 0 };
+                if let Some(found) = datagram(&frame) {
+                    prop_assert!(found.payload.len() <= found.payload_bytes);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Frames as an interface carries them: a packet socket with a filter in the kernel.
+//!
+//! A packet socket sees what the kernel's stack sees. Frames that an XDP program drops or sends on, and those that one sends out of an interface, never come
+//! there: capture on the other end of the link, or on the store's machine.
+
+use crate::{Frame, Link};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, setsockopt, socket, sockopt};
+use nix::sys::time::{TimeVal, TimeValLike};
+use std::io::{Error, ErrorKind, Result};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Longer than what any link carries (GRO makes frames of 64 KiB).
+const BUFFER_BYTES: usize = 1 << 17;
+const KERNEL_BUFFER_BYTES: usize = 8 << 20;
+
+/// What the kernel counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Frames that passed the filter.
+    pub seen: u32,
+    /// Of them, those that did not fit into the buffer, because they were not fetched fast enough.
+    pub lost: u32,
+}
+
+/// An interface that is listened to.
+pub struct Interface {
+    socket: OwnedFd,
+    buffer: Vec<u8>,
+}
+
+/// Classic BPF: accept untagged IPv4 UDP with one of two ports, as source or destination, and the second and later fragments not.
+fn filter(ports: [u16; 2]) -> Vec<libc::sock_filter> {
+    const LOAD_HALF: u16 = 0x28;
+    const LOAD_BYTE: u16 = 0x30;
+    const LOAD_HALF_AT_X: u16 = 0x48;
+    const LOAD_X_HEADER_LENGTH: u16 = 0xb1;
+    const JUMP_EQUAL: u16 = 0x15;
+    const JUMP_SET: u16 = 0x45;
+    const RETURN: u16 = 0x06;
+    let [a, b] = ports.map(u32::from);
+    let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    vec![
+        step(LOAD_HALF, 0, 0, 12), // type of the Ethernet frame: the kernel took VLAN tags off
+        step(JUMP_EQUAL, 0, 11, 0x0800),
+        step(LOAD_BYTE, 0, 0, 23), // protocol
+        step(JUMP_EQUAL, 0, 9, 17),
+        step(LOAD_HALF, 0, 0, 20), // flags and offset of the fragment
+        step(JUMP_SET, 7, 0, 0x1fff),
+        step(LOAD_X_HEADER_LENGTH, 0, 0, 14),
+        step(LOAD_HALF_AT_X, 0, 0, 14), // source port
+        step(JUMP_EQUAL, 5, 0, a),
+        step(JUMP_EQUAL, 4, 0, b),
+        step(LOAD_HALF_AT_X, 0, 0, 16), // destination port
+        step(JUMP_EQUAL, 2, 0, a),
+        step(JUMP_EQUAL, 1, 0, b),
+        step(RETURN, 0, 0, 0),
+        step(RETURN, 0, 0, u32::MAX),
+    ]
+}
+
+impl Interface {
+    /// Listens on an interface for UDP datagrams from or to one of `ports`. Needs CAP_NET_RAW.
+    pub fn open(name: &str, ports: [u16; 2]) -> Result<Interface> {
+        let index = nix::net::if_::if_nametoindex(name).map_err(|_| {
+            Error::new(ErrorKind::NotFound, format!("{name}: there is no such interface; see `ip link`"))
+        })?;
+        // Protocol 0: nothing arrives before the filter is there and `bind` names a protocol.
+        let socket = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None).map_err(|errno| {
+            let remedy = if errno == nix::errno::Errno::EPERM { "; run as root (it needs CAP_NET_RAW)" } else { "" };
+            Error::new(ErrorKind::PermissionDenied, format!("{name}: {errno}{remedy}"))
+        })?;
+        attach(&socket, &filter(ports))?;
+        // As much as is allowed will do.
+        let _ = setsockopt(&socket, sockopt::RcvBufForce, &KERNEL_BUFFER_BYTES);
+        bind(&socket, index)?;
+        Ok(Interface { socket, buffer: vec![0; BUFFER_BYTES] })
+    }
+
+    /// The next frame; none if there is none within `patience`.
+    pub fn next_frame(&mut self, patience: Duration) -> Result<Option<Frame<'_>>> {
+        let patience = TimeVal::microseconds(i64::try_from(patience.as_micros()).unwrap_or(i64::MAX).max(1));
+        setsockopt(&self.socket, sockopt::ReceiveTimeout, &patience)?;
+        // MSG_TRUNC: the frame's own length, even if the buffer is shorter.
+        match recv(self.socket.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_TRUNC) {
+            Ok(length) => {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                Ok(Some(Frame {
+                    time_ns: u64::try_from(now.as_nanos()).unwrap_or(u64::MAX),
+                    link: Link::Ethernet,
+                    bytes: &self.buffer[..length.min(BUFFER_BYTES)],
+                    original_bytes: length as u32,
+                }))
+            }
+            Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// What the kernel counted since the last time that this was asked.
+    pub fn statistics(&self) -> Statistics {
+        let mut found = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+        let mut length = size_of::<libc::tpacket_stats>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `length` bytes to `found`, which has as many.
+        let result = unsafe {
+            libc::getsockopt(
+                self.socket.as_raw_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_STATISTICS,
+                (&raw mut found).cast(),
+                &mut length,
+            )
+        };
+        if result != 0 { Statistics::default() } else { Statistics { seen: found.tp_packets, lost: found.tp_drops } }
+    }
+}
+
+fn attach(socket: &OwnedFd, filter: &[libc::sock_filter]) -> Result<()> {
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+    // SAFETY: `program` points to `filter.len()` instructions, which the kernel copies.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    if result != 0 { Err(Error::last_os_error()) } else { Ok(()) }
+}
+
+fn bind(socket: &OwnedFd, index: u32) -> Result<()> {
+    // SAFETY: all zeros is a valid `sockaddr_ll`.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_ifindex = index as i32;
+    // SAFETY: `address` is a `sockaddr_ll` of the length that is given.
+    let result = unsafe {
+        libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size_of::<libc::sockaddr_ll>() as libc::socklen_t)
+    };
+    if result != 0 { Err(Error::last_os_error()) } else { Ok(()) }
+}
