@@ -34,9 +34,10 @@ test: root lint ## everything that decides whether a change may land
 	scripts/packet-tests.sh target/debug/stateplane
 	cargo test --workspace --locked --no-fail-fast
 
-bench: root build ## measured ratios, one run: see bench/README.md
+bench: root build ## the paper's evaluation, repeated: writes out/bench/index.html (QUICK=1: in five minutes)
 	@scripts/need-bpf.sh bench
-	cargo run --release --locked --quiet -p bench --bin stateplane-bench
+	cargo build --release --locked --quiet -p bench
+	target/release/stateplane-bench all $(if $(QUICK),--quick)
 
 soak: root build ## what takes longer than a test may
 	@scripts/need-bpf.sh soak

@@ -28,9 +28,9 @@ fn finish(mut command: Command, what: &str) -> Result<()> {
 }
 
 impl Places {
-    /// Compiles the NAT with these macros defined; the object's path.
-    pub fn compile_p4(&self, name: &str, defines: &[&str]) -> Result<PathBuf> {
-        let source = self.root.join("p4/apps/nat/nat.p4");
+    /// Compiles an app of `p4/apps` with these macros defined, to an object of this name; its path.
+    pub fn compile_p4(&self, app: &str, name: &str, defines: &[&str]) -> Result<PathBuf> {
+        let source = self.root.join("p4/apps").join(app).join(format!("{app}.p4"));
         let object = self.output.join(format!("{name}.o"));
         let mut command = Command::new(&self.stateplane);
         command.arg("compile").arg(&source).arg("-o").arg(&object);

@@ -1,21 +1,27 @@
-//! The measurements behind `make bench`: ratios, each from one run, of the NAT written in P4 against the same NAT without fault tolerance, a NAT written
-//! by hand in C, and the kernel's own.
+//! The measurements behind `make bench`: the evaluation of RedPlane (§7) on this machine, and what compiled P4 costs beside programs written by hand.
 //!
-//! It owns: the systems that are compared, the packets, the rounds, the statistics, and the report. It must not know: how P4 is compiled (it runs
-//! `stateplane compile`) or how FlowState works (it writes finished bindings with long leases into the maps).
+//! It owns: the experiments ([`experiments`]), the systems that are compared, the traffic, the rounds, the statistics, and the page. It must not know: how P4 is
+//! compiled (it runs `stateplane compile`), how FlowState works, or what a lab's daemons do (it brings up topologies and watches traffic).
 //!
-//! Two measurements:
+//! What experiments measure with:
 //! - [`per_packet`]: nanoseconds of CPU a packet, one program at a time, by BPF_PROG_RUN over a list of frames.
 //! - [`traffic`]: packets a second through veth links and a network namespace, which is also what nftables can be compared with.
+//! - [`churn`]: real TCP connections that come at a rate, and which of them break.
 
 pub mod build;
+pub mod churn;
+pub mod experiments;
 pub mod flows;
 pub mod frame;
 pub mod kernel;
+pub mod labs;
 pub mod namespace;
 pub mod network;
+pub mod page;
 pub mod per_packet;
+pub mod plot;
 pub mod report;
+pub mod results;
 pub mod statistics;
 pub mod systems;
 pub mod traffic;

@@ -1,7 +1,7 @@
-//! The table that people read, and `nat.json`.
+//! Ratios with goals, and the raw numbers of the NAT measurement.
 
 use crate::statistics::Summary;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A ratio with its goal.
 #[derive(Clone, Debug, Serialize)]
@@ -19,7 +19,7 @@ pub struct Ratio {
 }
 
 /// A bound.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Goal {
     /// This or more.
@@ -28,37 +28,27 @@ pub enum Goal {
     AtMost(f64),
 }
 
+impl Goal {
+    /// Whether a number reaches it.
+    pub fn reached_by(self, value: f64) -> bool {
+        match self {
+            Goal::AtLeast(bound) => value >= bound,
+            Goal::AtMost(bound) => value <= bound,
+        }
+    }
+}
+
 impl Ratio {
     /// Compares with the goal.
     pub fn new(what: &str, flows: u32, ratio: Summary, goal: Option<Goal>) -> Ratio {
-        let reached = goal.map(|goal| match goal {
-            Goal::AtLeast(bound) => ratio.median >= bound,
-            Goal::AtMost(bound) => ratio.median <= bound,
-        });
+        let reached = goal.map(|goal| goal.reached_by(ratio.median));
         Ratio { what: what.to_owned(), flows, ratio, goal, reached }
-    }
-
-    /// One aligned line.
-    pub fn line(&self) -> String {
-        let goal = match (self.goal, self.reached) {
-            (Some(Goal::AtLeast(bound)), Some(true)) => format!("goal ≥ {bound}: reached"),
-            (Some(Goal::AtLeast(bound)), _) => format!("goal ≥ {bound}: MISSED"),
-            (Some(Goal::AtMost(bound)), Some(true)) => format!("goal ≤ {bound}: reached"),
-            (Some(Goal::AtMost(bound)), _) => format!("goal ≤ {bound}: MISSED"),
-            (None, _) => String::new(),
-        };
-        let Summary { low, median, high } = self.ratio;
-        format!("  {:<52} {:>6} flows  {median:>7.3}  ({low:.3} to {high:.3})  {goal}", self.what, self.flows)
     }
 }
 
 /// Everything of one run.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// `uname -r`.
-    pub kernel: String,
-    /// The processor's own name.
-    pub cpu: String,
     /// Rounds of the per-packet measurement.
     pub rounds: u32,
     /// Packets a round and system.

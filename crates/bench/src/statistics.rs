@@ -1,9 +1,9 @@
 //! Medians and quartiles.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Where the middle half of some samples lies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Summary {
     /// First quartile.
     pub low: f64,
@@ -20,7 +20,14 @@ pub fn summary(samples: &[f64]) -> Summary {
     Summary { low: quantile(&sorted, 0.25), median: quantile(&sorted, 0.5), high: quantile(&sorted, 0.75) }
 }
 
-fn quantile(sorted: &[f64], fraction: f64) -> f64 {
+/// The samples divided pair by pair, summed up.
+pub fn ratio_summary(above: &[f64], below: &[f64]) -> Summary {
+    let ratios: Vec<f64> = above.iter().zip(below).map(|(above, below)| above / below).collect();
+    summary(&ratios)
+}
+
+/// The value below which a fraction of sorted samples lies, interpolated; 0 when there are none.
+pub fn quantile(sorted: &[f64], fraction: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
     let position = fraction * last as f64;
     let below = position.floor() as usize;

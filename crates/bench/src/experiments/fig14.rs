@@ -1,0 +1,316 @@
+//! Figure 14: failover, the paper's own way and beside keepalived + conntrackd while new connections arrive.
+
+use super::Context;
+use crate::churn::{self, End, Lives, Load};
+use crate::labs::{Running, Wanted};
+use crate::plot::{self, Axes, Line};
+use crate::report::Goal;
+use crate::results::{Figure, Outcome, Row};
+use crate::statistics::{Summary, summary};
+use anyhow::{Context as _, Result, bail};
+use serde_json::{Value, json};
+use std::net::SocketAddrV4;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Where the connections go.
+const SERVER_PORT: u16 = 7_000;
+/// Hosts besides the first.
+const MORE_HOSTS: u32 = 139;
+/// Width of the bins of rates, in seconds.
+const BIN_S: f64 = 0.1;
+/// Recovered: this share of the rate before, as the mean of each [`MEAN_BINS`] bins in [`SUSTAINED_BINS`]. (The connections of an outage send again together: for seconds
+/// after, rates swing from bin to bin.)
+const RECOVERED: f64 = 0.8;
+const MEAN_BINS: usize = 3;
+const SUSTAINED_BINS: usize = 8;
+
+struct System {
+    name: &'static str,
+    lab: Wanted<'static>,
+}
+
+const SYSTEMS: [System; 4] = [
+    System {
+        name: "stateplane",
+        lab: Wanted { file: "lab/nat.toml", mode: "replicated", prefer: Some("s1"), vars: &[] },
+    },
+    System {
+        name: "keepalived + conntrackd",
+        lab: Wanted { file: "bench/conntrackd.toml", mode: "conntrackd", prefer: None, vars: &[] },
+    },
+    System {
+        name: "keepalived + conntrackd, strict",
+        lab: Wanted { file: "bench/conntrackd.toml", mode: "strict", prefer: None, vars: &[] },
+    },
+    System {
+        name: "keepalived alone",
+        lab: Wanted { file: "bench/conntrackd.toml", mode: "alone", prefer: None, vars: &[] },
+    },
+];
+
+/// When things happen, in seconds.
+#[derive(Clone, Copy)]
+struct Plan {
+    fail: f64,
+    end: f64,
+}
+
+struct Run {
+    lives: Lives,
+    failed_at: f64,
+}
+
+/// One run of one system in a fresh lab.
+fn run_once(context: &Context, system: &System, plan: Plan, seed: u64) -> Result<Run> {
+    let lab = Running::up(context, system.lab)?;
+    let sources = lab.add_addresses("inside", MORE_HOSTS)?;
+    let (_, server) = lab.host_port("outside")?;
+    let load = Load {
+        server: SocketAddrV4::new(server, SERVER_PORT),
+        sources,
+        rate_per_s: 2_000.0,
+        opening_s: plan.end,
+        life_s: 1.5,
+        pause_s: 0.5,
+        answer_timeout_s: 10.0,
+        seed,
+    };
+    let (client_space, server_space) = (lab.netns("inside")?, lab.netns("outside")?);
+    let (ready, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+    let io = std::io::Error::other::<String>;
+    std::thread::scope(|scope| {
+        let server = scope
+            .spawn(|| server_space.run(|| churn::serve(SERVER_PORT, &ready, &stop).map_err(|e| io(format!("{e:#}")))));
+        while !ready.load(Ordering::Acquire) && !server.is_finished() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let start = Instant::now();
+        let (load, stop_client) = (&load, &stop);
+        let client = scope
+            .spawn(move || client_space.run(|| churn::run(load, start, stop_client).map_err(|e| io(format!("{e:#}")))));
+        let killed = kill_at(&lab, start, plan.fail);
+        while !client.is_finished() && !lab::interrupt::requested() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        stop.store(true, Ordering::Relaxed);
+        let lives = client.join().map_err(|_| anyhow::anyhow!("the client panicked"))?.context("client")?;
+        server.join().map_err(|_| anyhow::anyhow!("the server panicked"))?.context("server")?;
+        if lab::interrupt::requested() {
+            bail!("interrupted");
+        }
+        Ok(Run { lives, failed_at: killed? })
+    })
+}
+
+/// Kills s1 at a moment; the moment at which it began to die.
+fn kill_at(lab: &Running, start: Instant, at: f64) -> Result<f64> {
+    while start.elapsed().as_secs_f64() < at && !lab::interrupt::requested() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let t = start.elapsed().as_secs_f64();
+    lab.fail("s1")?;
+    Ok(t)
+}
+
+/// Time from the failure until rates are back for good; none if they never are.
+fn recovery(rates: &[(f64, f64)], failed_at: f64, end: f64) -> Option<f64> {
+    let before: Vec<f64> = rates.iter().filter(|(t, _)| *t > 1.5 && t + BIN_S < failed_at).map(|r| r.1).collect();
+    let enough = RECOVERED * summary(&before).median;
+    let after: Vec<&(f64, f64)> = rates.iter().filter(|(t, _)| t - BIN_S / 2.0 >= failed_at && *t < end).collect();
+    let good = |w: &[&(f64, f64)]| w.iter().map(|(_, rate)| rate).sum::<f64>() / MEAN_BINS as f64 >= enough;
+    let at = after.windows(SUSTAINED_BINS).position(|w| w.windows(MEAN_BINS).all(good))?;
+    Some(after[at].0 - BIN_S / 2.0 - failed_at)
+}
+
+/// What one run says, as numbers.
+struct Figures {
+    established: f64,
+    lost: f64,
+    not_opened: f64,
+    lost_before: f64,
+    silence_s: f64,
+    recovery_s: Option<f64>,
+}
+
+fn figures_of(run: &Run, plan: Plan) -> Figures {
+    let t = run.failed_at;
+    let lives = &run.lives;
+    let before = lives.lives.iter().filter(|l| l.ended <= t && l.end != End::Finished).count();
+    let not_opened = lives.lives.iter().filter(|l| l.ended > t && l.end == End::NotOpened).count();
+    // The longest time without any answer after the failure.
+    let mut last = t;
+    let mut silence: f64 = 0.0;
+    for answer in lives.answers.iter().filter(|a| **a >= t && **a <= plan.end) {
+        silence = silence.max(answer - last);
+        last = *answer;
+    }
+    silence = silence.max(plan.end - last);
+    let rates = Lives::rate(lives.answers.iter().copied(), BIN_S, plan.end);
+    Figures {
+        established: lives.open_at(t).count() as f64,
+        lost: lives.lost_of(t) as f64,
+        not_opened: not_opened as f64,
+        lost_before: before as f64,
+        silence_s: silence,
+        recovery_s: recovery(&rates, t, plan.end),
+    }
+}
+
+/// The paper's own experiment: `stateplane demo` does it, and knows how to measure it.
+fn demo(context: &Context, seconds: u32) -> Result<Value> {
+    let out = context.places.output.join("demo");
+    let output = Command::new(&context.places.stateplane)
+        .args(["demo", "--runs", "with,without", "--seconds", &seconds.to_string(), "--out"])
+        .arg(&out)
+        .output()
+        .context("stateplane demo")?;
+    let path = out.join("failover.json");
+    if !output.status.success() && !path.exists() {
+        bail!("stateplane demo: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    let text = std::fs::read(&path).with_context(|| path.display().to_string())?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+fn demo_rows(demo: &Value) -> Vec<Row> {
+    let number = |run: &str, field: &str| demo[run][field].as_f64();
+    let text = |value: Option<f64>, unit: &str| value.map_or("never".to_owned(), |v| format!("{v}{unit}"));
+    let one = |v: f64| Summary { low: v, median: v, high: v };
+    let mut rows = Vec::new();
+    if let Some(value) = number("with", "recovery_fail_s") {
+        let row = Row::value("long flows: TCP back after the failure", "0.9 s", one(value), 3, "s");
+        rows.push(row.with_goal(Goal::AtMost(0.35)));
+    }
+    rows.push(Row::text(
+        "long flows: TCP back after the return",
+        "1.0 s",
+        text(number("with", "recovery_return_s"), " s"),
+    ));
+    let of = |run: &str| {
+        format!("{} of {}", text(number(run, "connections_broken"), ""), text(number(run, "connections"), ""))
+    };
+    rows.push(Row::text("connections broken, replicated", "0", of("with")));
+    rows.push(Row::text("connections broken, no fault tolerance", "all", of("without")));
+    rows
+}
+
+fn rows_of(name: &str, figures: &[Figures]) -> Vec<Row> {
+    let over = |of: fn(&Figures) -> f64| summary(&figures.iter().map(of).collect::<Vec<_>>());
+    let lost = Row::value(
+        format!("{name}: connections lost of {:.0} established", over(|f| f.established).median),
+        "",
+        over(|f| f.lost),
+        0,
+        "",
+    );
+    let lost = if name == SYSTEMS[0].name { lost.with_goal(Goal::AtMost(0.0)) } else { lost };
+    let recoveries: Vec<f64> = figures.iter().filter_map(|f| f.recovery_s).collect();
+    let recovery = if recoveries.len() == figures.len() {
+        Row::value(format!("{name}: exchanges back to 80 %"), "", summary(&recoveries), 2, "s")
+    } else {
+        Row::text(format!("{name}: exchanges back to 80 %"), "", "not in every run")
+    };
+    vec![
+        lost,
+        Row::value(format!("{name}: not opened within 10 s, after the failure"), "", over(|f| f.not_opened), 0, ""),
+        recovery,
+        Row::value(format!("{name}: longest time without any answer"), "", over(|f| f.silence_s), 2, "s"),
+    ]
+}
+
+fn figure(runs: &[Vec<Run>], plan: Plan) -> Result<Vec<Figure>> {
+    let line = |index: usize, of: &dyn Fn(&Lives) -> Vec<(f64, f64)>| Line {
+        name: SYSTEMS[index].name.to_owned(),
+        points: runs[index].first().map_or(Vec::new(), |run| of(&run.lives)),
+    };
+    let answers = |lives: &Lives| Lives::rate(lives.answers.iter().copied(), BIN_S, plan.end);
+    let opened = |lives: &Lives| Lives::rate(lives.lives.iter().filter_map(|l| l.established), BIN_S, plan.end);
+    let mut figures = Vec::new();
+    for (name, title, y, of) in [
+        (
+            "fig14-exchanges",
+            "Exchanges while the machine that carries them dies",
+            "exchanges a second",
+            &answers as &dyn Fn(&Lives) -> _,
+        ),
+        ("fig14-opened", "New connections at the same time", "established a second", &opened),
+    ] {
+        let axes = Axes {
+            title: title.into(),
+            x: "time (s)".into(),
+            y: y.into(),
+            marks: vec![(plan.fail, "the machine dies".into())],
+            ..Axes::default()
+        };
+        let lines: Vec<Line> = (0..SYSTEMS.len()).map(|index| line(index, of)).collect();
+        figures.push(Figure { name: name.into(), svg: plot::lines(&axes, &lines)? });
+    }
+    Ok(figures)
+}
+
+/// Runs it.
+///
+/// # Errors
+/// A lab does not come up, or traffic does not start.
+pub fn run(context: &Context) -> Result<Outcome> {
+    for (program, package) in [("conntrackd", "conntrackd"), ("keepalived", "keepalived"), ("iperf3", "iperf3")] {
+        lab::instance::require_program(program, package)?;
+    }
+    let rounds = context.pick(1, 3);
+    let plan = context.pick(Plan { fail: 3.0, end: 6.0 }, Plan { fail: 4.0, end: 10.0 });
+    context.say("the paper's own experiment: stateplane demo");
+    let demo = demo(context, context.pick(10, 15))?;
+    let mut runs: Vec<Vec<Run>> = SYSTEMS.iter().map(|_| Vec::new()).collect();
+    for round in 0..rounds {
+        for position in 0..SYSTEMS.len() {
+            let index = (position + round as usize) % SYSTEMS.len();
+            runs[index].push(run_once(context, &SYSTEMS[index], plan, u64::from(round) + 1)?);
+            let done = round * SYSTEMS.len() as u32 + position as u32 + 1;
+            context.progress("new connections and a failure, run", done, rounds * SYSTEMS.len() as u32);
+        }
+    }
+    let mut rows = demo_rows(&demo);
+    let mut data = serde_json::Map::new();
+    let mut notes = Vec::new();
+    for (system, runs) in SYSTEMS.iter().zip(&runs) {
+        let figures: Vec<Figures> = runs.iter().map(|run| figures_of(run, plan)).collect();
+        rows.extend(rows_of(system.name, &figures));
+        let before: f64 = figures.iter().map(|f| f.lost_before).sum();
+        if before > 0.0 {
+            notes.push(format!("{}: {before} connections broke before the failure.", system.name));
+        }
+        let described = figures.iter().zip(runs).map(|(f, run)| {
+            json!({
+                "failed_at_s": run.failed_at, "opened": run.lives.lives.len(), "answers": run.lives.answers.len(),
+                "established": f.established, "lost": f.lost, "not_opened": f.not_opened,
+                "lost_before": f.lost_before, "longest_silence_s": f.silence_s, "recovery_s": f.recovery_s,
+                "answers_per_s": Lives::rate(run.lives.answers.iter().copied(), BIN_S, plan.end),
+            })
+        });
+        data.insert(system.name.to_owned(), described.collect());
+    }
+    data.insert("demo".to_owned(), demo);
+    Ok(Outcome { rows, notes, figures: figure(&runs, plan)?, data: Value::Object(data) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recovery_is_the_begin_of_what_lasts() {
+        let rates: Vec<(f64, f64)> = (0..60)
+            .map(|i| {
+                let t = (f64::from(i) + 0.5) * BIN_S;
+                // Down from 3.0 to 3.8, with one burst.
+                (t, if (3.0..3.8).contains(&t) && i != 33 { 0.0 } else { 100.0 })
+            })
+            .collect();
+        let found = recovery(&rates, 3.0, 6.0).expect("recovers");
+        // A bin that is empty may be in a mean that is good.
+        assert!((found - 0.8).abs() < 0.11, "{found}");
+        assert_eq!(recovery(&rates, 3.0, 4.0), None);
+    }
+}

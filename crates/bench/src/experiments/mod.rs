@@ -1,0 +1,166 @@
+//! The experiments: one module each, with its description in `bench/NAME.toml`.
+//!
+//! An experiment is one entry in [`ALL`]. It gets a [`Context`] and gives an [`Outcome`]; what becomes of that (files, the page, the
+//! terminal) is the same for all.
+
+pub mod fig14;
+pub mod nat;
+
+use crate::build::Places;
+use crate::results::{Outcome, Record, Row};
+use anyhow::{Context as _, Result};
+use serde::Deserialize;
+use std::io::IsTerminal;
+use std::time::Instant;
+
+/// One experiment.
+pub struct Experiment {
+    /// Its name on the command line and of its files.
+    pub name: &'static str,
+    /// `bench/NAME.toml`.
+    page: &'static str,
+    run: fn(&Context) -> Result<Outcome>,
+}
+
+/// What `bench/NAME.toml` says.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Descriptor {
+    /// Which figure or table of the paper, such as `Figure 8`.
+    pub figure: String,
+    /// One line.
+    pub title: String,
+    /// What the paper measured and found.
+    pub paper: String,
+    /// What is done here, and what differs.
+    pub method: String,
+}
+
+/// All experiments, in the order of the page.
+pub const ALL: &[Experiment] = &[
+    Experiment { name: "nat", page: include_str!("../../../../bench/nat.toml"), run: nat::run },
+    Experiment { name: "fig14", page: include_str!("../../../../bench/fig14.toml"), run: fig14::run },
+];
+
+/// What an experiment runs with.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// Where things are.
+    pub places: Places,
+    /// Fewer rounds and shorter runs: for a look, not for a claim.
+    pub quick: bool,
+    name: &'static str,
+}
+
+impl Context {
+    /// One of two amounts.
+    pub fn pick<T>(&self, quick: T, full: T) -> T {
+        if self.quick { quick } else { full }
+    }
+
+    /// One line that counts up in a terminal, and one a measurement elsewhere.
+    pub fn progress(&self, what: &str, done: u32, of: u32) {
+        let end = done == of;
+        if std::io::stderr().is_terminal() {
+            eprint!("\r\x1b[Kbench: {}: {what}: {done} of {of}{}", self.name, if end { "\n" } else { "" });
+        } else if end {
+            eprintln!("bench: {}: {what}: {of} of {of}", self.name);
+        }
+    }
+
+    /// One line.
+    pub fn say(&self, what: &str) {
+        eprintln!("bench: {}: {what}", self.name);
+    }
+}
+
+/// What reproduces an experiment.
+pub fn command(name: &str, quick: bool) -> String {
+    format!("target/release/stateplane-bench run {name}{}", if quick { " --quick" } else { "" })
+}
+
+impl Experiment {
+    /// Its description.
+    ///
+    /// # Errors
+    /// The file that was compiled in is not what it should be (a test looks).
+    pub fn descriptor(&self) -> Result<Descriptor> {
+        toml::from_str(self.page).with_context(|| format!("bench/{}.toml", self.name))
+    }
+
+    /// Runs it, writes its files, and prints its rows.
+    ///
+    /// # Errors
+    /// The experiment fails, or a file cannot be written.
+    pub fn execute(&self, places: &Places, quick: bool) -> Result<()> {
+        let page = self.descriptor()?;
+        eprintln!("bench: {}: {} ({})", self.name, page.title, page.figure);
+        let start = Instant::now();
+        let context = Context { places: places.clone(), quick, name: self.name };
+        let outcome = (self.run)(&context)?;
+        let (kernel, cpu) = machine();
+        let mut figures = Vec::new();
+        for figure in &outcome.figures {
+            let file = format!("{}.svg", figure.name);
+            write(places, &file, &figure.svg)?;
+            figures.push(file);
+        }
+        let record = Record {
+            name: self.name.to_owned(),
+            quick,
+            command: command(self.name, quick),
+            kernel,
+            cpu,
+            seconds: start.elapsed().as_secs_f64(),
+            rows: outcome.rows,
+            notes: outcome.notes,
+            figures,
+            data: outcome.data,
+        };
+        write(places, &format!("{}.json", self.name), &(serde_json::to_string_pretty(&record)? + "\n"))?;
+        print(&page, &record);
+        Ok(())
+    }
+}
+
+fn write(places: &Places, file: &str, text: &str) -> Result<()> {
+    let path = places.output.join(file);
+    std::fs::write(&path, text).with_context(|| path.display().to_string())
+}
+
+fn print(page: &Descriptor, record: &Record) {
+    println!("\n{}: {} ({:.0} s)", page.figure, page.title, record.seconds);
+    let width = |of: fn(&Row) -> &str| record.rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0);
+    let (what, paper, measured) = (width(|r| &r.what), width(|r| &r.paper).max(5), width(|r| &r.measured).max(4));
+    println!("  {:what$}  {:paper$}  {:measured$}  goal", "", "paper", "here");
+    for row in &record.rows {
+        println!("  {:what$}  {:paper$}  {:measured$}  {}", row.what, row.paper, row.measured, row.verdict());
+    }
+    for note in &record.notes {
+        println!("  {note}");
+    }
+}
+
+/// The kernel's release and the processor's name.
+pub fn machine() -> (String, String) {
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
+    let information = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = information.lines().find_map(|line| line.strip_prefix("model name"));
+    (kernel, model.map_or("unknown processor", |text| text.trim_start_matches([' ', '\t', ':'])).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_experiment_has_a_page_and_a_name_of_its_own() {
+        let mut names = HashSet::new();
+        for experiment in ALL {
+            let page = experiment.descriptor().expect(experiment.name);
+            assert!(!page.title.is_empty() && !page.paper.is_empty() && !page.method.is_empty(), "{}", experiment.name);
+            assert!(names.insert(experiment.name), "{} twice", experiment.name);
+        }
+    }
+}

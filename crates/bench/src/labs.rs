@@ -1,0 +1,102 @@
+//! Labs for experiments: up with what an experiment needs, down when it is done with them.
+
+use crate::experiments::Context;
+use anyhow::{Context as _, Result};
+use lab::{Lab, Options, Topology};
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::ops::Deref;
+use std::path::Path;
+
+/// A lab that is taken down when it goes out of scope.
+pub struct Running(Lab);
+
+impl Deref for Running {
+    type Target = Lab;
+    fn deref(&self) -> &Lab {
+        &self.0
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.down() {
+            eprintln!("bench: taking down lab {}: {error}", self.0.name());
+        }
+    }
+}
+
+/// Which lab.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// Topology file, from the repository's root.
+    pub file: &'a str,
+    /// Its mode; empty for one without modes.
+    pub mode: &'a str,
+    /// The switch that all traffic prefers, if one.
+    pub prefer: Option<&'a str>,
+    /// Values for its `${name}`.
+    pub vars: &'a [(&'a str, &'a str)],
+}
+
+impl Running {
+    /// Brings a lab up.
+    ///
+    /// # Errors
+    /// The topology cannot be read, or the lab does not come up.
+    pub fn up(context: &Context, wanted: Wanted) -> Result<Running> {
+        let path = context.places.root.join(wanted.file);
+        let topology = Topology::read(&path)?;
+        let mut vars: BTreeMap<String, String> =
+            wanted.vars.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        vars.insert("stateplane".to_owned(), context.places.stateplane.display().to_string());
+        let options = Options {
+            name: Some(format!("bench-{}", std::process::id())),
+            mode: Some(wanted.mode.to_owned()).filter(|mode| !mode.is_empty()),
+            vars,
+            prefer: wanted.prefer.map(str::to_owned),
+            owned: true,
+        };
+        let directory = path.parent().unwrap_or(Path::new("."));
+        let lab = Lab::up(topology, directory, options, &|_| {})
+            .with_context(|| format!("lab {} ({})", wanted.file, wanted.mode))?;
+        Ok(Running(lab))
+    }
+
+    /// The only port of a host, and its address.
+    ///
+    /// # Errors
+    /// The node has none, or several.
+    pub fn host_port(&self, node: &str) -> Result<(String, Ipv4Addr)> {
+        let mut ports = self.topology().ports(node).map(|(name, own, ..)| (name.to_owned(), own.ip().to_owned()));
+        match (ports.next(), ports.next()) {
+            (Some((name, address)), None) => Ok((name, address.parse()?)),
+            _ => anyhow::bail!("node {node} must have one port"),
+        }
+    }
+
+    /// Runs a command in a node; its output.
+    ///
+    /// # Errors
+    /// It cannot be run, or fails.
+    pub fn run(&self, node: &str, command: &[&str]) -> Result<String> {
+        let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
+        let (good, said) = lab::process::run(Some(&self.netns(node)?), &command)?;
+        if !good {
+            anyhow::bail!("{node}: {}: {}", command.join(" "), said.trim());
+        }
+        Ok(said)
+    }
+
+    /// Gives a host more addresses after its own; all of them, its own first.
+    ///
+    /// # Errors
+    /// The host has not one port, or an address is refused.
+    pub fn add_addresses(&self, node: &str, count: u32) -> Result<Vec<Ipv4Addr>> {
+        let (port, own) = self.host_port(node)?;
+        let addresses: Vec<Ipv4Addr> = (0..=count).map(|i| Ipv4Addr::from(u32::from(own) + i)).collect();
+        let lines: Vec<String> = addresses[1..].iter().map(|a| format!("addr add {a}/24 dev {port}")).collect();
+        self.netns(node)?.ip_batch(&lines)?;
+        Ok(addresses)
+    }
+}

@@ -1,0 +1,129 @@
+//! What an experiment gives: rows beside the paper's, figures, and the raw numbers.
+
+use crate::report::Goal;
+use crate::statistics::Summary;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// One line of the comparison.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Row {
+    /// What is measured.
+    pub what: String,
+    /// What the paper says of it, or nothing.
+    pub paper: String,
+    /// What was measured here, for people.
+    pub measured: String,
+    /// The number itself with its spread over the rounds, where there is one.
+    pub value: Option<Summary>,
+    /// What it should reach, if there is a goal.
+    pub goal: Option<Goal>,
+    /// Whether the median reaches it.
+    pub reached: Option<bool>,
+}
+
+impl Row {
+    /// A row of text alone.
+    pub fn text(what: impl Into<String>, paper: impl Into<String>, measured: impl Into<String>) -> Row {
+        Row {
+            what: what.into(),
+            paper: paper.into(),
+            measured: measured.into(),
+            value: None,
+            goal: None,
+            reached: None,
+        }
+    }
+
+    /// A number with its spread, shown with so many decimals and a unit.
+    pub fn value(
+        what: impl Into<String>,
+        paper: impl Into<String>,
+        value: Summary,
+        decimals: usize,
+        unit: &str,
+    ) -> Row {
+        let Summary { low, median, high } = value;
+        let space = if unit.is_empty() { "" } else { " " };
+        let measured = format!("{median:.decimals$}{space}{unit} ({low:.decimals$} to {high:.decimals$})");
+        Row { value: Some(value), ..Row::text(what, paper, measured) }
+    }
+
+    /// The same row with a goal for its median.
+    pub fn with_goal(mut self, goal: Goal) -> Row {
+        self.goal = Some(goal);
+        self.reached = self.value.map(|value| goal.reached_by(value.median));
+        self
+    }
+
+    /// The goal and whether it is reached, for people.
+    pub fn verdict(&self) -> String {
+        let bound = match self.goal {
+            None => return String::new(),
+            Some(Goal::AtLeast(bound)) => format!("≥ {bound}"),
+            Some(Goal::AtMost(bound)) => format!("≤ {bound}"),
+        };
+        format!("{bound}: {}", if self.reached == Some(true) { "reached" } else { "MISSED" })
+    }
+}
+
+/// A drawing.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    /// File name without `.svg`.
+    pub name: String,
+    /// The SVG itself.
+    pub svg: String,
+}
+
+/// All that an experiment gives.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// The comparison.
+    pub rows: Vec<Row>,
+    /// What a reader must know of these very figures: what was left out, what went wrong.
+    pub notes: Vec<String>,
+    /// The drawings.
+    pub figures: Vec<Figure>,
+    /// Everything measured.
+    pub data: Value,
+}
+
+/// `out/bench/NAME.json`.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Record {
+    /// The experiment.
+    pub name: String,
+    /// Whether it ran with `--quick`: fewer rounds, so more spread.
+    pub quick: bool,
+    /// What reproduces it.
+    pub command: String,
+    /// `uname -r`.
+    pub kernel: String,
+    /// The processor's own name.
+    pub cpu: String,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+    /// The comparison.
+    pub rows: Vec<Row>,
+    /// See [`Outcome::notes`].
+    pub notes: Vec<String>,
+    /// File names of the drawings.
+    pub figures: Vec<String>,
+    /// Everything measured.
+    pub data: Value,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goals_judge_the_median() {
+        let value = Summary { low: 0.9, median: 0.98, high: 1.1 };
+        let row = Row::value("x", "1", value, 2, "");
+        assert_eq!(row.measured, "0.98 (0.90 to 1.10)");
+        assert_eq!(row.clone().with_goal(Goal::AtLeast(0.97)).verdict(), "≥ 0.97: reached");
+        assert_eq!(row.with_goal(Goal::AtMost(0.97)).verdict(), "≤ 0.97: MISSED");
+    }
+}
