@@ -1,7 +1,36 @@
 """Packets for the apps' packet tests, built from scratch: every checksum is summed over the whole packet."""
+import ipaddress
 import struct
 
-TCP, UDP, ICMP = 6, 17, 1
+TCP, UDP, ICMP, ICMP6 = 6, 17, 1, 58
+
+
+class Case:
+    """One STF file: written to `directory`, with the counters of the control `ingress`."""
+
+    def __init__(self, directory, ingress, name, about, setup):
+        self.path, self.ingress = directory / f"{name}.stf", ingress
+        self.lines = [f"# {line}" for line in about.strip().split("\n")] + ["# Written by generate_stf.py.", setup.strip("\n")]
+
+    def note(self, text):
+        self.lines += ["", f"# {text}"]
+
+    def packet(self, port, frame):
+        self.lines.append(f"packet {port} {frame.hex()}")
+
+    def expect(self, port, frame):
+        self.lines.append(f"expect {port} {frame.hex()}$")
+
+    def counter(self, name, value):
+        self.lines.append(f"check_counter {self.ingress}.{name}(0) packets == {value}")
+
+    def to_host(self, port, frame):
+        """The packet goes up to the kernel as it came."""
+        self.packet(port, frame)
+        self.expect("host", frame)
+
+    def write(self):
+        self.path.write_text("\n".join(self.lines) + "\n")
 
 
 def checksum(data):
@@ -13,7 +42,8 @@ def checksum(data):
 
 
 def address(text):
-    return bytes(int(part) for part in text.split("."))
+    """IPv4 or IPv6."""
+    return ipaddress.ip_address(text).packed
 
 
 def mac(text):
@@ -32,7 +62,13 @@ def ipv4(source, destination, protocol, payload, ttl=64, options=b"", flags_offs
     return header[:10] + struct.pack("!H", checksum(header)) + header[12:] + payload
 
 
+def ipv6(source, destination, next_header, payload, hop_limit=64, traffic_class=0, flow_label=0x12345, version=6, payload_length=None):
+    return struct.pack("!IHBB", version << 28 | traffic_class << 20 | flow_label, len(payload) if payload_length is None else payload_length,
+                       next_header, hop_limit) + address(source) + address(destination) + payload
+
+
 def pseudo(source, destination, protocol, length):
+    """Of either family: with zeros between, both sum up to the same (RFC 8200, 8.1)."""
     return address(source) + address(destination) + struct.pack("!HH", protocol, length)
 
 
@@ -55,3 +91,13 @@ def icmp(kind, code, rest, payload):
 
 def echo(kind, identifier, sequence=1, payload=b"abcdefgh"):
     return icmp(kind, 0, struct.pack("!HH", identifier, sequence), payload)
+
+
+def icmp6(source, destination, kind, code, rest, payload):
+    message = struct.pack("!BBH", kind, code, 0) + rest + payload
+    value = checksum(pseudo(source, destination, ICMP6, len(message)) + message)
+    return message[:2] + struct.pack("!H", value) + message[4:]
+
+
+def echo6(source, destination, kind, identifier, sequence=1, payload=b"abcdefgh"):
+    return icmp6(source, destination, kind, 0, struct.pack("!HH", identifier, sequence), payload)

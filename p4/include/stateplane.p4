@@ -20,7 +20,11 @@ enum Allocator {
     /// NAT (RFC 4787, endpoint-dependent): the key must be { bit<32> source address, bit<32> destination address, bit<16> source port,
     /// bit<16> destination port, bit<8> protocol } and the value { bit<32> address, bit<16> port }, under any names. The value is an external address and port
     /// for the key's source; the binding of the reverse direction, keyed as returning packets look, is made together with it.
-    NAT_PORTS
+    NAT_PORTS,
+    /// Load balancing: keys and values have the same form as those of NAT_PORTS, as clients' packets look: source is the client, destination the virtual
+    /// address and port. The value is the backend that the conversation goes to. The binding of the reverse direction, keyed as the backend's
+    /// answers look (backend, client, ports, protocol), is made together with it; its value is the virtual address and port.
+    BACKENDS
 }
 
 /// What a lookup found.

@@ -20,7 +20,7 @@ mod ternary;
 pub mod value;
 
 pub use arrays::CounterValue;
-pub use dataplane::{Dataplane, MAX_POOL_ADDRESSES, PortStats};
+pub use dataplane::{BACKEND_PLACES, Dataplane, MAX_POOL_ADDRESSES, PortStats};
 pub use error::{Error, Result, verifier_source_lines};
 pub use link::{AttachMode, Link};
 pub use object::{Object, Settings};

@@ -258,7 +258,7 @@ pub struct FlowState {
     pub size: u32,
     /// `local` or `linearizable`.
     pub consistency: String,
-    /// `zero` or `nat_ports`.
+    /// `zero`, `nat_ports` or `backends`.
     pub allocator: String,
     /// Fields of the key, in wire order (each in ceil(W/8) bytes, big-endian).
     pub key: Vec<WireField>,

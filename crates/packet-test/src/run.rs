@@ -2,7 +2,7 @@
 
 use crate::network::{self, NetworkError};
 use crate::report::{CaseReport, Failure, diff, difference, dump};
-use crate::setup::NatPool;
+use crate::setup::{Backends, NatPool};
 use crate::stf::{Case, Command, Pattern, Port};
 use dataplane::{Dataplane, EntrySpec, Verdict, Write};
 use std::collections::BTreeMap;
@@ -88,22 +88,35 @@ impl<'a> Runner<'a> {
         {
             self.fail(*line, reason, None);
         }
+        if let Some((line, backends)) = &case.setup.backends
+            && let Err(reason) = self.set_backends(backends)
+        {
+            self.fail(*line, reason, None);
+        }
+    }
+
+    /// There must be a FlowState of that name with that allocator.
+    fn must_allocate(&self, flow_state: &str, allocator: &str, what: &str) -> Result<(), String> {
+        let states = &self.dataplane.manifest().flow_states;
+        let last_part = format!(".{flow_state}");
+        let allocates = states.iter().any(|state| {
+            (state.name == flow_state || state.name.ends_with(&last_part)) && state.allocator == allocator
+        });
+        if allocates {
+            return Ok(());
+        }
+        let names: Vec<&str> = states.iter().map(|state| state.name.as_str()).collect();
+        let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        Err(format!("no FlowState {flow_state} that allocates {what} (the program's FlowStates: {known})"))
+    }
+
+    fn set_backends(&self, backends: &Backends) -> Result<(), String> {
+        self.must_allocate(&backends.flow_state, "backends", "backends")?;
+        self.dataplane.set_backends(&backends.backends).map_err(|error| error.to_string())
     }
 
     fn set_nat_pool(&self, pool: &NatPool) -> Result<(), String> {
-        let states = &self.dataplane.manifest().flow_states;
-        let last_part = format!(".{}", pool.flow_state);
-        let allocates = states.iter().any(|state| {
-            (state.name == pool.flow_state || state.name.ends_with(&last_part)) && state.allocator == "nat_ports"
-        });
-        if !allocates {
-            let names: Vec<&str> = states.iter().map(|state| state.name.as_str()).collect();
-            let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            return Err(format!(
-                "no FlowState {} that allocates NAT ports (the program's FlowStates: {known})",
-                pool.flow_state
-            ));
-        }
+        self.must_allocate(&pool.flow_state, "nat_ports", "NAT ports")?;
         self.dataplane.set_nat_pool(&pool.addresses, pool.port_low, pool.port_high).map_err(|error| error.to_string())
     }
 

@@ -8,13 +8,14 @@
 //! | `# route: PREFIX via ADDRESS port N` | a route |
 //! | `# route: PREFIX unreachable\|blackhole\|prohibit` | a route to nowhere |
 //! | `# nat_pool: FLOWSTATE ADDRESS… ports LOW-HIGH` | the external addresses and ports that a local FlowState allocates from |
+//! | `# backends: FLOWSTATE ADDRESS:PORT[*WEIGHT]…` | the backends, of weight 1 if none is given, that a local FlowState picks from |
 //!
 //! Only these words with a colon right behind them count; every other comment is a comment.
 
 use crate::stf::{Word, Wrong, words, wrong};
 use dataplane::MAX_POOL_ADDRESSES;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 
 /// What a file's setup lines say; each with its line number, from 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub struct Setup {
     pub routes: Vec<(u32, Route)>,
     /// Where external addresses and ports come from.
     pub nat_pool: Option<(u32, NatPool)>,
+    /// Where conversations are sent.
+    pub backends: Option<(u32, Backends)>,
 }
 
 /// An Ethernet address.
@@ -115,10 +118,19 @@ pub struct NatPool {
     pub port_high: u16,
 }
 
+/// Backends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backends {
+    /// The FlowState that picks from them: its name, or a last part that is unique.
+    pub flow_state: String,
+    /// Each with its weight.
+    pub backends: Vec<(SocketAddrV4, u32)>,
+}
+
 /// If the line is a setup line: its keyword, and where what follows the colon begins (in bytes).
 pub(crate) fn keyword(line: &str) -> Option<(&'static str, usize)> {
     let rest = line.trim_start().strip_prefix('#')?.trim_start();
-    ["define", "port", "neighbor", "route", "nat_pool"].into_iter().find_map(|keyword| {
+    ["define", "port", "neighbor", "route", "nat_pool", "backends"].into_iter().find_map(|keyword| {
         let rest = rest.strip_prefix(keyword)?.strip_prefix(':')?;
         Some((keyword, line.len() - rest.len()))
     })
@@ -146,6 +158,12 @@ impl Setup {
             "route" => {
                 let route = self.route(&mut parts)?;
                 self.routes.push((number, route));
+            }
+            "backends" => {
+                let backends = backends(&mut parts)?;
+                if let Some((first, _)) = self.backends.replace((number, backends)) {
+                    return wrong(from, format!("an object has one list of backends, and line {first} gives it"));
+                }
             }
             _ => {
                 let pool = nat_pool(&mut parts)?;
@@ -311,6 +329,21 @@ fn nat_pool(parts: &mut Parts<'_, '_>) -> Result<NatPool, Wrong> {
     }
 }
 
+fn backends(parts: &mut Parts<'_, '_>) -> Result<Backends, Wrong> {
+    let (_, flow_state) = parts.next("a FlowState's name")?;
+    let what = "ADDRESS:PORT or ADDRESS:PORT*WEIGHT";
+    let mut backends = vec![];
+    while backends.is_empty() || !parts.words.is_empty() {
+        let (at, text) = parts.next(what)?;
+        let (address, weight) = text.split_once('*').unwrap_or((text, "1"));
+        match (address.parse(), weight.parse()) {
+            (Ok(address), Ok(weight)) => backends.push((address, weight)),
+            _ => return wrong(at, format!("{text:?} is not {what}")),
+        }
+    }
+    Ok(Backends { flow_state: flow_state.to_owned(), backends })
+}
+
 #[cfg(test)]
 mod tests {
     use crate::Case;
@@ -379,11 +412,20 @@ mod tests {
             ("# nat_pool: b 10.0.0.1", 23, "belongs here"),
             ("# nat_pool: b 10.0.0.1 ports 2-1", 30, "not LOW-HIGH"),
             ("# nat_pool: b é ports 2-1", 15, "belongs here"),
+            ("# backends: b", 14, "belongs here"),
+            ("# backends: b 10.0.0.1:80 10.0.0.2", 27, "is not ADDRESS:PORT"),
+            ("# backends: b 10.0.0.1:80*x", 15, "is not ADDRESS:PORT"),
         ] {
             let errors = Case::parse("x.stf", &format!("{PORT}{line}\n")).expect_err(line);
             assert_eq!((errors.len(), errors[0].line, errors[0].column), (1, 2, column), "{line}: {}", errors[0]);
             assert!(errors[0].reason.contains(part), "{line}: {}", errors[0]);
         }
+        let (_, backends) = setup("# backends: b 10.0.0.1:80 10.0.0.2:81*3\n").backends.unwrap();
+        assert_eq!(backends.flow_state, "b");
+        assert_eq!(backends.backends, [("10.0.0.1:80", 1), ("10.0.0.2:81", 3)].map(|(a, w)| (a.parse().unwrap(), w)));
+        let list = "# backends: b 10.0.0.1:80\n";
+        let errors = Case::parse("x.stf", &format!("{list}{list}")).unwrap_err();
+        assert!(errors[0].to_string().contains("line 1"), "{}", errors[0]);
         let pool = "# nat_pool: b 10.0.0.1 ports 1-2\n";
         let errors = Case::parse("x.stf", &format!("{pool}{pool}")).unwrap_err();
         assert!(errors[0].to_string().contains("line 1"), "{}", errors[0]);

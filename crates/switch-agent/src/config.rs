@@ -50,6 +50,9 @@ pub struct Config {
     pub table: Vec<Table>,
     /// Addresses and ports that a local NAT allocator draws from.
     pub nat_pool: Option<NatPool>,
+    /// Where a local BACKENDS allocator sends new conversations.
+    #[serde(default)]
+    pub backend: Vec<Backend>,
     /// The file this came from.
     #[serde(skip)]
     pub file: PathBuf,
@@ -187,6 +190,42 @@ impl NatPool {
     }
 }
 
+/// `[[backend]]`
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct Backend {
+    /// Address and port.
+    pub address: SocketAddrV4,
+    /// Its part of new conversations is its weight over the sum of all.
+    #[serde(default = "default_weight")]
+    pub weight: u32,
+    /// Whether it gets new conversations.
+    #[serde(default)]
+    pub state: BackendState,
+}
+
+/// Whether a backend gets new conversations; those that it has go on either way.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum BackendState {
+    /// It does.
+    #[default]
+    Active,
+    /// It does not.
+    Drained,
+}
+
+fn default_weight() -> u32 {
+    1
+}
+
+impl Backend {
+    /// The weight that counts: none for a drained backend.
+    pub fn share(&self) -> u32 {
+        if self.state == BackendState::Active { self.weight } else { 0 }
+    }
+}
+
 fn arguments(given: &BTreeMap<String, Scalar>) -> Vec<(Option<String>, String)> {
     given.iter().map(|(name, value)| (Some(name.clone()), value.text())).collect()
 }
@@ -282,7 +321,21 @@ impl Config {
         if self.store.is_some() && !self.port.iter().any(|port| port.fabric) {
             return self.fault("port", "with `store`, at least one port must have `fabric = true`");
         }
+        self.validate_backends()?;
         self.validate_pool()
+    }
+
+    fn validate_backends(&self) -> Result<()> {
+        for (index, backend) in self.backend.iter().enumerate() {
+            let address = backend.address;
+            if address.ip().is_unspecified() || address.port() == 0 {
+                return self.fault(format!("backend[{index}].address"), format!("{address} is no address of a server"));
+            }
+            if self.backend.iter().take(index).any(|earlier| earlier.address == address) {
+                return self.fault(format!("backend[{index}].address"), format!("{address} is listed twice"));
+            }
+        }
+        Ok(())
     }
 
     fn validate_pool(&self) -> Result<()> {

@@ -35,6 +35,10 @@ pub(crate) fn configure(dataplane: &Dataplane, config: &Config, incarnation: u32
         let (low, high) = pool.port_range().unwrap_or((1024, u16::MAX));
         dataplane.set_nat_pool(&pool.external, low, high)?;
     }
+    if !config.backend.is_empty() {
+        let backends: Vec<_> = config.backend.iter().map(|backend| (backend.address, backend.share())).collect();
+        dataplane.set_backends(&backends)?;
+    }
     if dataplane.has_map("sp_fabric_port") {
         for port in 0..dataplane.manifest().max_ports {
             let fabric = config.port.iter().any(|known| known.port == port && known.fabric);
@@ -45,7 +49,7 @@ pub(crate) fn configure(dataplane: &Dataplane, config: &Config, incarnation: u32
 }
 
 /// What the runtime counts, in the order of `enum sp_flow_stat` in stateplane_flow.h.
-const EVENTS: [&str; 21] = [
+const EVENTS: [&str; 22] = [
     "parked",
     "grants",
     "absent",
@@ -67,6 +71,7 @@ const EVENTS: [&str; 21] = [
     "too_big",
     "ring_full",
     "ports_exhausted",
+    "backends_exhausted",
 ];
 
 /// What the FlowState runtime did since the maps were made; empty for an object without FlowState.

@@ -51,6 +51,10 @@ pub(crate) fn check(config: &Config) -> Result<Manifest> {
             return config
                 .fault("nat_pool", format!("is needed: the program's FlowState {} allocates from it", state.name));
         }
+        if state.consistency == "local" && state.allocator == "backends" && config.backend.is_empty() {
+            return config
+                .fault("backend", format!("is needed: the program's FlowState {} picks one of them", state.name));
+        }
     }
     for (index, port) in config.port.iter().enumerate() {
         if port.port >= manifest.max_ports {

@@ -87,7 +87,7 @@ fn request(object: &FlowState, key: &[u8], idle_before_ns: u64) -> Vec<u8> {
     bytes
 }
 
-/// A NAT's binding goes only with the one of the other direction: neither may be in use.
+/// A binding of a NAT or of a load balancer goes only with the one of the other direction: neither may be in use.
 fn pair_is_idle(
     map: &MapHandle,
     object: &FlowState,
@@ -95,7 +95,7 @@ fn pair_is_idle(
     value: &[u8],
     is_idle: impl Fn(&[u8]) -> bool,
 ) -> bool {
-    if object.allocator != "nat_ports" {
+    if !matches!(object.allocator.as_str(), "nat_ports" | "backends") {
         return true;
     }
     let Some(partners) = value.get(object.value_offset as usize..).and_then(|binding| partners(key, binding)) else {
@@ -108,7 +108,9 @@ fn pair_is_idle(
 }
 
 /// The two keys that the other direction of a binding can have, as this one may be the forward or the reverse. Keys are { source 4, destination 4,
-/// source port 2, destination port 2, protocol 1 }, bindings { address 4, port 2 }.
+/// source port 2, destination port 2, protocol 1 }, bindings { address 4, port 2 }. A NAT's forward binding replaces the source and its reverse one the
+/// destination: forward to reverse is the first way round, back is the second. A load balancer's forward binding replaces the destination and its reverse
+/// one the source, so there it is the other way about.
 fn partners(key: &[u8], binding: &[u8]) -> Option<[Vec<u8>; 2]> {
     let (source, destination) = (key.get(0..4)?, key.get(4..8)?);
     let (source_port, destination_port) = (key.get(8..10)?, key.get(10..12)?);
@@ -130,5 +132,10 @@ mod tests {
         let reverse = [198, 51, 100, 80, 203, 0, 113, 1, 0, 53, 7, 208, 17, 0, 0, 0];
         assert_eq!(partners(&forward, &[203, 0, 113, 1, 7, 208]).unwrap()[0], reverse);
         assert_eq!(partners(&reverse, &[10, 0, 0, 5, 3, 232]).unwrap()[1], forward);
+        // 198.51.100.80:53 → 203.0.113.1:80, sent on to 10.0.0.5:8080
+        let forward = [198, 51, 100, 80, 203, 0, 113, 1, 0, 53, 0, 80, 6, 0, 0, 0];
+        let reverse = [10, 0, 0, 5, 198, 51, 100, 80, 31, 144, 0, 53, 6, 0, 0, 0];
+        assert_eq!(partners(&forward, &[10, 0, 0, 5, 31, 144]).unwrap()[1], reverse);
+        assert_eq!(partners(&reverse, &[203, 0, 113, 1, 0, 80]).unwrap()[0], forward);
     }
 }

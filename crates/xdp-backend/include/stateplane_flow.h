@@ -37,7 +37,7 @@ enum sp_flow_type {
 enum { SP_FLAG_ALLOCATE = 1 };
 enum { SP_STATE_HIT, SP_STATE_MISS, SP_STATE_PENDING };
 enum { SP_FLOW_LOCAL, SP_FLOW_LINEARIZABLE };
-enum { SP_ALLOCATOR_ZERO, SP_ALLOCATOR_NAT_PORTS };
+enum { SP_ALLOCATOR_ZERO, SP_ALLOCATOR_NAT_PORTS, SP_ALLOCATOR_BACKENDS };
 /* What becomes of the packet when the program is through: sp_flow_context.kind. */
 enum { SP_FLOW_NOTHING, SP_FLOW_PARK, SP_FLOW_COMMIT };
 /* Bits of sp_flow_entry_head.flags. */
@@ -66,6 +66,7 @@ enum sp_flow_stat {
 	SP_STAT_TOO_BIG,
 	SP_STAT_RING_FULL,
 	SP_STAT_PORTS_EXHAUSTED,
+	SP_STAT_BACKENDS_EXHAUSTED,
 	SP_STAT_COUNT,
 };
 
@@ -250,6 +251,20 @@ struct {
 	__type(key, __u32);
 	__type(value, struct sp_nat_pool);
 } sp_nat_pool SEC(".maps");
+
+/* The local mode's BACKENDS: where a new conversation goes, by its hash. The agent gives each backend places in proportion to its weight. */
+#define SP_BACKEND_SLOTS 1024
+struct sp_backend {
+	__be32 address; /* 0: no backend */
+	__be16 port;
+	__u16 reserved;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SP_BACKEND_SLOTS);
+	__type(key, __u32);
+	__type(value, struct sp_backend);
+} sp_backends SEC(".maps");
 
 /* What is rare runs in programs of its own, by tail call: the hot path then has the whole 512 bytes of stack, and no code that it jumps over. */
 enum { SP_PROGRAM_AGAIN, SP_PROGRAM_RECEIVE, SP_PROGRAM_SEND, SP_PROGRAMS };

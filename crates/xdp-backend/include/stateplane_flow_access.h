@@ -95,8 +95,38 @@ static __always_inline struct sp_flow_entry_head *sp_flow_new_entry(struct sp_fl
 	return entry;
 }
 
-/* The local mode's NAT_PORTS: an external address and port such that the reverse key is new. Both directions are made, the reverse
- * first, so that a binding in use always has its way back. Keys are { source 4, destination 4, source port 2, destination
+/* Local pairs, first half: the entry of the other direction, if its key is new. Its value is the address and port that packets of
+ * that direction get back. The key stands in scratch->reverse_key. */
+static __always_inline int sp_flow_reserve(struct sp_flow_scratch *scratch, void *map, __u32 key_bytes, __be32 address,
+					   __be16 port, __u32 value_bytes)
+{
+	*(__u64 *)scratch->value = 0;
+	*(__be32 *)scratch->value = address;
+	*(__be16 *)(scratch->value + 4) = port;
+	sp_flow_new_entry(scratch, scratch->reverse_key, key_bytes, scratch->value, value_bytes);
+	return !bpf_map_update_elem(map, scratch->reverse_key, scratch->entry, BPF_NOEXIST);
+}
+
+/* Local pairs, second half: the entry that was asked for. The other direction came first, so that a binding in use always has its way back. */
+static __always_inline __u32 sp_flow_bind(struct sp_flow_scratch *scratch, void *map, const __u8 *key, __u32 key_bytes,
+					  __u8 *value, __u32 value_bytes)
+{
+	*(__u16 *)(value + 6) = 0;
+	sp_flow_new_entry(scratch, key, key_bytes, value, value_bytes);
+	if (bpf_map_update_elem(map, key, scratch->entry, BPF_NOEXIST)) {
+		/* Another CPU made one for the same flow, or the map is full. */
+		void *winner = bpf_map_lookup_elem(map, key);
+		bpf_map_delete_elem(map, scratch->reverse_key);
+		if (!winner) {
+			sp_flow_count(SP_STAT_FLOWS_FULL);
+			return SP_STATE_MISS;
+		}
+		sp_flow_copy(value, winner + SP_FLOW_ENTRY_HEAD_BYTES + SP_ROUND8(key_bytes), value_bytes);
+	}
+	return SP_STATE_HIT;
+}
+
+/* The local mode's NAT_PORTS: an external address and port such that the reverse key is new. Keys are { source 4, destination 4, source port 2, destination
  * port 2, protocol 1 }, values { address 4, port 2 }. */
 static __always_inline __u32 sp_flow_allocate_nat(void *map, const __u8 *key, __u32 key_bytes, __u8 *value,
 						  __u32 value_bytes)
@@ -125,30 +155,48 @@ static __always_inline __u32 sp_flow_allocate_nat(void *map, const __u8 *key, __
 		*(__be32 *)(scratch->reverse_key + 4) = *(__be32 *)value;
 		*(__be16 *)(scratch->reverse_key + 8) = *(const __be16 *)(key + 10);
 		*(__be16 *)(scratch->reverse_key + 10) = bpf_htons(port);
-		*(__u64 *)scratch->value = 0;
-		*(__be32 *)scratch->value = source;
-		*(__be16 *)(scratch->value + 4) = *(const __be16 *)(key + 8);
-		sp_flow_new_entry(scratch, scratch->reverse_key, key_bytes, scratch->value, value_bytes);
-		if (!bpf_map_update_elem(map, scratch->reverse_key, scratch->entry, BPF_NOEXIST))
-			goto reserved;
+		if (sp_flow_reserve(scratch, map, key_bytes, source, *(const __be16 *)(key + 8), value_bytes))
+			return sp_flow_bind(scratch, map, key, key_bytes, value, value_bytes);
 	}
 exhausted:
 	sp_flow_count(SP_STAT_PORTS_EXHAUSTED);
 	return SP_STATE_MISS;
-reserved:
-	*(__u16 *)(value + 6) = 0;
-	sp_flow_new_entry(scratch, key, key_bytes, value, value_bytes);
-	if (bpf_map_update_elem(map, key, scratch->entry, BPF_NOEXIST)) {
-		/* Another CPU made one for the same flow, or the map is full. */
-		void *winner = bpf_map_lookup_elem(map, key);
-		bpf_map_delete_elem(map, scratch->reverse_key);
-		if (!winner) {
-			sp_flow_count(SP_STAT_FLOWS_FULL);
-			return SP_STATE_MISS;
-		}
-		sp_flow_copy(value, winner + SP_FLOW_ENTRY_HEAD_BYTES + SP_ROUND8(key_bytes), value_bytes);
+}
+
+/* The local mode's BACKENDS: the backend of the key's hash, and on to the next place when its reverse key is taken (a client that uses one port
+ * towards two virtual addresses). Keys and values as those of NAT_PORTS. */
+static __always_inline __u32 sp_flow_allocate_backend(void *map, const __u8 *key, __u32 key_bytes, __u8 *value,
+						      __u32 value_bytes)
+{
+	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
+	__u32 hash, slot, tries;
+
+	if (!scratch)
+		return SP_STATE_MISS;
+	hash = *(const __u32 *)key * 0x9e3779b1u;
+	hash = (hash ^ *(const __u32 *)(key + 4)) * 0x85ebca6bu;
+	hash = (hash ^ *(const __u32 *)(key + 8) ^ (hash >> 15)) * 0xc2b2ae35u;
+	hash = (hash ^ *(const __u8 *)(key + 12) ^ (hash >> 13)) * 0x27d4eb2fu;
+	for (tries = 0; tries < 32; tries++) {
+		slot = hash >> 22; /* SP_BACKEND_SLOTS is 2^10 */
+		hash = hash * 1664525u + 1013904223u;
+		struct sp_backend *backend = bpf_map_lookup_elem(&sp_backends, &slot);
+		if (!backend || !backend->address)
+			continue;
+		*(__be32 *)value = backend->address;
+		*(__be16 *)(value + 4) = backend->port;
+		/* As the backend's answers look. */
+		sp_flow_copy(scratch->reverse_key, key, key_bytes);
+		*(__be32 *)scratch->reverse_key = backend->address;
+		*(__be32 *)(scratch->reverse_key + 4) = *(const __be32 *)key;
+		*(__be16 *)(scratch->reverse_key + 8) = backend->port;
+		*(__be16 *)(scratch->reverse_key + 10) = *(const __be16 *)(key + 8);
+		if (sp_flow_reserve(scratch, map, key_bytes, *(const __be32 *)(key + 4), *(const __be16 *)(key + 10),
+				    value_bytes))
+			return sp_flow_bind(scratch, map, key, key_bytes, value, value_bytes);
 	}
-	return SP_STATE_HIT;
+	sp_flow_count(SP_STAT_BACKENDS_EXHAUSTED);
+	return SP_STATE_MISS;
 }
 
 /* The local mode's ZERO. */
@@ -221,6 +269,8 @@ static __always_inline __u32 sp_flow_get(struct sp_flow_context *flow, void *map
 		return SP_STATE_MISS;
 	__u32 made = allocator == SP_ALLOCATOR_NAT_PORTS ?
 			     sp_flow_allocate_nat(map, key, key_bytes, value, value_bytes) :
+		     allocator == SP_ALLOCATOR_BACKENDS ?
+			     sp_flow_allocate_backend(map, key, key_bytes, value, value_bytes) :
 			     sp_flow_allocate_zero(map, key, key_bytes, value, value_bytes);
 #ifdef SP_FLOW_HAS_SET
 	flow->read[object_id - 1].entry = bpf_map_lookup_elem(map, key);

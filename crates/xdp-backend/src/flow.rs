@@ -53,7 +53,12 @@ impl Generator<'_> {
             map: instance.c_name.clone(),
             size,
             consistency: if consistency == 1 { "linearizable" } else { "local" }.into(),
-            allocator: if allocator == 1 { "nat_ports" } else { "zero" }.into(),
+            allocator: match allocator {
+                1 => "nat_ports",
+                2 => "backends",
+                _ => "zero",
+            }
+            .into(),
             key,
             value,
             key_bytes,

@@ -15,7 +15,7 @@ Examples:
   stateplane test --object nat.o nat.stf         an object that is compiled already, with nat.json beside it
 
 A case's own lines say what it needs: `# define: NAME` a preprocessor macro, `# port:`, `# neighbor:` and `# route:` a network around it,
-`# nat_pool:` external addresses.
+`# nat_pool:` external addresses, `# backends:` servers.
 
 Exit codes: 0 all cases passed, 1 a case failed or a file is at fault, 2 wrong usage.";
 

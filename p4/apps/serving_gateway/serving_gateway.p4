@@ -1,0 +1,648 @@
+// serving_gateway.p4: the user plane of a serving gateway of a mobile core (EPC), with the state of its users (RedPlane §6, EPC-SGW).
+//
+// Between base stations (eNodeB) and the gateway, users' packets travel in GTP-U tunnels (TS 29.281); beyond it, as they are:
+//
+//   user ── eNodeB ══ GTP-U ══ gateway ── packet network
+//
+// A user is known by the IPv4 address that it was given. Its record says which tunnels are its: the TEID and address of the base station, for packets to
+// the user, and the TEID that the base station must use, for packets from it. Signalling packets (UDP 2123) from a mobility manager create, modify (handover to
+// another base station) and delete it; their form is our own, modelled on GTPv2-C (TS 29.274): docs/apps/serving_gateway.md. The switch itself carries them out
+// and turns the packet round as the answer, which leaves only when the update is on every server of the chain. Users' packets read the record.
+//
+// What it does not do, on purpose, and what then happens:
+// - Users' IPv6: not known to any record; dropped in tunnels (`unknown_user`), routed outside of them to the kernel.
+// - Error Indication and End Marker (TS 29.281, 7.3): none are sent; received ones are dropped and counted (`unsupported`).
+// - Fragmented tunnel packets: dropped (`unsupported`). The network to the base stations must have room for 36 bytes more than users' packets.
+// - Charging, quality of service, paging, the S5/S8 tunnel to another gateway: no part of it.
+//
+// -DSERVING_GATEWAY_LOCAL: the same without fault tolerance.
+#include <core.p4>
+#include <v1model.p4>
+#include <stateplane.p4>
+
+#ifdef SERVING_GATEWAY_LOCAL
+#define USERS_CONSISTENCY Consistency.LOCAL
+#else
+#define USERS_CONSISTENCY Consistency.LINEARIZABLE
+#endif
+
+// Users on this switch.
+#ifndef SERVING_GATEWAY_USERS
+#define SERVING_GATEWAY_USERS 65536
+#endif
+
+const bit<16> ETHERTYPE_IPV4 = 0x0800;
+const bit<8> PROTOCOL_UDP = 17;
+const bit<16> PORT_GTP_C = 2123;
+const bit<16> PORT_GTP_U = 2152;
+
+// TS 29.281, table 6.1-1
+const bit<8> GTP_ECHO_REQUEST = 1;
+const bit<8> GTP_ECHO_RESPONSE = 2;
+const bit<8> GTP_G_PDU = 255;
+// TS 29.281, 8.2
+const bit<8> GTP_RECOVERY = 14;
+
+// TS 29.274, table 6.1-1: what the signalling packets are modelled on. A response is its request plus 1.
+enum bit<8> Request {
+    CREATE_SESSION = 32,
+    MODIFY_BEARER = 34,
+    DELETE_SESSION = 36
+}
+
+// TS 29.274, table 8.4-1
+enum bit<8> Cause {
+    NONE = 0,
+    ACCEPTED = 16,
+    CONTEXT_NOT_FOUND = 64,
+    NO_RESOURCES = 73
+}
+
+// Headers ------------------------------------------------------------------------------------------------------------------------------
+
+header ethernet_t {
+    bit<48> destination;
+    bit<48> source;
+    bit<16> ether_type;
+}
+
+header ipv4_t {
+    bit<4>  version;
+    bit<4>  header_words;
+    bit<8>  tos;
+    bit<16> total_length;
+    bit<16> identification;
+    bit<1>  reserved;
+    bit<1>  dont_fragment;
+    bit<1>  more_fragments;
+    bit<13> fragment_offset;
+    bit<8>  ttl;
+    bit<8>  protocol;
+    bit<16> checksum;
+    bit<32> source;
+    bit<32> destination;
+}
+
+header udp_t {
+    bit<16> source_port;
+    bit<16> destination_port;
+    bit<16> length;
+    bit<16> checksum;
+}
+
+// The same with what comes before it, to look ahead.
+header ipv4_and_ports_t {
+    bit<96> before;
+    bit<32> source;
+    bit<32> destination;
+    bit<16> source_port;
+    bit<16> destination_port;
+}
+
+// TS 29.281, 5.1
+header gtp_t {
+    bit<3>  version;
+    bit<1>  protocol_type;
+    bit<1>  reserved;
+    bit<1>  has_extension;
+    bit<1>  has_sequence;
+    bit<1>  has_n_pdu;
+    bit<8>  type;
+    bit<16> length;
+    bit<32> teid;
+}
+
+// There when any of the three flags is set.
+header gtp_optional_t {
+    bit<16> sequence;
+    bit<8>  n_pdu;
+    bit<8>  next_extension;
+}
+
+// Of an echo response.
+header gtp_recovery_t {
+    bit<8> type;
+    bit<8> restart_counter;
+}
+
+// A signalling packet, both ways; the length counts from after itself.
+header signalling_t {
+    bit<8>  flags; // 0x48: version 2, with a TEID
+    Request type;
+    bit<16> length;
+    bit<32> teid;
+    bit<24> sequence;
+    bit<8>  spare;
+    bit<32> user;
+    bit<32> uplink_teid;
+    bit<32> downlink_teid;
+    bit<32> station;
+    Cause   cause;
+    bit<24> spare2;
+}
+
+const bit<16> SIGNALLING_BYTES = 32;
+
+struct headers_t {
+    ethernet_t     ethernet;
+    ipv4_t         outer_ipv4;
+    udp_t          udp;
+    gtp_t          gtp;
+    gtp_optional_t gtp_optional;
+    gtp_recovery_t gtp_recovery;
+    signalling_t   signalling;
+    // The user's packet; of packets that came without a tunnel it is the only one.
+    ipv4_t         ipv4;
+}
+
+// State --------------------------------------------------------------------------------------------------------------------------------
+
+struct user_t {
+    bit<32> address;
+}
+
+struct session_t {
+    // 0: none (deleted).
+    bit<8>  active;
+    // Of the signalling packet that made it so: one that comes twice is carried out once.
+    bit<24> sequence;
+    // What the base station writes into packets from the user.
+    bit<32> uplink_teid;
+    // What it wants to see in packets to the user.
+    bit<32> downlink_teid;
+    // Its address.
+    bit<32> station;
+}
+
+enum bit<8> Kind {
+    // Nothing that the gateway knows: routed, if it can be.
+    OTHER = 0,
+    // To the gateway: a user's packet in its tunnel.
+    UPLINK = 1,
+    // A packet without a tunnel.
+    PLAIN = 2,
+    SIGNALLING = 3,
+    ECHO = 4,
+    // In GTP-U, or to its port, but nothing that is done here.
+    UNSUPPORTED = 5
+}
+
+struct metadata_t {
+    Kind    kind;
+    // Bytes of extension headers that stand between the GTP-U header and the user's packet.
+    bit<16> extension_bytes;
+    // The outer IPv4 header was made or changed here.
+    bool    outer_changed;
+    bool    signalling_changed;
+}
+
+// Parser -------------------------------------------------------------------------------------------------------------------------------
+
+parser GatewayParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    state start {
+        meta.kind = Kind.OTHER;
+        meta.extension_bytes = 0;
+        meta.outer_changed = false;
+        meta.signalling_changed = false;
+        packet.extract(hdr.ethernet);
+        transition select(hdr.ethernet.ether_type) {
+            ETHERTYPE_IPV4: ipv4;
+            default: accept;
+        }
+    }
+
+    // Whether the first IPv4 header is a tunnel's shows only further on.
+    state ipv4 {
+        ipv4_t first = packet.lookahead<ipv4_t>();
+        transition select(first.version, first.header_words, first.more_fragments, first.fragment_offset, first.protocol) {
+            (4, 5, 0, 0, PROTOCOL_UDP): ports;
+            default: plain;
+        }
+    }
+
+    state plain {
+        packet.extract(hdr.ipv4);
+        meta.kind = Kind.PLAIN;
+        transition accept;
+    }
+
+    state ports {
+        transition select(packet.lookahead<ipv4_and_ports_t>().destination_port) {
+            PORT_GTP_U: tunnel;
+            PORT_GTP_C: signalling;
+            default: plain;
+        }
+    }
+
+    state signalling {
+        packet.extract(hdr.outer_ipv4);
+        packet.extract(hdr.udp);
+        transition select(hdr.udp.length, hdr.outer_ipv4.total_length) {
+            (8 + SIGNALLING_BYTES, 28 + SIGNALLING_BYTES): signalling_body;
+            default: accept;
+        }
+    }
+
+    state signalling_body {
+        meta.kind = Kind.SIGNALLING;
+        packet.extract(hdr.signalling);
+        transition accept;
+    }
+
+    state tunnel {
+        packet.extract(hdr.outer_ipv4);
+        packet.extract(hdr.udp);
+        packet.extract(hdr.gtp);
+        meta.kind = Kind.UNSUPPORTED;
+        transition select(hdr.gtp.version, hdr.gtp.protocol_type, hdr.gtp.type, hdr.gtp.has_extension, hdr.gtp.has_sequence, hdr.gtp.has_n_pdu) {
+            (1, 1, GTP_G_PDU, 0, 0, 0): user_packet;
+            (1, 1, GTP_G_PDU, _, _, _): optional;
+            (1, 1, GTP_ECHO_REQUEST, 0, 1, _): echo;
+            default: accept;
+        }
+    }
+
+    state echo {
+        packet.extract(hdr.gtp_optional);
+        meta.kind = Kind.ECHO;
+        transition accept;
+    }
+
+    state optional {
+        packet.extract(hdr.gtp_optional);
+        transition select(hdr.gtp.has_extension, hdr.gtp_optional.next_extension) {
+            (0, _): user_packet;
+            (_, 0): user_packet;
+            (_, 0x80 &&& 0x80): accept;
+            default: extension;
+        }
+    }
+
+    // TS 29.281, 5.2.1: length in words, content, type of the next. Those with the type's high bit must be understood: none of them is here.
+    state extension {
+        bit<8> words = packet.lookahead<bit<8>>();
+        verify(words != 0, error.HeaderTooShort);
+        packet.advance(((bit<32>)words << 5) - 8);
+        meta.extension_bytes = meta.extension_bytes + ((bit<16>)words << 2);
+        bit<8> next = packet.lookahead<bit<8>>();
+        packet.advance(8);
+        transition select(next) {
+            0: user_packet;
+            0x80 &&& 0x80: accept;
+            default: extension;
+        }
+    }
+
+    state user_packet {
+        packet.extract(hdr.ipv4);
+        meta.kind = Kind.UPLINK;
+        transition accept;
+    }
+}
+
+control GatewayVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
+    apply {
+        // The answer gets fresh checksums: a request with a wrong one must not be made to look right.
+        verify_checksum(hdr.signalling.isValid(),
+                        { hdr.outer_ipv4.version, hdr.outer_ipv4.header_words, hdr.outer_ipv4.tos, hdr.outer_ipv4.total_length,
+                          hdr.outer_ipv4.identification, hdr.outer_ipv4.reserved, hdr.outer_ipv4.dont_fragment, hdr.outer_ipv4.more_fragments,
+                          hdr.outer_ipv4.fragment_offset, hdr.outer_ipv4.ttl, hdr.outer_ipv4.protocol, hdr.outer_ipv4.source,
+                          hdr.outer_ipv4.destination },
+                        hdr.outer_ipv4.checksum, HashAlgorithm.csum16);
+        verify_checksum(hdr.signalling.isValid() && hdr.udp.checksum != 0,
+                        { hdr.outer_ipv4.source, hdr.outer_ipv4.destination, 8w0, hdr.outer_ipv4.protocol, hdr.udp.length, hdr.udp.source_port,
+                          hdr.udp.destination_port, hdr.udp.length, hdr.signalling.flags, hdr.signalling.type, hdr.signalling.length, hdr.signalling.teid,
+                          hdr.signalling.sequence, hdr.signalling.spare, hdr.signalling.user, hdr.signalling.uplink_teid, hdr.signalling.downlink_teid,
+                          hdr.signalling.station, hdr.signalling.cause, hdr.signalling.spare2 },
+                        hdr.udp.checksum, HashAlgorithm.csum16);
+    }
+}
+
+// Ingress ------------------------------------------------------------------------------------------------------------------------------
+
+control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    FlowState<user_t, session_t>(SERVING_GATEWAY_USERS, USERS_CONSISTENCY, Allocator.ZERO) users;
+
+    // Users' packets taken out of tunnels, and put into them.
+    counter(1, CounterType.packets_and_bytes) uplink;
+    counter(1, CounterType.packets_and_bytes) downlink;
+    // Signalling packets that changed a record, that came once more, and that were answered with another cause than "accepted".
+    counter(1, CounterType.packets) sessions_changed;
+    counter(1, CounterType.packets) repeated;
+    counter(1, CounterType.packets) rejected;
+    // GTP-U echo requests answered.
+    counter(1, CounterType.packets) echoes;
+    // Dropped: no session of this user.
+    counter(1, CounterType.packets) unknown_user;
+    // Dropped: the user's session has another tunnel or base station.
+    counter(1, CounterType.packets) wrong_tunnel;
+    // Dropped: signalling packets from who may not send them, with wrong checksums, or of the wrong form.
+    counter(1, CounterType.packets) bad_signalling;
+    // Dropped: older than the signalling packet that was carried out last.
+    counter(1, CounterType.packets) late_signalling;
+    // Dropped: fragments of tunnel packets, other GTP-U messages, users' packets that are not IPv4.
+    counter(1, CounterType.packets) unsupported;
+    // Dropped: for a tunnel, out of one or an answer, but no resolved way on (or too big for it).
+    counter(1, CounterType.packets) no_next_hop;
+    // Routed as they are.
+    counter(1, CounterType.packets) routed;
+    // To the kernel: not IPv4, hop limit reached, no resolved next hop.
+    counter(1, CounterType.packets) to_kernel;
+
+    bit<32> gateway = 0;
+
+    action at_gateway() { }
+
+    // The gateway's own addresses, to which base stations and mobility managers send.
+    table gateways {
+        key = { hdr.outer_ipv4.destination: exact; }
+        actions = { at_gateway; NoAction; }
+        default_action = NoAction();
+        size = 64;
+    }
+
+    action allow() { }
+
+    // Who may send signalling packets.
+    table managers {
+        key = { hdr.outer_ipv4.source: exact; }
+        actions = { allow; NoAction; }
+        default_action = NoAction();
+        size = 64;
+    }
+
+    // Tunnels start from this address of the gateway.
+    action to_users(bit<32> gateway_address) {
+        gateway = gateway_address;
+    }
+
+    // Addresses that users are given.
+    table user_prefixes {
+        key = { hdr.ipv4.destination: lpm; }
+        actions = { to_users; NoAction; }
+        default_action = NoAction();
+        size = 1024;
+    }
+
+    action drop_without_way() {
+        no_next_hop.count(0);
+        mark_to_drop(standard_metadata);
+    }
+
+    // Back to where it came from.
+    action turn_round() {
+        bit<32> sender = hdr.outer_ipv4.source;
+        hdr.outer_ipv4.source = hdr.outer_ipv4.destination;
+        hdr.outer_ipv4.destination = sender;
+        hdr.outer_ipv4.ttl = 64;
+        bit<16> port = hdr.udp.source_port;
+        hdr.udp.source_port = hdr.udp.destination_port;
+        hdr.udp.destination_port = port;
+        meta.outer_changed = true;
+    }
+
+    // One off the hop limit (RFC 1624, equation 3: ~m + m' = 0xfeff).
+    action hop(inout ipv4_t header_) {
+        bit<32> sum = (bit<32>)(~header_.checksum) + 0xfeff;
+        sum = (sum & 0xffff) + (sum >> 16);
+        header_.checksum = ~(sum[15:0] + sum[31:16]);
+        header_.ttl = header_.ttl - 1;
+    }
+
+    apply {
+        if (standard_metadata.parser_error != error.NoError && meta.kind != Kind.UNSUPPORTED && meta.kind != Kind.SIGNALLING) {
+            to_kernel.count(0);
+            to_host();
+            return;
+        }
+        if (!hdr.outer_ipv4.isValid() && (!hdr.ipv4.isValid() || hdr.ipv4.version != 4 || hdr.ipv4.header_words < 5 || hdr.ipv4.ttl <= 1)) {
+            to_kernel.count(0);
+            to_host();
+            return;
+        }
+        // What goes by in tunnels of others is routed like anything else.
+        bool ours = hdr.outer_ipv4.isValid() && gateways.apply().hit;
+        if (hdr.outer_ipv4.isValid() && !ours) {
+            if (hdr.outer_ipv4.ttl <= 1
+                || fib_lookup_ipv4(hdr.outer_ipv4.source, hdr.outer_ipv4.destination, hdr.outer_ipv4.protocol, hdr.udp.source_port,
+                                   hdr.udp.destination_port, hdr.outer_ipv4.total_length, hdr.outer_ipv4.tos,
+                                   standard_metadata.egress_spec, hdr.ethernet.source, hdr.ethernet.destination) != FibResult.FORWARD) {
+                to_kernel.count(0);
+                to_host();
+                return;
+            }
+            hop(hdr.outer_ipv4);
+            routed.count(0);
+            return;
+        }
+
+        // 1. Whose record?
+        user_t user = { 0 };
+        bool creates = false;
+        bool needs_session = true;
+        if (ours) {
+            if (meta.kind == Kind.SIGNALLING) {
+                if (!hdr.signalling.isValid() || standard_metadata.checksum_error != 0 || hdr.signalling.flags != 0x48
+                    || hdr.signalling.length != SIGNALLING_BYTES - 4 || hdr.signalling.cause != Cause.NONE
+                    || (hdr.signalling.type != Request.CREATE_SESSION && hdr.signalling.type != Request.MODIFY_BEARER
+                        && hdr.signalling.type != Request.DELETE_SESSION)
+                    || !managers.apply().hit) {
+                    bad_signalling.count(0);
+                    mark_to_drop(standard_metadata);
+                    return;
+                }
+                user.address = hdr.signalling.user;
+                creates = hdr.signalling.type == Request.CREATE_SESSION;
+            } else if (meta.kind == Kind.UPLINK) {
+                // (The user's packet must be all there, and nothing else: what follows it would leave with it.)
+                if (hdr.ipv4.version != 4 || hdr.ipv4.header_words < 5
+                    || hdr.ipv4.total_length + (hdr.gtp_optional.isValid() ? 16w4 : 0) + meta.extension_bytes != hdr.gtp.length
+                    || hdr.gtp.length + 36 != hdr.outer_ipv4.total_length) {
+                    unsupported.count(0);
+                    mark_to_drop(standard_metadata);
+                    return;
+                }
+                user.address = hdr.ipv4.source;
+            } else if (meta.kind == Kind.ECHO) {
+                needs_session = false;
+            } else {
+                unsupported.count(0);
+                mark_to_drop(standard_metadata);
+                return;
+            }
+        } else {
+            user.address = hdr.ipv4.destination;
+            needs_session = user_prefixes.apply().hit;
+        }
+
+        session_t session = { 0, 0, 0, 0, 0 };
+        StateResult found = StateResult.MISS;
+        if (creates) {
+            found = users.get_or_allocate(user, session);
+        } else if (needs_session) {
+            found = users.get(user, session);
+        }
+        if (found == StateResult.PENDING) {
+            return; // it comes back with the lease
+        }
+        if (found == StateResult.MISS) {
+            session = { 0, 0, 0, 0, 0 };
+        }
+
+        // 2. What becomes of the packet?
+        if (meta.kind == Kind.SIGNALLING) {
+            bit<24> behind = session.sequence - hdr.signalling.sequence;
+            Cause cause = Cause.ACCEPTED;
+            if (found == StateResult.HIT && session.sequence == hdr.signalling.sequence && (session.active == 1 || hdr.signalling.type == Request.DELETE_SESSION)) {
+                repeated.count(0);
+            } else if (found == StateResult.HIT && session.active == 1 && behind < 256) {
+                // A late copy of a request that others have overtaken. (A manager that starts again begins somewhere else, most probably.)
+                late_signalling.count(0);
+                mark_to_drop(standard_metadata);
+                return;
+            } else if (found == StateResult.MISS && creates) {
+                cause = Cause.NO_RESOURCES;
+            } else if (session.active == 0 && !creates) {
+                cause = Cause.CONTEXT_NOT_FOUND;
+            } else {
+                if (hdr.signalling.type == Request.DELETE_SESSION) {
+                    session = { 0, hdr.signalling.sequence, 0, 0, 0 };
+                } else if (creates) {
+                    session = { 1, hdr.signalling.sequence, hdr.signalling.uplink_teid, hdr.signalling.downlink_teid, hdr.signalling.station };
+                } else {
+                    session.sequence = hdr.signalling.sequence;
+                    session.downlink_teid = hdr.signalling.downlink_teid;
+                    session.station = hdr.signalling.station;
+                }
+                users.set(user, session);
+                sessions_changed.count(0);
+            }
+            if (cause != Cause.ACCEPTED) {
+                rejected.count(0);
+            }
+            hdr.signalling.cause = cause;
+            hdr.signalling.type = (Request)((bit<8>)hdr.signalling.type + 1);
+            hdr.signalling.uplink_teid = session.uplink_teid;
+            hdr.signalling.downlink_teid = session.downlink_teid;
+            hdr.signalling.station = session.station;
+            turn_round();
+            meta.signalling_changed = true;
+        } else if (meta.kind == Kind.ECHO) {
+            // TS 29.281, 7.2.2: the sequence number comes back, and a restart counter that means nothing (8.2).
+            turn_round();
+            hdr.gtp.type = GTP_ECHO_RESPONSE;
+            hdr.gtp.has_n_pdu = 0;
+            hdr.gtp.length = 6;
+            hdr.gtp_recovery.setValid();
+            hdr.gtp_recovery.type = GTP_RECOVERY;
+            hdr.gtp_recovery.restart_counter = 0;
+            hdr.udp.length = 22;
+            hdr.udp.checksum = 0;
+            hdr.outer_ipv4.total_length = 42;
+            truncate(56);
+            echoes.count(0);
+        } else if (needs_session) {
+            if (session.active == 0) {
+                unknown_user.count(0);
+                mark_to_drop(standard_metadata);
+                return;
+            }
+            if (meta.kind == Kind.UPLINK) {
+                if (session.uplink_teid != hdr.gtp.teid || session.station != hdr.outer_ipv4.source) {
+                    wrong_tunnel.count(0);
+                    mark_to_drop(standard_metadata);
+                    return;
+                }
+                if (hdr.ipv4.ttl <= 1) {
+                    // (The kernel would see the tunnel, not what expired in it.)
+                    drop_without_way();
+                    return;
+                }
+                hop(hdr.ipv4);
+                hdr.outer_ipv4.setInvalid();
+                hdr.udp.setInvalid();
+                hdr.gtp.setInvalid();
+                hdr.gtp_optional.setInvalid();
+            } else {
+                hop(hdr.ipv4);
+                hdr.outer_ipv4.setValid();
+                hdr.outer_ipv4 = { 4, 5, hdr.ipv4.tos, hdr.ipv4.total_length + 36, 0, 0, 1, 0, 0, 64, PROTOCOL_UDP, 0, gateway, session.station };
+                hdr.udp.setValid();
+                // (TS 29.281, 4.4.2.0: the source port may be any. One for each user, so that routers' ECMP can tell them apart. RFC 768: 0, no checksum.)
+                hdr.udp = { 0xc000 | (hdr.ipv4.destination[15:0] & 0x3fff), PORT_GTP_U, hdr.ipv4.total_length + 16, 0 };
+                hdr.gtp.setValid();
+                hdr.gtp = { 1, 1, 0, 0, 0, 0, GTP_G_PDU, hdr.ipv4.total_length, session.downlink_teid };
+                meta.outer_changed = true;
+            }
+        } else {
+            hop(hdr.ipv4);
+        }
+
+        // 3. Route what it is now.
+        bit<32> source = hdr.ipv4.source;
+        bit<32> destination = hdr.ipv4.destination;
+        bit<8> protocol = hdr.ipv4.protocol;
+        bit<16> source_port = 0;
+        bit<16> destination_port = 0;
+        bit<16> length = hdr.ipv4.total_length;
+        bit<8> tos = hdr.ipv4.tos;
+        if (hdr.outer_ipv4.isValid()) {
+            source = hdr.outer_ipv4.source;
+            destination = hdr.outer_ipv4.destination;
+            protocol = hdr.outer_ipv4.protocol;
+            source_port = hdr.udp.source_port;
+            destination_port = hdr.udp.destination_port;
+            length = hdr.outer_ipv4.total_length;
+            tos = hdr.outer_ipv4.tos;
+        }
+        if (fib_lookup_ipv4(source, destination, protocol, source_port, destination_port, length, tos, standard_metadata.egress_spec,
+                            hdr.ethernet.source, hdr.ethernet.destination) != FibResult.FORWARD) {
+            if (!ours && !needs_session) {
+                to_kernel.count(0);
+                to_host();
+            } else {
+                // The kernel gets packets as they came in: it would see a tunnel where there is none any more.
+                drop_without_way();
+            }
+            return;
+        }
+        if (meta.kind == Kind.UPLINK) {
+            uplink.count(0);
+        } else if (meta.kind == Kind.PLAIN) {
+            if (needs_session) {
+                downlink.count(0);
+            } else {
+                routed.count(0);
+            }
+        }
+    }
+}
+
+control GatewayEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    apply { }
+}
+
+control GatewayComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
+    apply {
+        update_checksum(meta.outer_changed,
+                        { hdr.outer_ipv4.version, hdr.outer_ipv4.header_words, hdr.outer_ipv4.tos, hdr.outer_ipv4.total_length,
+                          hdr.outer_ipv4.identification, hdr.outer_ipv4.reserved, hdr.outer_ipv4.dont_fragment, hdr.outer_ipv4.more_fragments,
+                          hdr.outer_ipv4.fragment_offset, hdr.outer_ipv4.ttl, hdr.outer_ipv4.protocol, hdr.outer_ipv4.source,
+                          hdr.outer_ipv4.destination },
+                        hdr.outer_ipv4.checksum, HashAlgorithm.csum16);
+        update_checksum(meta.signalling_changed,
+                        { hdr.outer_ipv4.source, hdr.outer_ipv4.destination, 8w0, hdr.outer_ipv4.protocol, hdr.udp.length, hdr.udp.source_port,
+                          hdr.udp.destination_port, hdr.udp.length, hdr.signalling.flags, hdr.signalling.type, hdr.signalling.length, hdr.signalling.teid,
+                          hdr.signalling.sequence, hdr.signalling.spare, hdr.signalling.user, hdr.signalling.uplink_teid, hdr.signalling.downlink_teid,
+                          hdr.signalling.station, hdr.signalling.cause, hdr.signalling.spare2 },
+                        hdr.udp.checksum, HashAlgorithm.csum16);
+    }
+}
+
+control GatewayDeparser(packet_out packet, in headers_t hdr) {
+    apply {
+        packet.emit(hdr);
+    }
+}
+
+V1Switch(GatewayParser(), GatewayVerifyChecksum(), GatewayIngress(), GatewayEgress(), GatewayComputeChecksum(), GatewayDeparser()) main;
