@@ -1,0 +1,675 @@
+// firewall.p4: a stateful firewall for TCP, UDP and ICMP echo over IPv4 and IPv6, that outlives its switch.
+//
+// Hosts with addresses in `inside_*` may open connections: TCP by SYN, UDP and echo by any packet. From outside comes in what belongs to a connection, and
+// what opens one to a service that `services` allows. ICMP errors pass if they are about a connection's packet.
+//
+// One record per connection, of both families (IPv4 addresses as ::ffff:a.b.c.d, RFC 4291 2.5.5.2) and for both directions: the inside end comes first in the
+// key. It changes at a connection's steps only (opened, answered, each FIN, reset): packets in between read it.
+// Which state a switch has a lease on decides what it can do without the store, so both directions of a connection should go through one switch;
+// docs/apps/firewall.md says how routers see to that. Where they do not, the lease goes to and fro.
+//
+// What it does not do, on purpose, and what then happens:
+// - Sequence numbers are not tracked. A forged RST of the right addresses and ports thus closes the record, but the inside end's next packet opens it
+//   again: only that end knows whether the reset counted (RFC 5961).
+// - Fragments after the first have no ports: dropped between inside and outside, and counted (`fragments`).
+// - Other protocols, other ICMP types, IPv6 extension headers: dropped between inside and outside (`unsupported`).
+//
+// -DFIREWALL_LOCAL: the same without fault tolerance.
+#include <core.p4>
+#include <v1model.p4>
+#include <stateplane.p4>
+
+#ifdef FIREWALL_LOCAL
+#define FIREWALL_CONSISTENCY Consistency.LOCAL
+#else
+#define FIREWALL_CONSISTENCY Consistency.LINEARIZABLE
+#endif
+
+// Connections on this switch.
+#ifndef FIREWALL_CONNECTIONS
+#define FIREWALL_CONNECTIONS 131072
+#endif
+
+const bit<16> ETHERTYPE_IPV4 = 0x0800;
+const bit<16> ETHERTYPE_IPV6 = 0x86dd;
+
+const bit<8> PROTOCOL_ICMP = 1;
+const bit<8> PROTOCOL_TCP = 6;
+const bit<8> PROTOCOL_UDP = 17;
+const bit<8> PROTOCOL_IPV6_FRAGMENT = 44;
+const bit<8> PROTOCOL_ICMP6 = 58;
+
+const bit<8> ICMP_ECHO_REPLY = 0;
+const bit<8> ICMP_UNREACHABLE = 3;
+const bit<8> ICMP_ECHO_REQUEST = 8;
+const bit<8> ICMP_TIME_EXCEEDED = 11;
+const bit<8> ICMP_PARAMETER_PROBLEM = 12;
+// RFC 4443: errors are 1 to 4 (127 at the most, of which no others are known).
+const bit<8> ICMP6_UNREACHABLE = 1;
+const bit<8> ICMP6_PARAMETER_PROBLEM = 4;
+const bit<8> ICMP6_ECHO_REQUEST = 128;
+const bit<8> ICMP6_ECHO_REPLY = 129;
+
+error { BadIpHeader }
+
+// Headers ------------------------------------------------------------------------------------------------------------------------------
+
+header ethernet_t {
+    bit<48> destination;
+    bit<48> source;
+    bit<16> ether_type;
+}
+
+header ipv4_t {
+    bit<4>  version;
+    bit<4>  header_words;
+    bit<8>  tos;
+    bit<16> total_length;
+    bit<16> identification;
+    bit<3>  flags;
+    bit<13> fragment_offset;
+    bit<8>  ttl;
+    bit<8>  protocol;
+    bit<16> checksum;
+    bit<32> source;
+    bit<32> destination;
+}
+
+header ipv4_options_t {
+    varbit<320> options;
+}
+
+header ipv6_t {
+    bit<4>   version;
+    bit<8>   traffic_class;
+    bit<20>  flow_label;
+    bit<16>  payload_length;
+    bit<8>   next_header;
+    bit<8>   hop_limit;
+    bit<128> source;
+    bit<128> destination;
+}
+
+header tcp_t {
+    bit<16> source_port;
+    bit<16> destination_port;
+    bit<32> sequence;
+    bit<32> acknowledgement;
+    bit<4>  header_words;
+    bit<7>  reserved_and_ecn;
+    bit<1>  ack;
+    bit<1>  psh;
+    bit<1>  rst;
+    bit<1>  syn;
+    bit<1>  fin;
+    bit<16> window;
+    bit<16> checksum;
+    bit<16> urgent;
+}
+
+header udp_t {
+    bit<16> source_port;
+    bit<16> destination_port;
+    bit<16> length;
+    bit<16> checksum;
+}
+
+header icmp_t {
+    bit<8>  type;
+    bit<8>  code;
+    bit<16> checksum;
+}
+
+// The second word of ICMP echo messages.
+header icmp_echo_t {
+    bit<16> identifier;
+    bit<16> sequence;
+}
+
+// The second word of ICMP errors.
+header icmp_error_t {
+    bit<32> rest;
+}
+
+header ports_t {
+    bit<16> source_port;
+    bit<16> destination_port;
+}
+
+struct headers_t {
+    ethernet_t     ethernet;
+    ipv4_t         ipv4;
+    ipv4_options_t options;
+    ipv6_t         ipv6;
+    tcp_t          tcp;
+    udp_t          udp;
+    icmp_t         icmp;
+    icmp_echo_t    echo;
+    icmp_error_t   icmp_error;
+    // The packet that an ICMP error is about.
+    ipv4_t         embedded_ipv4;
+    ipv4_options_t embedded_options;
+    ipv6_t         embedded_ipv6;
+    ports_t        embedded_ports;
+    icmp_t         embedded_icmp;
+    icmp_echo_t    embedded_echo;
+}
+
+// State --------------------------------------------------------------------------------------------------------------------------------
+
+// For ICMP echo the identifier stands in for the port of the side that asked, and the other side's port is 0.
+struct connection_t {
+    bit<128> inside;
+    bit<128> outside;
+    bit<16>  inside_port;
+    bit<16>  outside_port;
+    bit<8>   protocol;
+}
+
+enum bit<8> Phase {
+    // TCP: nothing has happened yet. Others stay so.
+    NEW = 0,
+    // SYN from inside, or from outside; no answer yet.
+    OPENED_INSIDE = 1,
+    OPENED_OUTSIDE = 2,
+    ESTABLISHED = 3,
+    // FIN from one side.
+    FIN_INSIDE = 4,
+    FIN_OUTSIDE = 5,
+    // FIN from both: last acknowledgements pass, and the next SYN opens it again.
+    CLOSED = 6,
+    RESET = 7
+}
+
+struct status_t {
+    Phase phase;
+}
+
+enum bit<8> Kind {
+    UNSUPPORTED = 0,
+    TCP = 1,
+    // UDP, echo request: any packet opens.
+    OPENER = 2,
+    // Echo reply.
+    ANSWER = 3,
+    // An ICMP error with enough of the packet that it is about.
+    ICMP_ERROR = 4,
+    // A fragment after the first.
+    FRAGMENT = 5
+}
+
+struct metadata_t {
+    Kind     kind;
+    // The packet's own ends.
+    bit<128> source;
+    bit<128> destination;
+    // Whose connection it belongs to, as this packet goes; of an ICMP error, as an answer to the packet that it is about would go.
+    bit<128> key_source;
+    bit<128> key_destination;
+    bit<16>  source_port;
+    bit<16>  destination_port;
+    bit<8>   protocol;
+}
+
+bit<128> mapped(in bit<32> address) {
+    return 0xffff00000000 | (bit<128>)address;
+}
+
+// Parser -------------------------------------------------------------------------------------------------------------------------------
+
+parser FirewallParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    // What the IP header says that it carries. Behind its end Ethernet pads: no header may begin there (RFC 1812, 5.2.2).
+    bit<16> payload_bytes;
+    // The same of the packet that an ICMP error is about, as far as it is there.
+    bit<16> embedded_bytes;
+
+    state start {
+        meta.kind = Kind.UNSUPPORTED;
+        meta.source = 0;
+        meta.destination = 0;
+        meta.key_source = 0;
+        meta.key_destination = 0;
+        meta.source_port = 0;
+        meta.destination_port = 0;
+        meta.protocol = 0;
+        packet.extract(hdr.ethernet);
+        transition select(hdr.ethernet.ether_type) {
+            ETHERTYPE_IPV4: ipv4;
+            ETHERTYPE_IPV6: ipv6;
+            default: accept;
+        }
+    }
+
+    state ipv4 {
+        packet.extract(hdr.ipv4);
+        bit<16> header_bytes = (bit<16>)hdr.ipv4.header_words << 2;
+        verify(hdr.ipv4.version == 4 && hdr.ipv4.header_words >= 5 && hdr.ipv4.total_length >= header_bytes, error.BadIpHeader);
+        payload_bytes = hdr.ipv4.total_length - header_bytes;
+        meta.source = mapped(hdr.ipv4.source);
+        meta.destination = mapped(hdr.ipv4.destination);
+        meta.protocol = hdr.ipv4.protocol;
+        transition select(hdr.ipv4.header_words) {
+            5: ipv4_transport;
+            default: options;
+        }
+    }
+
+    state options {
+        packet.extract(hdr.options, ((bit<32>)hdr.ipv4.header_words - 5) * 32);
+        transition ipv4_transport;
+    }
+
+    state ipv4_transport {
+        meta.key_source = meta.source;
+        meta.key_destination = meta.destination;
+        transition select(hdr.ipv4.fragment_offset, hdr.ipv4.protocol) {
+            (0, PROTOCOL_TCP): tcp;
+            (0, PROTOCOL_UDP): udp;
+            (0, PROTOCOL_ICMP): icmp;
+            (0, _): accept;
+            default: fragment;
+        }
+    }
+
+    state ipv6 {
+        packet.extract(hdr.ipv6);
+        verify(hdr.ipv6.version == 6, error.BadIpHeader);
+        payload_bytes = hdr.ipv6.payload_length;
+        meta.source = hdr.ipv6.source;
+        meta.destination = hdr.ipv6.destination;
+        meta.key_source = hdr.ipv6.source;
+        meta.key_destination = hdr.ipv6.destination;
+        meta.protocol = hdr.ipv6.next_header;
+        transition select(hdr.ipv6.next_header) {
+            PROTOCOL_TCP: tcp;
+            PROTOCOL_UDP: udp;
+            PROTOCOL_ICMP6: icmp6;
+            PROTOCOL_IPV6_FRAGMENT: fragment;
+            default: accept;
+        }
+    }
+
+    state fragment {
+        meta.kind = Kind.FRAGMENT;
+        transition accept;
+    }
+
+    state tcp {
+        packet.extract(hdr.tcp);
+        meta.kind = payload_bytes >= 20 ? Kind.TCP : Kind.UNSUPPORTED;
+        meta.source_port = hdr.tcp.source_port;
+        meta.destination_port = hdr.tcp.destination_port;
+        transition accept;
+    }
+
+    state udp {
+        packet.extract(hdr.udp);
+        meta.kind = payload_bytes >= 8 ? Kind.OPENER : Kind.UNSUPPORTED;
+        meta.source_port = hdr.udp.source_port;
+        meta.destination_port = hdr.udp.destination_port;
+        transition accept;
+    }
+
+    state icmp {
+        packet.extract(hdr.icmp);
+        transition select(hdr.icmp.type) {
+            ICMP_ECHO_REQUEST: echo_request;
+            ICMP_ECHO_REPLY: echo_reply;
+            ICMP_UNREACHABLE: ipv4_error;
+            ICMP_TIME_EXCEEDED: ipv4_error;
+            ICMP_PARAMETER_PROBLEM: ipv4_error;
+            default: accept;
+        }
+    }
+
+    state icmp6 {
+        packet.extract(hdr.icmp);
+        transition select(hdr.icmp.type) {
+            ICMP6_ECHO_REQUEST: echo_request;
+            ICMP6_ECHO_REPLY: echo_reply;
+            ICMP6_UNREACHABLE .. ICMP6_PARAMETER_PROBLEM: ipv6_error;
+            default: accept;
+        }
+    }
+
+    state echo_request {
+        packet.extract(hdr.echo);
+        meta.kind = payload_bytes >= 8 ? Kind.OPENER : Kind.UNSUPPORTED;
+        meta.source_port = hdr.echo.identifier;
+        transition accept;
+    }
+
+    state echo_reply {
+        packet.extract(hdr.echo);
+        meta.kind = payload_bytes >= 8 ? Kind.ANSWER : Kind.UNSUPPORTED;
+        meta.destination_port = hdr.echo.identifier;
+        transition accept;
+    }
+
+    state ipv4_error {
+        packet.extract(hdr.icmp_error);
+        packet.extract(hdr.embedded_ipv4);
+        meta.key_source = mapped(hdr.embedded_ipv4.destination);
+        meta.key_destination = mapped(hdr.embedded_ipv4.source);
+        meta.protocol = hdr.embedded_ipv4.protocol;
+        transition select(hdr.embedded_ipv4.version, hdr.embedded_ipv4.header_words) {
+            (4, 5): embedded_ipv4_transport;
+            (4, 6 .. 15): embedded_options;
+            default: accept;
+        }
+    }
+
+    state embedded_options {
+        packet.extract(hdr.embedded_options, ((bit<32>)hdr.embedded_ipv4.header_words - 5) * 32);
+        transition embedded_ipv4_transport;
+    }
+
+    state embedded_ipv4_transport {
+        embedded_bytes = payload_bytes |-| (8 + ((bit<16>)hdr.embedded_ipv4.header_words << 2));
+        transition select(hdr.embedded_ipv4.fragment_offset, hdr.embedded_ipv4.protocol) {
+            (0, PROTOCOL_TCP): embedded_ports;
+            (0, PROTOCOL_UDP): embedded_ports;
+            (0, PROTOCOL_ICMP): embedded_icmp;
+            default: accept;
+        }
+    }
+
+    state ipv6_error {
+        packet.extract(hdr.icmp_error);
+        packet.extract(hdr.embedded_ipv6);
+        embedded_bytes = payload_bytes |-| 48;
+        meta.key_source = hdr.embedded_ipv6.destination;
+        meta.key_destination = hdr.embedded_ipv6.source;
+        meta.protocol = hdr.embedded_ipv6.next_header;
+        transition select(hdr.embedded_ipv6.version, hdr.embedded_ipv6.next_header) {
+            (6, PROTOCOL_TCP): embedded_ports;
+            (6, PROTOCOL_UDP): embedded_ports;
+            (6, PROTOCOL_ICMP6): embedded_icmp;
+            default: accept;
+        }
+    }
+
+    state embedded_ports {
+        packet.extract(hdr.embedded_ports);
+        meta.kind = embedded_bytes >= 8 ? Kind.ICMP_ERROR : Kind.UNSUPPORTED;
+        meta.source_port = hdr.embedded_ports.destination_port;
+        meta.destination_port = hdr.embedded_ports.source_port;
+        transition accept;
+    }
+
+    // (The types of one family mean nothing in the other, and are not sent there.)
+    state embedded_icmp {
+        packet.extract(hdr.embedded_icmp);
+        transition select(hdr.embedded_icmp.type) {
+            ICMP_ECHO_REQUEST: embedded_request;
+            ICMP6_ECHO_REQUEST: embedded_request;
+            ICMP_ECHO_REPLY: embedded_reply;
+            ICMP6_ECHO_REPLY: embedded_reply;
+            default: accept; // no error is sent about an error (RFC 1122, 3.2.2)
+        }
+    }
+
+    state embedded_request {
+        packet.extract(hdr.embedded_echo);
+        meta.kind = embedded_bytes >= 8 ? Kind.ICMP_ERROR : Kind.UNSUPPORTED;
+        meta.destination_port = hdr.embedded_echo.identifier;
+        transition accept;
+    }
+
+    state embedded_reply {
+        packet.extract(hdr.embedded_echo);
+        meta.kind = embedded_bytes >= 8 ? Kind.ICMP_ERROR : Kind.UNSUPPORTED;
+        meta.source_port = hdr.embedded_echo.identifier;
+        transition accept;
+    }
+}
+
+control FirewallVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
+    apply { }
+}
+
+// Ingress ------------------------------------------------------------------------------------------------------------------------------
+
+control FirewallIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    FlowState<connection_t, status_t>(FIREWALL_CONNECTIONS, FIREWALL_CONSISTENCY, Allocator.ZERO) connections;
+
+    // Passed between inside and outside.
+    counter(1, CounterType.packets_and_bytes) passed_out;
+    counter(1, CounterType.packets_and_bytes) passed_in;
+    // Routed: not between inside and outside.
+    counter(1, CounterType.packets) untracked;
+    // Steps: how often a connection's record was written.
+    counter(1, CounterType.packets) steps;
+    // Dropped: part of no connection, and may not open one.
+    counter(1, CounterType.packets) no_connection;
+    // Dropped: no room for another connection.
+    counter(1, CounterType.packets) no_room;
+    // Dropped: an inside address on an outside port (RFC 2827).
+    counter(1, CounterType.packets) spoofed;
+    // Dropped: an ICMP error that is not addressed to the sender of the packet that it is about.
+    counter(1, CounterType.packets) forged_error;
+    counter(1, CounterType.packets) fragments;
+    counter(1, CounterType.packets) unsupported;
+    counter(1, CounterType.packets) malformed;
+    // To the kernel: hop limit reached; not IP; passed, but no resolved next hop.
+    counter(1, CounterType.packets) ttl_expired;
+    counter(1, CounterType.packets) not_ip;
+    counter(1, CounterType.packets) no_next_hop;
+
+    action yes() { }
+
+    // The same prefixes in both: who is inside.
+    table inside_sources {
+        key = { meta.source: lpm; }
+        actions = { yes; NoAction; }
+        default_action = NoAction();
+        size = 1024;
+    }
+
+    table inside_destinations {
+        key = { meta.destination: lpm; }
+        actions = { yes; NoAction; }
+        default_action = NoAction();
+        size = 1024;
+    }
+
+    // What may be opened from outside. (Echo: protocol 1 or 58, port 0.)
+    table services {
+        key = {
+            meta.key_destination: lpm;
+            meta.destination_port: exact;
+            meta.protocol: exact;
+        }
+        actions = { yes; NoAction; }
+        default_action = NoAction();
+        size = 1024;
+    }
+
+    // Ports where no inside host can be.
+    table outside_ports {
+        key = { standard_metadata.ingress_port: exact; }
+        actions = { yes; NoAction; }
+        default_action = NoAction();
+        size = 512;
+    }
+
+    apply {
+        if (standard_metadata.parser_error != error.NoError
+            && (standard_metadata.parser_error != error.PacketTooShort || !(hdr.ipv4.isValid() || hdr.ipv6.isValid())
+                || (hdr.ipv4.isValid() && hdr.ipv4.header_words > 5 && !hdr.options.isValid()))) {
+            malformed.count(0);
+            mark_to_drop(standard_metadata);
+            return;
+        }
+        if (!hdr.ipv4.isValid() && !hdr.ipv6.isValid()) {
+            not_ip.count(0);
+            to_host();
+            return;
+        }
+        if ((hdr.ipv4.isValid() && hdr.ipv4.ttl <= 1) || (hdr.ipv6.isValid() && hdr.ipv6.hop_limit <= 1)) {
+            ttl_expired.count(0);
+            to_host();
+            return;
+        }
+
+        // 1. Which way does it go?
+        bool from_inside = inside_sources.apply().hit;
+        bool to_inside = inside_destinations.apply().hit;
+        bool tracked = from_inside != to_inside;
+        if (from_inside && outside_ports.apply().hit) {
+            spoofed.count(0);
+            mark_to_drop(standard_metadata);
+            return;
+        }
+
+        // 2. Where to? (Before the connection's step: a packet that cannot be sent on is none.)
+        bit<16> source_port = 0;
+        bit<16> destination_port = 0;
+        if (hdr.tcp.isValid() || hdr.udp.isValid()) {
+            source_port = meta.source_port;
+            destination_port = meta.destination_port;
+        }
+        FibResult way;
+        if (hdr.ipv4.isValid()) {
+            way = fib_lookup_ipv4(hdr.ipv4.source, hdr.ipv4.destination, hdr.ipv4.protocol, source_port, destination_port, hdr.ipv4.total_length,
+                                  hdr.ipv4.tos, standard_metadata.egress_spec, hdr.ethernet.source, hdr.ethernet.destination);
+        } else {
+            way = fib_lookup_ipv6(hdr.ipv6.source, hdr.ipv6.destination, hdr.ipv6.next_header, source_port, destination_port,
+                                  hdr.ipv6.payload_length, hdr.ipv6.flow_label, standard_metadata.egress_spec, hdr.ethernet.source,
+                                  hdr.ethernet.destination);
+        }
+
+        // 3. Is it part of a connection, or may it open one?
+        if (tracked) {
+            if (meta.kind == Kind.FRAGMENT) {
+                fragments.count(0);
+                mark_to_drop(standard_metadata);
+                return;
+            }
+            if (meta.kind == Kind.UNSUPPORTED) {
+                unsupported.count(0);
+                mark_to_drop(standard_metadata);
+                return;
+            }
+            if (meta.kind == Kind.ICMP_ERROR && meta.destination != meta.key_destination) {
+                forged_error.count(0);
+                mark_to_drop(standard_metadata);
+                return;
+            }
+            bool opens = meta.kind == Kind.OPENER
+                || (meta.kind == Kind.TCP && hdr.tcp.syn == 1 && hdr.tcp.ack == 0 && hdr.tcp.rst == 0 && hdr.tcp.fin == 0);
+            if (opens && to_inside) {
+                opens = services.apply().hit;
+            }
+
+            connection_t connection;
+            connection.protocol = meta.protocol;
+            if (from_inside) {
+                connection.inside = meta.key_source;
+                connection.outside = meta.key_destination;
+                connection.inside_port = meta.source_port;
+                connection.outside_port = meta.destination_port;
+            } else {
+                connection.inside = meta.key_destination;
+                connection.outside = meta.key_source;
+                connection.inside_port = meta.destination_port;
+                connection.outside_port = meta.source_port;
+            }
+            status_t status;
+            StateResult found;
+            if (opens) {
+                found = connections.get_or_allocate(connection, status);
+            } else {
+                found = connections.get(connection, status);
+            }
+            if (found == StateResult.PENDING) {
+                return; // it comes back with the lease
+            }
+            bool passes = found == StateResult.HIT;
+            if (passes && meta.kind == Kind.ICMP_ERROR) {
+                passes = meta.protocol != PROTOCOL_TCP || status.phase != Phase.NEW;
+            }
+
+            // TCP's steps.
+            if (passes && meta.kind == Kind.TCP) {
+                Phase before = status.phase;
+                if (before == Phase.NEW || before == Phase.CLOSED || before == Phase.RESET) {
+                    if (opens) {
+                        status.phase = from_inside ? Phase.OPENED_INSIDE : Phase.OPENED_OUTSIDE;
+                    } else if (before == Phase.RESET && from_inside && hdr.tcp.rst == 0 && hdr.tcp.ack == 1) {
+                        // The inside end did not believe the reset (RFC 5961, 3.2).
+                        status.phase = Phase.ESTABLISHED;
+                    } else {
+                        // What is still on its way after the last FIN, or a reset said again.
+                        passes = before == Phase.CLOSED || (before == Phase.RESET && hdr.tcp.rst == 1);
+                    }
+                } else if (hdr.tcp.rst == 1) {
+                    status.phase = Phase.RESET;
+                } else if (before == Phase.OPENED_INSIDE || before == Phase.OPENED_OUTSIDE) {
+                    if (hdr.tcp.syn == 1 && hdr.tcp.ack == 1 && (before == Phase.OPENED_INSIDE) == to_inside) {
+                        status.phase = Phase.ESTABLISHED;
+                    }
+                } else if (hdr.tcp.fin == 1) {
+                    if (before == Phase.ESTABLISHED) {
+                        status.phase = from_inside ? Phase.FIN_INSIDE : Phase.FIN_OUTSIDE;
+                    } else if ((before == Phase.FIN_INSIDE) == to_inside) {
+                        status.phase = Phase.CLOSED;
+                    }
+                }
+                if (status.phase != before && way == FibResult.FORWARD) {
+                    connections.set(connection, status);
+                    steps.count(0);
+                }
+            }
+            if (!passes) {
+                if (opens) {
+                    no_room.count(0);
+                } else {
+                    no_connection.count(0);
+                }
+                mark_to_drop(standard_metadata);
+                return;
+            }
+        }
+
+        // 4. On its way.
+        if (way != FibResult.FORWARD) {
+            // The packet is as it came in, and may pass: the kernel resolves the next hop, or answers with an ICMP error.
+            no_next_hop.count(0);
+            to_host();
+            return;
+        }
+        if (hdr.ipv4.isValid()) {
+            // RFC 1624, equation 3, for one off the TTL: ~m + m' = 0xfeff.
+            bit<32> sum = (bit<32>)(~hdr.ipv4.checksum) + 0xfeff;
+            sum = (sum & 0xffff) + (sum >> 16);
+            hdr.ipv4.checksum = ~(sum[15:0] + sum[31:16]);
+            hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
+        } else {
+            hdr.ipv6.hop_limit = hdr.ipv6.hop_limit - 1;
+        }
+        if (!tracked) {
+            untracked.count(0);
+        } else if (from_inside) {
+            passed_out.count(0);
+        } else {
+            passed_in.count(0);
+        }
+    }
+}
+
+control FirewallEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    apply { }
+}
+
+control FirewallComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
+    apply { }
+}
+
+control FirewallDeparser(packet_out packet, in headers_t hdr) {
+    apply {
+        packet.emit(hdr);
+    }
+}
+
+V1Switch(FirewallParser(), FirewallVerifyChecksum(), FirewallIngress(), FirewallEgress(), FirewallComputeChecksum(), FirewallDeparser()) main;

@@ -1,0 +1,292 @@
+#!/usr/bin/env python3
+"""Writes the packet tests of firewall.p4 (*.stf) beside itself. Run it after changing a case: python3 p4/apps/firewall/generate_stf.py"""
+import pathlib
+import sys
+
+HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+from stf_packets import ICMP, ICMP6, TCP, UDP, Case, address, echo, echo6, ethernet, icmp, icmp6, ipv4, ipv6, tcp, udp  # noqa: E402
+
+INSIDE_MAC, OUTSIDE_MAC = "02:00:00:00:00:05", "02:00:00:00:00:11"
+PORT_MACS = ["02:00:00:00:00:a0", "02:00:00:00:00:a1"]
+FIN, SYN, RST, ACK = 0x5001, 0x5002, 0x5004, 0x5010
+SYN_ACK, FIN_ACK, RST_ACK = SYN | ACK, FIN | ACK, RST | ACK
+
+
+class Family:
+    """Addresses and headers of one family."""
+
+    def __init__(self, number, host, server, remote, remote2, stranger):
+        self.number = number
+        self.host, self.server, self.remote, self.remote2, self.stranger = host, server, remote, remote2, stranger
+        self.icmp = ICMP if number == 4 else ICMP6
+
+    def packet(self, source, destination, protocol, payload, hops=64):
+        if self.number == 4:
+            return ipv4(source, destination, protocol, payload, ttl=hops)
+        return ipv6(source, destination, protocol, payload, hop_limit=hops)
+
+    def echo(self, source, destination, answer, identifier):
+        if self.number == 4:
+            return echo(0 if answer else 8, identifier)
+        return echo6(source, destination, 129 if answer else 128, identifier)
+
+    def error(self, source, destination, about):
+        """Time exceeded."""
+        return icmp(11, 0, bytes(4), about) if self.number == 4 else icmp6(source, destination, 3, 0, bytes(4), about)
+
+    @property
+    def ether_type(self):
+        return 0x0800 if self.number == 4 else 0x86DD
+
+
+V4 = Family(4, "10.0.0.5", "10.0.0.80", "198.51.100.80", "198.51.100.81", "192.0.2.1")
+V6 = Family(6, "2001:db8:1::5", "2001:db8:1::80", "2001:db8:2::80", "2001:db8:2::81", "2001:db8:f::1")
+
+
+def wide(text, length):
+    packed = address(text)
+    return f"0x{(packed if len(packed) == 16 else bytes(10) + bytes([255, 255]) + packed).hex()}/{length + 128 - 8 * len(packed)}"
+
+
+SETUP = f"""
+# define: FIREWALL_LOCAL
+# port: 0 mac {PORT_MACS[0]} address 10.0.0.1/24 address 2001:db8:1::1/64
+# port: 1 mac {PORT_MACS[1]} address 192.0.2.2/24 address 2001:db8:f::2/64
+# neighbor: 10.0.0.5 mac {INSIDE_MAC} port 0
+# neighbor: 10.0.0.80 mac {INSIDE_MAC} port 0
+# neighbor: 2001:db8:1::5 mac {INSIDE_MAC} port 0
+# neighbor: 2001:db8:1::80 mac {INSIDE_MAC} port 0
+# neighbor: 192.0.2.1 mac {OUTSIDE_MAC} port 1
+# neighbor: 2001:db8:f::1 mac {OUTSIDE_MAC} port 1
+# route: 198.51.100.0/24 via 192.0.2.1 port 1
+# route: 2001:db8:2::/48 via 2001:db8:f::1 port 1
+# route: 203.0.113.0/24 unreachable
+
+add FirewallIngress.inside_sources meta.source:{wide("10.0.0.0", 8)} FirewallIngress.yes()
+add FirewallIngress.inside_sources meta.source:{wide("2001:db8:1::", 48)} FirewallIngress.yes()
+add FirewallIngress.inside_destinations meta.destination:{wide("10.0.0.0", 8)} FirewallIngress.yes()
+add FirewallIngress.inside_destinations meta.destination:{wide("2001:db8:1::", 48)} FirewallIngress.yes()
+add FirewallIngress.outside_ports standard_metadata.ingress_port:1 FirewallIngress.yes()
+add FirewallIngress.services meta.key_destination:{wide("10.0.0.80", 32)} meta.destination_port:80 meta.protocol:{TCP} FirewallIngress.yes()
+add FirewallIngress.services meta.key_destination:{wide("10.0.0.80", 32)} meta.destination_port:53 meta.protocol:{UDP} FirewallIngress.yes()
+add FirewallIngress.services meta.key_destination:{wide("10.0.0.80", 32)} meta.destination_port:0 meta.protocol:{ICMP} FirewallIngress.yes()
+add FirewallIngress.services meta.key_destination:{wide("2001:db8:1::80", 128)} meta.destination_port:80 meta.protocol:{TCP} FirewallIngress.yes()
+add FirewallIngress.services meta.key_destination:{wide("2001:db8:1::80", 128)} meta.destination_port:53 meta.protocol:{UDP} FirewallIngress.yes()
+add FirewallIngress.services meta.key_destination:{wide("2001:db8:1::80", 128)} meta.destination_port:0 meta.protocol:{ICMP6} FirewallIngress.yes()
+"""
+
+
+class FirewallCase(Case):
+    def __init__(self, name, about, family=V4, setup=SETUP):
+        super().__init__(HERE, "FirewallIngress", name, about, setup)
+        self.family = family
+
+    def send(self, outbound, make, passes):
+        """`make` gives the packet for a hop limit."""
+        port = 0 if outbound else 1
+        macs = [INSIDE_MAC, OUTSIDE_MAC]
+        self.packet(port, ethernet(PORT_MACS[port], macs[port], make(64), self.family.ether_type))
+        if passes:
+            self.expect(1 - port, ethernet(macs[1 - port], PORT_MACS[1 - port], make(63), self.family.ether_type))
+
+    def transport(self, outbound, passes, protocol, segment, inside, outside, inside_port, outside_port):
+        source, destination, ports = (inside, outside, (inside_port, outside_port)) if outbound else (outside, inside, (outside_port, inside_port))
+        self.send(outbound, lambda hops: self.family.packet(source, destination, protocol, segment(source, destination, *ports), hops), passes)
+
+    def tcp(self, way, flags, passes=True, inside=None, outside=None, inside_port=40000, outside_port=443, payload=b""):
+        self.transport(way == "out", passes, TCP, lambda *ends: tcp(*ends, payload, flags), inside or self.family.host,
+                       outside or self.family.remote, inside_port, outside_port)
+
+    def udp(self, way, passes=True, inside=None, outside=None, inside_port=5000, outside_port=53):
+        self.transport(way == "out", passes, UDP, lambda *ends: udp(*ends, b"hello"), inside or self.family.host, outside or self.family.remote,
+                       inside_port, outside_port)
+
+    def ping(self, way, answer, passes=True, inside=None, identifier=7):
+        inside, outside = inside or self.family.host, self.family.remote
+        source, destination = (inside, outside) if way == "out" else (outside, inside)
+        self.send(way == "out", lambda hops: self.family.packet(source, destination, self.family.icmp,
+                                                                self.family.echo(source, destination, answer, identifier), hops), passes)
+
+    def error(self, way, source, destination, about, passes=True):
+        self.send(way == "out", lambda hops: self.family.packet(source, destination, self.family.icmp,
+                                                                self.family.error(source, destination, about), hops), passes)
+
+    def opened(self, port):
+        """A connection of the inside host from this port."""
+        for way, flags in (("out", SYN), ("in", SYN_ACK), ("out", ACK)):
+            self.tcp(way, flags, inside_port=port)
+
+
+def connections(family):
+    case = FirewallCase(f"connections_ipv{family.number}", "What opens a connection and what belongs to one: TCP, UDP, echo, ICMP errors.", family)
+    f = family
+    case.note("outside may open nothing")
+    case.tcp("in", SYN, False)
+    case.tcp("in", SYN_ACK, False)
+    case.udp("in", False)
+    case.ping("in", False, False)
+    case.ping("in", True, False)
+    case.error("in", f.stranger, f.host, f.packet(f.host, f.remote, TCP, tcp(f.host, f.remote, 40000, 443)), False)
+    case.counter("no_connection", 6)
+    case.note("nor inside, but by SYN")
+    for flags in (ACK, SYN_ACK, RST, FIN_ACK, SYN | FIN, SYN | RST, 0x5000):
+        case.tcp("out", flags, False)
+    case.ping("out", True, False)
+    case.counter("no_connection", 14)
+    case.note("TCP from inside: SYN (twice), answer, data both ways; 3 steps up to here would be one too many")
+    case.tcp("out", SYN)
+    case.tcp("out", SYN)
+    case.tcp("in", SYN_ACK)
+    case.tcp("out", ACK)
+    case.tcp("in", ACK, payload=b"hello")
+    case.tcp("out", ACK, payload=b"there")
+    case.counter("steps", 2)
+    case.note("only this very connection: not another port, address, protocol")
+    case.tcp("in", ACK, False, outside_port=444)
+    case.tcp("in", ACK, False, inside_port=40001)
+    case.tcp("in", ACK, False, outside=f.remote2)
+    case.tcp("in", ACK, False, inside=f.server)
+    case.udp("in", False, inside_port=40000, outside_port=443)
+    case.note("errors about it: from a router outside, and from inside; one to somebody else is forged, one about another connection unrelated")
+    about = f.packet(f.host, f.remote, TCP, tcp(f.host, f.remote, 40000, 443))
+    case.error("in", f.stranger, f.host, about)
+    case.error("in", f.remote, f.host, about[:28 if f.number == 4 else 48])
+    case.error("in", f.stranger, f.server, about, False)
+    case.counter("forged_error", 1)
+    case.error("in", f.stranger, f.host, f.packet(f.host, f.remote, TCP, tcp(f.host, f.remote, 40001, 443)), False)
+    case.error("out", f.host, f.remote, f.packet(f.remote, f.host, TCP, tcp(f.remote, f.host, 443, 40000)))
+    case.note("the end: FIN from inside, data still comes, FIN from outside, last acknowledgement")
+    case.tcp("out", FIN_ACK)
+    case.tcp("in", ACK, payload=b"more")
+    case.tcp("in", FIN_ACK)
+    case.tcp("out", ACK)
+    case.counter("steps", 4)
+    case.note("closed: a FIN said again passes; outside cannot open it, inside can")
+    case.tcp("in", FIN_ACK)
+    case.tcp("out", SYN)
+    case.tcp("in", SYN_ACK)
+    case.counter("steps", 6)
+    case.note("UDP and echo: answers come in, and errors about them")
+    case.udp("out")
+    case.udp("in")
+    case.udp("in", False, outside=f.remote2)
+    case.error("in", f.remote, f.host, f.packet(f.host, f.remote, UDP, udp(f.host, f.remote, 5000, 53)))
+    case.ping("out", False)
+    case.ping("in", True)
+    case.ping("in", True, False, identifier=8)
+    case.ping("in", False, False)
+    case.error("in", f.stranger, f.host, f.packet(f.host, f.remote, f.icmp, f.echo(f.host, f.remote, False, 7)))
+    case.counter("steps", 6)
+    case.note("a service: opened from outside, by SYN; the same host's other ports are closed")
+    case.tcp("in", SYN, True, f.server, f.remote, 80, 40000)
+    case.tcp("out", SYN_ACK, True, f.server, f.remote, 80, 40000)
+    case.tcp("in", ACK, True, f.server, f.remote, 80, 40000)
+    case.counter("steps", 8)
+    case.tcp("in", ACK, False, f.server, f.remote, 80, 40001)
+    case.tcp("in", SYN, False, f.server, f.remote, 81, 40000)
+    case.tcp("in", SYN, False, f.host, f.remote, 80, 40000)
+    case.udp("in", True, f.server, f.remote, 53, 5000)
+    case.udp("out", True, f.server, f.remote, 53, 5000)
+    case.ping("in", False, True, f.server)
+    case.ping("out", True, True, f.server)
+    case.error("out", f.server, f.remote, f.packet(f.remote, f.server, UDP, udp(f.remote, f.server, 5000, 53)))
+    case.write()
+
+
+def resets():
+    case = FirewallCase("resets", "Resets: what passes after one, and who can open the connection again.")
+    case.note("refused: RST instead of an answer")
+    case.tcp("out", SYN)
+    case.tcp("in", RST_ACK)
+    case.tcp("in", RST_ACK)
+    case.tcp("in", SYN_ACK, False)
+    case.tcp("out", SYN)
+    case.tcp("in", SYN_ACK)
+    case.tcp("out", ACK)
+    case.counter("steps", 4)
+    case.note("a reset from outside that the inside end does not believe: its next packet opens the way again, one from outside does not")
+    case.tcp("in", RST)
+    case.tcp("in", ACK, False, payload=b"x")
+    case.tcp("out", ACK)
+    case.tcp("in", ACK, payload=b"x")
+    case.counter("steps", 6)
+    case.note("a reset from inside, and nothing more comes in")
+    case.tcp("out", RST)
+    case.tcp("in", ACK, False)
+    case.tcp("in", SYN, False)
+    case.counter("no_connection", 4)
+    case.note("FIN from outside first; both at the same time")
+    case.opened(41000)
+    case.tcp("in", FIN_ACK, inside_port=41000)
+    case.tcp("in", FIN_ACK, inside_port=41000)
+    case.tcp("out", FIN_ACK, inside_port=41000)
+    case.tcp("in", ACK, inside_port=41000)
+    case.counter("steps", 11)
+    case.note("a SYN while the connection stands changes nothing (the other end answers it with an ACK or a RST)")
+    case.opened(42000)
+    case.tcp("out", SYN, inside_port=42000)
+    case.tcp("in", ACK, inside_port=42000)
+    case.counter("steps", 13)
+    case.note("simultaneous open is not known: the SYN from outside is part of the connection, its SYN+ACK establishes it")
+    case.tcp("out", SYN, inside_port=43000)
+    case.tcp("in", SYN, inside_port=43000)
+    case.tcp("in", SYN_ACK, inside_port=43000)
+    case.counter("steps", 15)
+    case.write()
+
+
+def refuses():
+    setup = SETUP.replace("# define: FIREWALL_LOCAL", "# define: FIREWALL_LOCAL\n# define: FIREWALL_CONNECTIONS=2")
+    case = FirewallCase("refuses", "What is neither passed nor tracked; full tables.", setup=setup)
+    f = V4
+    frame = lambda port, packet, kind=0x0800: ethernet(PORT_MACS[port], [INSIDE_MAC, OUTSIDE_MAC][port], packet, kind)  # noqa: E731
+    case.note("an inside address on an outside port")
+    case.packet(1, frame(1, ipv4(f.host, f.remote, TCP, tcp(f.host, f.remote, 1, 2, b"", SYN))))
+    case.packet(1, frame(1, ipv4(f.host, f.server, TCP, tcp(f.host, f.server, 1, 2, b"", SYN))))
+    case.counter("spoofed", 2)
+    case.note("fragments; other protocols and ICMP types; TCP and UDP cut short, or reaching into the padding")
+    case.packet(0, frame(0, ipv4(f.host, f.remote, UDP, b"part two", flags_offset=1)))
+    case.packet(0, frame(0, ipv6(V6.host, V6.remote, 44, bytes(8)), 0x86DD))
+    case.counter("fragments", 2)
+    case.packet(0, frame(0, ipv4(f.host, f.remote, 47, bytes(8))))
+    case.packet(0, frame(0, ipv4(f.host, f.remote, ICMP, icmp(13, 0, bytes(4), bytes(12)))))
+    case.packet(0, frame(0, ipv6(V6.host, V6.remote, 0, bytes(8)), 0x86DD))
+    case.packet(0, frame(0, ipv4(f.host, f.remote, TCP, tcp(f.host, f.remote, 1, 2, b"", SYN)[:19])))
+    case.packet(0, frame(0, ipv4(f.host, f.remote, TCP, tcp(f.host, f.remote, 1, 2, b"", SYN)[:19]) + b"\0"))
+    case.packet(0, frame(0, ipv6(V6.host, V6.remote, UDP, udp(V6.host, V6.remote, 1, 2)[:7]) + b"\0", 0x86DD))
+    case.counter("unsupported", 6)
+    case.note("neither inside nor outside; inside to inside; not IP; hop limits")
+    for port, make in ((1, lambda hops: ipv4(f.stranger, f.remote, 47, bytes(8), ttl=hops)),):
+        case.packet(port, frame(port, make(64)))
+        case.expect(1, ethernet(OUTSIDE_MAC, PORT_MACS[1], make(63)))
+    case.packet(0, frame(0, ipv4(f.host, f.server, TCP, tcp(f.host, f.server, 1, 2))))
+    case.expect(0, ethernet(INSIDE_MAC, PORT_MACS[0], ipv4(f.host, f.server, TCP, tcp(f.host, f.server, 1, 2), ttl=63)))
+    case.counter("untracked", 2)
+    case.to_host(0, frame(0, bytes(28), 0x0806))
+    case.to_host(0, frame(0, ipv4(f.host, f.remote, TCP, tcp(f.host, f.remote, 1, 2, b"", SYN), ttl=1)))
+    case.to_host(0, frame(0, ipv6(V6.host, V6.remote, TCP, tcp(V6.host, V6.remote, 1, 2, b"", SYN), hop_limit=1), 0x86DD))
+    case.counter("ttl_expired", 2)
+    case.note("wrong headers")
+    case.packet(0, frame(0, ipv4(f.host, f.remote, TCP, b"", version=6)))
+    case.packet(0, frame(0, ipv6(V6.host, V6.remote, TCP, b"", version=4), 0x86DD))
+    case.packet(0, frame(0, ipv4(f.host, f.remote, TCP, b"")[:19]))
+    case.packet(0, frame(0, ipv6(V6.host, V6.remote, TCP, b"")[:39], 0x86DD))
+    case.counter("malformed", 4)
+    case.note("to where there is no way: the kernel answers, and the connection has made no step")
+    case.to_host(0, frame(0, ipv4(f.host, "203.0.113.9", TCP, tcp(f.host, "203.0.113.9", 1, 2, b"", SYN))))
+    case.counter("no_next_hop", 1)
+    case.counter("steps", 0)
+    case.note("room for one more, then for none; what has room goes on")
+    case.tcp("out", SYN)
+    case.tcp("out", SYN, False, inside_port=40001)
+    case.udp("out", False)
+    case.counter("no_room", 2)
+    case.tcp("in", SYN_ACK)
+    case.write()
+
+
+connections(V4)
+connections(V6)
+resets()
+refuses()
