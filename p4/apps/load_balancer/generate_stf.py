@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Writes the packet tests of load_balancer.p4 (*.stf) beside itself. Run it after changing a case: python3 p4/apps/load_balancer/generate_stf.py
+
+Every expected packet is built from scratch, its checksums summed over the whole packet: the program's incremental updates are checked against an
+independent computation.
+"""
+import pathlib
+import sys
+
+HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+from stf_packets import ICMP, TCP, UDP, Case, ethernet, icmp, ipv4, tcp, udp  # noqa: E402
+
+CLIENT, CLIENT2, CLIENT_ROUTER = "198.51.100.80", "198.51.100.81", "198.51.100.1"
+CLIENT_MAC, BACKEND_MAC, BACKEND2_MAC = "02:00:00:00:00:11", "02:00:00:00:00:05", "02:00:00:00:00:06"
+VIRTUAL, VIRTUAL2 = "203.0.113.10", "203.0.113.11"
+BACKEND, BACKEND2 = "10.0.0.5", "10.0.0.6"
+BACKEND_ROUTER = "10.0.0.9"
+PORT_MACS = ["02:00:00:00:00:a0", "02:00:00:00:00:a1"]
+SYN, RST, ACK, FIN = 0x5002, 0x5004, 0x5010, 0x5001
+
+
+def setup(backends):
+    return f"""
+# define: LOAD_BALANCER_LOCAL
+# port: 0 mac {PORT_MACS[0]} address 10.0.0.1/24
+# port: 1 mac {PORT_MACS[1]} address 192.0.2.2/24
+# neighbor: {BACKEND} mac {BACKEND_MAC} port 0
+# neighbor: {BACKEND2} mac {BACKEND2_MAC} port 0
+# neighbor: {BACKEND_ROUTER} mac {BACKEND_MAC} port 0
+# neighbor: 192.0.2.1 mac {CLIENT_MAC} port 1
+# route: 198.51.100.0/24 via 192.0.2.1 port 1
+# route: 203.0.113.0/24 blackhole
+# backends: BalancerIngress.bindings {backends}
+
+add BalancerIngress.services meta.key.destination:0xcb00710a meta.key.destination_port:80 meta.key.protocol:{TCP} BalancerIngress.mark_virtual()
+add BalancerIngress.services meta.key.destination:0xcb00710a meta.key.destination_port:53 meta.key.protocol:{UDP} BalancerIngress.mark_virtual()
+add BalancerIngress.services meta.key.destination:0xcb00710b meta.key.destination_port:80 meta.key.protocol:{TCP} BalancerIngress.mark_virtual()
+add BalancerIngress.servers meta.key.source:0x0a000000/24 meta.key.source_port:8080 meta.key.protocol:{TCP} BalancerIngress.mark_backend()
+add BalancerIngress.servers meta.key.source:0x0a000000/24 meta.key.source_port:8080 meta.key.protocol:{UDP} BalancerIngress.mark_backend()
+"""
+
+
+class BalancerCase(Case):
+    def __init__(self, name, about, backends=f"{BACKEND}:8080"):
+        super().__init__(HERE, "BalancerIngress", name, about, setup(backends))
+
+    def client(self, packet):
+        self.packet(1, ethernet(PORT_MACS[1], CLIENT_MAC, packet))
+
+    def backend(self, packet):
+        self.packet(0, ethernet(PORT_MACS[0], BACKEND_MAC, packet))
+
+    def at_backend(self, packet):
+        self.expect(0, ethernet(BACKEND_MAC, PORT_MACS[0], packet))
+
+    def at_client(self, packet):
+        self.expect(1, ethernet(CLIENT_MAC, PORT_MACS[1], packet))
+
+    def forward(self, protocol, make, *more, port=40000, client=CLIENT, virtual=VIRTUAL, virtual_port=80, passes=True, **extra):
+        """A client's packet, as it comes and as the backend gets it."""
+        self.client(ipv4(client, virtual, protocol, make(client, virtual, port, virtual_port, *more), **extra))
+        if passes:
+            self.at_backend(ipv4(client, BACKEND, protocol, make(client, BACKEND, port, 8080, *more), **{**extra, "ttl": 63}))
+
+    def back(self, protocol, make, *more, port=40000, client=CLIENT, virtual=VIRTUAL, virtual_port=80, **extra):
+        """A backend's answer, as it comes and as the client gets it."""
+        self.backend(ipv4(BACKEND, client, protocol, make(BACKEND, client, 8080, port, *more), **extra))
+        self.at_client(ipv4(virtual, client, protocol, make(virtual, client, virtual_port, port, *more), **{**extra, "ttl": 63}))
+
+
+def translate():
+    case = BalancerCase("translate", "TCP and UDP to a virtual address and back; ICMP errors about both.")
+    case.note("TCP: nothing without a SYN")
+    for flags in (ACK, SYN | ACK, RST, FIN | ACK, SYN | FIN):
+        case.forward(TCP, tcp, b"", flags, passes=False)
+    case.counter("no_binding", 5)
+    case.note("a conversation, with odd lengths, IP options, padding and TOS")
+    case.forward(TCP, tcp, b"", SYN)
+    case.back(TCP, tcp, b"", SYN | ACK)
+    case.forward(TCP, tcp, b"GET /", 0x5018)
+    case.back(TCP, tcp, b"x" * 7, 0x5018, tos=0xB8, options=b"\1" * 8)
+    case.forward(TCP, tcp, b"", FIN | ACK, options=b"\1" * 40)
+    case.note("a SYN again finds the same binding")
+    case.forward(TCP, tcp, b"", SYN)
+    case.note("UDP, with checksum and without")
+    case.forward(UDP, udp, b"question", port=5000, virtual_port=53)
+    case.back(UDP, udp, b"answer", port=5000, virtual_port=53)
+    case.forward(UDP, udp, b"question", True, port=5000, virtual_port=53)
+    case.note("the same client and port to another virtual address: the only backend's answers could not be told apart")
+    case.forward(TCP, tcp, b"", SYN, virtual=VIRTUAL2, passes=False)
+    case.counter("no_backend", 1)
+    case.forward(TCP, tcp, b"", SYN, port=40001, virtual=VIRTUAL2)
+    case.back(TCP, tcp, b"", SYN | ACK, port=40001, virtual=VIRTUAL2)
+    case.note("an error from a router on the client's side, about a packet to the client; with TCP's checksum inside, and cut short before it")
+    for length in (40, 28):
+        about = ipv4(VIRTUAL, CLIENT, TCP, tcp(VIRTUAL, CLIENT, 80, 40000))[:length]
+        there = ipv4(BACKEND, CLIENT, TCP, tcp(BACKEND, CLIENT, 8080, 40000))[:length]
+        case.client(ipv4(CLIENT_ROUTER, VIRTUAL, ICMP, icmp(3, 4, b"\0\0\x05\0", about)))
+        case.at_backend(ipv4(CLIENT_ROUTER, BACKEND, ICMP, icmp(3, 4, b"\0\0\x05\0", there), ttl=63))
+    case.note("errors about a packet to the backend: from it, and from a router before it, which the client does not see")
+    about = ipv4(CLIENT, BACKEND, UDP, udp(CLIENT, BACKEND, 5000, 8080, b"question"))
+    there = ipv4(CLIENT, VIRTUAL, UDP, udp(CLIENT, VIRTUAL, 5000, 53, b"question"))
+    for sender in (BACKEND, BACKEND_ROUTER):
+        case.backend(ipv4(sender, CLIENT, ICMP, icmp(3, 3, bytes(4), about)))
+        case.at_client(ipv4(VIRTUAL, CLIENT, ICMP, icmp(3, 3, bytes(4), there), ttl=63))
+    case.note("an error to somebody else than the sender of what it is about")
+    case.client(ipv4(CLIENT_ROUTER, VIRTUAL2, ICMP, icmp(3, 4, b"\0\0\x05\0", ipv4(VIRTUAL, CLIENT, TCP, tcp(VIRTUAL, CLIENT, 80, 40000)))))
+    case.counter("forged_error", 1)
+    case.note("an error about no conversation")
+    case.client(ipv4(CLIENT_ROUTER, VIRTUAL, ICMP, icmp(3, 4, b"\0\0\x05\0", ipv4(VIRTUAL, CLIENT, TCP, tcp(VIRTUAL, CLIENT, 80, 40009)))))
+    case.counter("no_binding", 6)
+    case.counter("to_backend", 9)
+    case.counter("to_client", 6)
+    case.write()
+
+
+def route():
+    case = BalancerCase("route", "What is routed as it is, or left to the kernel.")
+    case.note("a backend's own conversations: from a server's port without a binding, from another port, other protocols")
+    for protocol, payload in ((TCP, tcp(BACKEND, CLIENT, 8080, 9)), (TCP, tcp(BACKEND, CLIENT, 22, 9)), (47, bytes(8)), (UDP, b"four")):
+        case.backend(ipv4(BACKEND, CLIENT, protocol, payload))
+        case.at_client(ipv4(BACKEND, CLIENT, protocol, payload, ttl=63))
+    case.note("to a backend's own address")
+    case.client(ipv4(CLIENT, BACKEND, TCP, tcp(CLIENT, BACKEND, 9, 8080, b"", SYN)))
+    case.at_backend(ipv4(CLIENT, BACKEND, TCP, tcp(CLIENT, BACKEND, 9, 8080, b"", SYN), ttl=63))
+    case.counter("untranslated", 5)
+    case.note("a virtual address's other ports and later fragments have no way")
+    case.to_host(1, ethernet(PORT_MACS[1], CLIENT_MAC, ipv4(CLIENT, VIRTUAL, TCP, tcp(CLIENT, VIRTUAL, 9, 81, b"", SYN))))
+    case.to_host(1, ethernet(PORT_MACS[1], CLIENT_MAC, ipv4(CLIENT, VIRTUAL, UDP, b"part two", flags_offset=1)))
+    case.note("TCP cut short, or reaching into the padding, is none")
+    case.to_host(1, ethernet(PORT_MACS[1], CLIENT_MAC, ipv4(CLIENT, VIRTUAL, TCP, tcp(CLIENT, VIRTUAL, 9, 80, b"", SYN)[:19])))
+    case.to_host(1, ethernet(PORT_MACS[1], CLIENT_MAC, ipv4(CLIENT, VIRTUAL, TCP, tcp(CLIENT, VIRTUAL, 9, 80, b"", SYN)[:19]) + b"\0"))
+    case.note("hop limit, ARP, wrong headers")
+    case.to_host(1, ethernet(PORT_MACS[1], CLIENT_MAC, ipv4(CLIENT, VIRTUAL, TCP, tcp(CLIENT, VIRTUAL, 9, 80, b"", SYN), ttl=1)))
+    case.to_host(1, ethernet(PORT_MACS[1], CLIENT_MAC, bytes(28), 0x0806))
+    case.client(ipv4(CLIENT, VIRTUAL, TCP, b"", version=6))
+    case.client(ipv4(CLIENT, VIRTUAL, TCP, b"")[:19])
+    case.counter("malformed", 2)
+    case.note("no way back to the client")
+    lost = "192.0.3.1"
+    case.forward(TCP, tcp, b"", SYN, client=lost)
+    case.backend(ipv4(BACKEND, lost, TCP, tcp(BACKEND, lost, 8080, 40000, b"", SYN | ACK)))
+    case.counter("no_next_hop", 1)
+    case.write()
+
+
+def weights():
+    drained = BalancerCase("drained", "A backend of weight 0 gets nothing: of 64 conversations, all go to the other.", f"{BACKEND2}:8080*0 {BACKEND}:8080*1")
+    for number in range(64):
+        drained.forward(TCP, tcp, b"", SYN, port=40000 + number)
+    drained.counter("to_backend", 64)
+    drained.write()
+    case = BalancerCase("none", "Without a backend that takes new conversations, they are dropped.", f"{BACKEND}:8080*0")
+    case.forward(TCP, tcp, b"", SYN, passes=False)
+    case.forward(UDP, udp, b"question", virtual_port=53, passes=False)
+    case.counter("no_backend", 2)
+    case.write()
+
+
+for write in (translate, route, weights):
+    write()
