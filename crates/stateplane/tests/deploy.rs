@@ -1,7 +1,8 @@
 //! `docs/deploy.md` and `deploy/`: every configuration is good, every unit loads, every metric that is named exists.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 const STATEPLANE: &str = env!("CARGO_BIN_EXE_stateplane");
 
@@ -107,4 +108,159 @@ fn units_load() {
         seen += 1;
     }
     assert!(seen >= 2);
+}
+
+/// A daemon that is killed at the latest when the test ends.
+struct Daemon(std::process::Child);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Politely, so that a switch takes its program off.
+        let pid = nix::unistd::Pid::from_raw(self.0.id() as i32);
+        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
+        let _ = self.0.wait();
+    }
+}
+
+/// The metrics of a daemon, once it answers.
+fn scrape(daemon: &mut Daemon, address: &str) -> String {
+    use std::io::{Read, Write};
+    loop {
+        if let Some(status) = daemon.0.try_wait().unwrap() {
+            panic!("{address}: the daemon ended: {status}");
+        }
+        if let Ok(mut stream) = std::net::TcpStream::connect(address) {
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+            assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+            return body.to_owned();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// Checks a scrape against the format and the conventions; the families' names.
+fn families(text: &str) -> BTreeSet<String> {
+    let mut types: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut helped = BTreeSet::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, help) = rest.split_once(' ').unwrap();
+            assert!(!help.trim().is_empty() && helped.insert(name), "{line}");
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert!(types.insert(name, kind).is_none(), "twice: {line}");
+            assert!(name.starts_with("stateplane_"), "{line}");
+            assert_eq!(name.ends_with("_total"), kind == "counter", "{line}");
+        } else {
+            let name = line.split(['{', ' ']).next().unwrap();
+            assert!(family_of(name, |name| types.contains_key(name)).is_some(), "no TYPE before {line}");
+            line.rsplit(' ').next().unwrap().parse::<f64>().unwrap_or_else(|_| panic!("no number: {line}"));
+        }
+    }
+    assert_eq!(helped, types.keys().copied().collect(), "HELP and TYPE come together");
+    types.into_keys().map(str::to_owned).collect()
+}
+
+/// The family that a sample is of: a histogram's samples have suffixes.
+fn family_of(name: &str, known: impl Fn(&str) -> bool) -> Option<&str> {
+    let bare = ["_bucket", "_sum", "_count"].iter().filter_map(|suffix| name.strip_suffix(suffix));
+    std::iter::once(name).chain(bare).find(|name| known(name))
+}
+
+/// The metrics of a switch and a store, in a network of their own.
+fn running_families() -> BTreeSet<String> {
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("needs root");
+    for line in ["link set lo up", "link add p1 type veth peer name p2", "link set p1 up", "link set p2 up"] {
+        assert!(Command::new("ip").args(line.split(' ')).status().unwrap().success(), "ip {line}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = repository().join("p4/apps/nat/nat.p4");
+    let object = folder.path().join("nat.o");
+    let compiled = Command::new(STATEPLANE).arg("compile").arg(program).arg("-o").arg(object).output().unwrap();
+    assert!(compiled.status.success(), "{}", said(&compiled));
+    let mut found = BTreeSet::new();
+    let name = format!("deploy-test-{}", std::process::id());
+    for (command, path, metrics) in
+        [("switch", "switch-s1.toml", "127.0.0.1:9102"), ("store", "store.toml", "127.0.0.1:9101")]
+    {
+        let page = read("docs/deploy.md");
+        let (_, text) =
+            blocks(&page, "toml").into_iter().find(|(known, _)| known.file_name().unwrap() == path).unwrap();
+        // The page's configuration, on this machine's addresses.
+        let text = text
+            .replace("\"s1\"", &format!("\"{name}\""))
+            .replace("detach = false", "detach = true")
+            .replace("\"eth1\"", "\"p1\"")
+            .replace("\"eth2\"", "\"p2\"")
+            .replace("0.0.0.0:9102", metrics)
+            .replace("10.2.1.10:9101", metrics)
+            .replace("\"10.2.1.10:5407\", \"10.2.2.10:5407\", \"10.2.3.10:5407\"", "\"127.0.0.1:5407\"")
+            .replace("listen = \"10.2.1.10:5407\"", "listen = \"127.0.0.1:5407\"");
+        let config = folder.path().join(path);
+        std::fs::write(&config, text).unwrap();
+        let mut daemon = Daemon(Command::new(STATEPLANE).args([command, "--config"]).arg(config).spawn().unwrap());
+        let text = scrape(&mut daemon, metrics);
+        promtool(&["check", "metrics"], &text);
+        found.extend(families(&text));
+    }
+    found
+}
+
+/// What Prometheus' own tool says, where it is.
+fn promtool(arguments: &[&str], input: &str) {
+    use std::io::Write;
+    if !is_there("promtool") {
+        return;
+    }
+    let command = Command::new("promtool").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut child = command.unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    // 3: well-formed, but it would name something otherwise.
+    assert!(matches!(output.status.code(), Some(0 | 3)), "promtool {arguments:?}: {}", said(&output));
+}
+
+/// The metrics of ours that a query names.
+fn named_in(query: &str) -> Vec<String> {
+    let words = query.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+    words.filter(|word| word.starts_with("stateplane_")).map(str::to_owned).collect()
+}
+
+#[test]
+fn dashboard_and_alerts_ask_for_metrics_that_exist() {
+    let known = running_families();
+    let dashboard: serde_json::Value = serde_json::from_str(&read("deploy/grafana/stateplane.json")).unwrap();
+    let mut queries = vec![];
+    for panel in dashboard["panels"].as_array().unwrap() {
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            queries.push((panel["title"].to_string(), target["expr"].as_str().unwrap().to_owned()));
+        }
+    }
+    let panels = queries.len();
+    for line in read("deploy/prometheus/alerts.yml").lines() {
+        if let Some(query) = line.trim().strip_prefix("expr: ") {
+            queries.push(("alerts.yml".to_owned(), query.to_owned()));
+        }
+    }
+    for line in read("docs/deploy.md").lines() {
+        queries.push(("docs/deploy.md".to_owned(), line.to_owned()));
+    }
+    assert!(panels >= 20 && queries.len() > panels + 10);
+    let mut missing = vec![];
+    for (place, query) in &queries {
+        for name in named_in(query) {
+            if family_of(&name, |name| known.contains(name)).is_none() {
+                missing.push(format!("{place}: {name}"));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "no daemon has these: {missing:#?}\nthey have {known:#?}");
+    if is_there("promtool") {
+        let file = repository().join("deploy/prometheus/prometheus.yml");
+        let output = Command::new("promtool").args(["check", "config"]).arg(file).output().unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+    }
 }

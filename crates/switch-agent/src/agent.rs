@@ -5,13 +5,14 @@ use crate::config::Config;
 use crate::control::{PortStatus, Reply, Request, Status};
 use crate::error::{Error, Result};
 use crate::generator::{self, Generator};
+use crate::load::Counted;
 use crate::run_dir::{RunDirectory, State};
 use crate::start::{self, Started};
 use crate::sweep;
 use dataplane::Dataplane;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
@@ -33,8 +34,11 @@ pub(crate) struct Agent {
     /// Held while something is changed.
     pub changes: Mutex<()>,
     pub generator: Arc<Generator>,
+    /// Flows, as last counted.
+    pub counted: Counted,
     /// Idle flows removed so far.
     pub swept: AtomicU64,
+    pub started: Instant,
     how: &'static str,
 }
 
@@ -81,7 +85,9 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
         state: Mutex::new(state),
         changes: Mutex::new(()),
         generator: Arc::new(Generator::default()),
+        counted: Counted::default(),
         swept: AtomicU64::new(0),
+        started: Instant::now(),
         how,
         config,
     });

@@ -3,6 +3,7 @@
 use crate::agent::Agent;
 use crate::error::Result;
 use crate::flow_state::Flow;
+use crate::load::Load;
 use dataplane::{ActionSpec, CounterValue, EntrySpec, KeySpec, ListedEntry, PortStats, Write};
 use serde::{Deserialize, Serialize};
 
@@ -74,6 +75,8 @@ pub enum Request {
         /// At most so many.
         limit: usize,
     },
+    /// How much do you hold, and what waits?
+    Load,
     /// End the agent.
     Stop {
         /// Take the program off the ports; if false it goes on forwarding.
@@ -122,6 +125,8 @@ pub enum Reply {
         /// One a port.
         ports: Vec<PortStatus>,
     },
+    /// To [`Request::Load`].
+    Load(Load),
     /// To [`Request::Flows`].
     Flows {
         /// Full name of the object.
@@ -241,6 +246,7 @@ impl Agent {
             Request::CounterRead { counter, index } => return self.read_counter(&counter, index),
             Request::Ports => return Ok(Reply::Ports { ports: self.ports()? }),
             Request::Flows { object, limit } => return self.flows(object.as_deref(), limit),
+            Request::Load => return Ok(Reply::Load(self.load())),
             Request::Stop { .. } => {}
         }
         Ok(Reply::Done)

@@ -1,22 +1,33 @@
 //! The packet generator: the counterpart of a switching chip's, by BPF_PROG_RUN with live frames. It runs only while the program has queued work.
 
 use dataplane::Dataplane;
+use metrics::Histogram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The program that handles generated frames.
 const PROGRAM: &str = "sp_generator";
 /// Array of one u64: how much work is queued.
-const WORK: &str = "sp_generator_work";
+pub(crate) const WORK: &str = "sp_generator_work";
 /// Frames in one go at most.
 const BURST: u64 = 1024;
 /// The program makes of it what it needs; long enough for a protocol message, so that it need only shrink.
 const FRAME_BYTES: usize = 256;
 
+/// Upper ends of the histogram of a run's time, in seconds.
+const RUN_SECONDS: [f64; 8] = [0.000_03, 0.000_1, 0.000_3, 0.001, 0.003, 0.01, 0.03, 0.1];
+/// Upper ends of the histogram of a run's frames.
+const BATCH_FRAMES: [f64; 6] = [1.0, 4.0, 16.0, 64.0, 256.0, 1024.0];
+
 /// What the generator has done, and how to stop it.
-#[derive(Default)]
 pub(crate) struct Generator {
+    /// How long runs took, in ns.
+    pub run_ns: Histogram<8>,
+    /// Frames of a run.
+    pub batch: Histogram<6>,
+    /// How much later than the interval the last look at the ring was, in microseconds.
+    pub lag_us: AtomicU64,
     /// Frames made.
     pub frames: AtomicU64,
     /// Runs that the kernel refused.
@@ -25,6 +36,20 @@ pub(crate) struct Generator {
     pub ifindex: AtomicU32,
     /// Set to end the thread.
     pub stop: AtomicBool,
+}
+
+impl Default for Generator {
+    fn default() -> Generator {
+        Generator {
+            run_ns: Histogram::new(RUN_SECONDS, 1e-9),
+            batch: Histogram::new(BATCH_FRAMES, 1.0),
+            lag_us: AtomicU64::new(0),
+            frames: AtomicU64::new(0),
+            errors: AtomicU64::new(0),
+            ifindex: AtomicU32::new(0),
+            stop: AtomicBool::new(false),
+        }
+    }
 }
 
 /// Starts the generator's thread, if the object has a generator.
@@ -38,8 +63,11 @@ pub(crate) fn start(
     }
     let run = move || {
         while !generator.stop.load(Ordering::Relaxed) {
+            let look = Instant::now();
             tick(&dataplane, &generator);
             std::thread::sleep(interval);
+            let late = look.elapsed().saturating_sub(interval);
+            generator.lag_us.store(u64::try_from(late.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
     };
     match std::thread::Builder::new().name("generator".into()).spawn(run) {
@@ -62,9 +90,12 @@ fn tick(dataplane: &Dataplane, generator: &Generator) {
         return;
     }
     let frames = queued.unsigned_abs().min(BURST);
+    let start = Instant::now();
     match dataplane.run_live(PROGRAM, &[0; FRAME_BYTES], ifindex, frames as u32) {
         Ok(()) => {
             generator.frames.fetch_add(frames, Ordering::Relaxed);
+            generator.run_ns.observe(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+            generator.batch.observe(frames);
         }
         Err(error) => {
             // Once in a while is enough: it happens every tick while a port is away.

@@ -13,6 +13,7 @@ pub mod control;
 mod error;
 pub mod flow_state;
 mod generator;
+pub mod load;
 mod metrics;
 mod run_dir;
 mod start;

@@ -1,7 +1,8 @@
 //! Metrics over HTTP, in Prometheus' text format.
 
 use crate::agent::Agent;
-use std::fmt::Write as _;
+use metrics::Kind::{Counter, Gauge};
+use metrics::Text;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -9,6 +10,8 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// A request's head that is longer is not answered.
 const HEAD_BYTES: usize = 8 << 10;
+/// Of a P4 counter, the first so many.
+const MOST_ELEMENTS: u32 = 4_096;
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// Serves for ever.
@@ -19,7 +22,7 @@ pub(crate) async fn serve(agent: Arc<Agent>, listener: TcpListener) {
                 let agent = agent.clone();
                 tokio::spawn(async move {
                     // A client that hangs up or dawdles is its own affair.
-                    let _ = tokio::time::timeout(PATIENCE, answer(&agent, stream)).await;
+                    let _ = tokio::time::timeout(PATIENCE, answer(agent, stream)).await;
                 });
             }
             // Out of descriptors, most likely: let some close.
@@ -28,7 +31,7 @@ pub(crate) async fn serve(agent: Arc<Agent>, listener: TcpListener) {
     }
 }
 
-async fn answer(agent: &Agent, mut stream: TcpStream) -> std::io::Result<()> {
+async fn answer(agent: Arc<Agent>, mut stream: TcpStream) -> std::io::Result<()> {
     let mut head = vec![];
     let mut part = [0u8; 1024];
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
@@ -39,7 +42,8 @@ async fn answer(agent: &Agent, mut stream: TcpStream) -> std::io::Result<()> {
         head.extend_from_slice(&part[..read]);
     }
     let (status, body) = if head.starts_with(b"GET /metrics") || head.starts_with(b"GET / ") {
-        ("200 OK", text(agent))
+        // Reading maps takes its time: not on a thread that others wait for.
+        ("200 OK", tokio::task::spawn_blocking(move || text(&agent)).await.map_err(std::io::Error::other)?)
     } else {
         ("404 Not Found", "see /metrics\n".to_owned())
     };
@@ -51,74 +55,118 @@ async fn answer(agent: &Agent, mut stream: TcpStream) -> std::io::Result<()> {
     stream.write_all(body.as_bytes()).await
 }
 
-/// Writing to a string cannot fail, so the results of `write!` are dropped.
+/// Everything, in Prometheus' text format.
 fn text(agent: &Agent) -> String {
-    let mut text = String::new();
+    let mut text = Text::default();
+    about(agent, &mut text);
+    ports(agent, &mut text);
+    flow_states(agent, &mut text);
+    generator(agent, &mut text);
+    tables(agent, &mut text);
+    counters(agent, &mut text);
+    text.finish()
+}
+
+fn about(agent: &Agent, text: &mut Text) {
+    let status = agent.status();
+    let mut info = text.family("stateplane_switch_info", Gauge, "Which switch this is; always 1");
+    let incarnation = format!("{:08x}", status.incarnation);
+    info.sample(
+        &[
+            ("name", &status.name),
+            ("switch_id", &status.switch_id),
+            ("program", &status.program),
+            ("incarnation", &incarnation),
+            ("version", &env!("CARGO_PKG_VERSION")),
+        ],
+        1,
+    );
+    let uptime = agent.started.elapsed().as_secs_f64();
+    text.single("stateplane_switch_agent_uptime_seconds", Gauge, "Time since this agent started", uptime);
+}
+
+fn ports(agent: &Agent, text: &mut Text) {
     let ports = agent.ports().unwrap_or_default();
     type Get = fn(&dataplane::PortStats) -> u64;
     let families: [(&str, &str, Get); 6] = [
-        ("rx_packets", "Frames in", |stats| stats.rx_packets),
-        ("rx_bytes", "Bytes in", |stats| stats.rx_bytes),
-        ("tx_packets", "Frames out", |stats| stats.tx_packets),
-        ("tx_bytes", "Bytes out", |stats| stats.tx_bytes),
-        ("dropped_packets", "Frames dropped by the program", |stats| stats.dropped),
-        ("host_packets", "Frames passed to the kernel", |stats| stats.to_host),
+        ("stateplane_port_rx_packets_total", "Frames in", |stats| stats.rx_packets),
+        ("stateplane_port_rx_bytes_total", "Bytes in", |stats| stats.rx_bytes),
+        ("stateplane_port_tx_packets_total", "Frames out", |stats| stats.tx_packets),
+        ("stateplane_port_tx_bytes_total", "Bytes out", |stats| stats.tx_bytes),
+        ("stateplane_port_dropped_packets_total", "Frames dropped by the program", |stats| stats.dropped),
+        ("stateplane_port_host_packets_total", "Frames passed to the kernel", |stats| stats.to_host),
     ];
     for (name, help, get) in families {
-        let _ = writeln!(text, "# HELP stateplane_port_{name}_total {help}");
-        let _ = writeln!(text, "# TYPE stateplane_port_{name}_total counter");
+        let mut family = text.family(name, Counter, help);
         for port in &ports {
-            let (number, interface, value) = (port.port, &port.interface, get(&port.stats));
-            let _ = writeln!(text, "stateplane_port_{name}_total{{port=\"{number}\",interface={interface:?}}} {value}");
+            family.sample(&[("port", &port.port), ("interface", &port.interface)], get(&port.stats));
         }
     }
-    let _ = writeln!(text, "# TYPE stateplane_port_attached gauge");
+    let mut attached = text.family("stateplane_port_attached", Gauge, "1: the program is on the port");
     for port in &ports {
-        let (number, value) = (port.port, u8::from(port.attached));
-        let _ = writeln!(text, "stateplane_port_attached{{port=\"{number}\"}} {value}");
+        attached.sample(&[("port", &port.port), ("interface", &port.interface)], u8::from(port.attached));
     }
-    let frames = agent.generator.frames.load(Ordering::Relaxed);
-    let errors = agent.generator.errors.load(Ordering::Relaxed);
-    let _ =
-        writeln!(text, "# TYPE stateplane_generator_frames_total counter\nstateplane_generator_frames_total {frames}");
-    let _ =
-        writeln!(text, "# TYPE stateplane_generator_errors_total counter\nstateplane_generator_errors_total {errors}");
+}
+
+fn flow_states(agent: &Agent, text: &mut Text) {
+    let objects = agent.objects();
+    let mut flows = text.family("stateplane_flows", Gauge, "Flows that this switch holds, by state object");
+    for object in &objects {
+        flows.sample(&[("object", &object.name), ("consistency", &object.consistency)], object.flows);
+    }
+    let mut limits = text.family("stateplane_flows_limit", Gauge, "Flows that fit, by state object");
+    for object in &objects {
+        limits.sample(&[("object", &object.name), ("consistency", &object.consistency)], object.limit);
+    }
+    let pending = crate::load::pending(&agent.dataplane);
+    text.single("stateplane_updates_pending", Gauge, "Updates and releases that are not acknowledged yet", pending);
+    let swept = agent.swept.load(Ordering::Relaxed);
+    text.single("stateplane_flows_swept_total", Counter, "Idle flows removed from this switch's tables", swept);
+    let help = "What the FlowState runtime did and met, by event: messages sent and taken, packets dropped and why";
+    let mut events = text.family("stateplane_flow_events_total", Counter, help);
+    for (event, count) in crate::flow_state::events(&agent.dataplane).unwrap_or_default() {
+        events.sample(&[("event", &event)], count);
+    }
+}
+
+fn generator(agent: &Agent, text: &mut Text) {
+    let generator = &agent.generator;
+    let frames = generator.frames.load(Ordering::Relaxed);
+    text.single("stateplane_generator_frames_total", Counter, "Frames that the packet generator made", frames);
+    let errors = generator.errors.load(Ordering::Relaxed);
+    text.single("stateplane_generator_errors_total", Counter, "Generator runs that the kernel refused", errors);
+    text.histogram("stateplane_generator_run_seconds", "Time of a generator run", &generator.run_ns);
+    text.histogram("stateplane_generator_batch_frames", "Frames of a generator run", &generator.batch);
+    let lag = generator.lag_us.load(Ordering::Relaxed) as f64 / 1e6;
+    let help = "How much later than its interval the generator last looked for work";
+    text.single("stateplane_generator_lag_seconds", Gauge, help, lag);
+}
+
+fn tables(agent: &Agent, text: &mut Text) {
     let manifest = agent.dataplane.manifest();
-    let _ = writeln!(text, "# TYPE stateplane_table_entries gauge");
+    let mut family = text.family("stateplane_table_entries", Gauge, "Entries of a P4 table");
     for table in &manifest.tables {
         let entries = agent.dataplane.table(&table.name).and_then(|table| table.list());
         if let Ok(entries) = entries {
-            let _ = writeln!(text, "stateplane_table_entries{{table={:?}}} {}", table.name, entries.len());
+            family.sample(&[("table", &table.name)], entries.len());
         }
     }
-    let swept = agent.swept.load(Ordering::Relaxed);
-    let _ = writeln!(text, "# TYPE stateplane_flows_swept_total counter\nstateplane_flows_swept_total {swept}");
-    if let Ok(events) = crate::flow_state::events(&agent.dataplane) {
-        let _ = writeln!(text, "# HELP stateplane_flow_events_total What the FlowState runtime did, by event");
-        let _ = writeln!(text, "# TYPE stateplane_flow_events_total counter");
-        for (event, count) in events {
-            let _ = writeln!(text, "stateplane_flow_events_total{{event=\"{event}\"}} {count}");
-        }
-    }
-    counters(agent, &mut text);
-    text
 }
 
 /// Elements that are not zero, of every indirect counter.
-fn counters(agent: &Agent, text: &mut String) {
-    for (unit, get) in
-        [("packets", (|value| value.packets) as fn(&dataplane::CounterValue) -> u64), ("bytes", |value| value.bytes)]
-    {
-        let _ = writeln!(text, "# TYPE stateplane_counter_{unit}_total counter");
+fn counters(agent: &Agent, text: &mut Text) {
+    type Get = fn(&dataplane::CounterValue) -> u64;
+    let families: [(&str, &str, &str, Get); 2] = [
+        ("packets", "stateplane_counter_packets_total", "Packets that a P4 counter's element counted", |it| it.packets),
+        ("bytes", "stateplane_counter_bytes_total", "Bytes that a P4 counter's element counted", |it| it.bytes),
+    ];
+    for (unit, name, help, get) in families {
+        let mut family = text.family(name, Counter, help);
         for counter in agent.dataplane.manifest().counters.iter().filter(|counter| counter.unit.contains(unit)) {
-            for index in 0..counter.size.min(4096) {
+            for index in 0..counter.size.min(MOST_ELEMENTS) {
                 match agent.dataplane.read_counter(counter, index).map(|value| get(&value)) {
                     Ok(value) if value != 0 => {
-                        let name = &counter.name;
-                        let _ = writeln!(
-                            text,
-                            "stateplane_counter_{unit}_total{{counter={name:?},index=\"{index}\"}} {value}"
-                        );
+                        family.sample(&[("counter", &counter.name), ("index", &index)], value);
                     }
                     _ => {}
                 }

@@ -1,0 +1,107 @@
+//! How much a switch holds and has to do: flows, updates that wait, the packet generator's pace. For metrics and `stateplane status`.
+
+use crate::agent::Agent;
+use crate::generator::WORK;
+use dataplane::Dataplane;
+use libbpf_rs::{MapCore, MapFlags};
+use serde::{Deserialize, Serialize};
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Counting a million flows takes some tenths of a second: not more often than this, whoever asks.
+const COUNTED_FOR: Duration = Duration::from_secs(5);
+/// Entries fetched in one system call.
+const BATCH: u32 = 4_096;
+
+/// How full a FlowState object is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectLoad {
+    /// Its name.
+    pub name: String,
+    /// `local`, `linearizable`, …
+    pub consistency: String,
+    /// Flows held, counted at most 5 s ago.
+    pub flows: u64,
+    /// As many fit.
+    pub limit: u32,
+}
+
+/// How much a switch holds and has to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Load {
+    /// FlowState objects.
+    pub objects: Vec<ObjectLoad>,
+    /// Entries of the pending ring: updates and releases that are not acknowledged.
+    pub pending: u64,
+    /// How late the packet generator's last look at the ring was, in microseconds; none for a program without one.
+    pub generator_lag_us: Option<u64>,
+    /// What the FlowState runtime did, by event.
+    pub events: Vec<(String, u64)>,
+    /// Ports with the program on them.
+    pub ports_attached: usize,
+    /// Ports of the configuration.
+    pub ports: usize,
+}
+
+/// Flows per object, as last counted.
+#[derive(Default)]
+pub(crate) struct Counted(Mutex<Option<(Instant, Vec<u64>)>>);
+
+impl Counted {
+    /// In the order of the manifest. Whoever comes while another counts waits for the result.
+    fn flows(&self, dataplane: &Dataplane) -> Vec<u64> {
+        let mut last = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some((when, counts)) = &*last
+            && when.elapsed() < COUNTED_FOR
+        {
+            return counts.clone();
+        }
+        let count = |object: &manifest::FlowState| {
+            let entries = dataplane.map(&object.map).map(|map| map.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY));
+            entries.and_then(Result::ok).map_or(0, |entries| entries.count() as u64)
+        };
+        let counts: Vec<u64> = dataplane.manifest().flow_states.iter().map(count).collect();
+        *last = Some((Instant::now(), counts.clone()));
+        counts
+    }
+}
+
+/// Entries that wait in the pending ring.
+pub(crate) fn pending(dataplane: &Dataplane) -> u64 {
+    let bytes = dataplane.read_array(WORK, 0).unwrap_or_default();
+    let count = bytes.get(..8).and_then(|bytes| bytes.try_into().ok()).map_or(0, i64::from_ne_bytes);
+    // Packets pop and push while this reads: a moment below zero is possible.
+    u64::try_from(count).unwrap_or(0)
+}
+
+impl Agent {
+    /// How full the objects are.
+    pub(crate) fn objects(&self) -> Vec<ObjectLoad> {
+        let counts = self.counted.flows(&self.dataplane);
+        let objects = self.dataplane.manifest().flow_states.iter().zip(counts);
+        objects
+            .map(|(object, flows)| ObjectLoad {
+                name: object.name.clone(),
+                consistency: object.consistency.clone(),
+                flows,
+                limit: object.size,
+            })
+            .collect()
+    }
+
+    /// How much the switch holds and has to do.
+    pub(crate) fn load(&self) -> Load {
+        let events = crate::flow_state::events(&self.dataplane).unwrap_or_default();
+        let ports = self.ports().unwrap_or_default();
+        let has_generator = self.dataplane.has_map(WORK);
+        Load {
+            objects: self.objects(),
+            pending: pending(&self.dataplane),
+            generator_lag_us: has_generator.then(|| self.generator.lag_us.load(Ordering::Relaxed)),
+            events: events.into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
+            ports_attached: ports.iter().filter(|port| port.attached).count(),
+            ports: ports.len(),
+        }
+    }
+}
