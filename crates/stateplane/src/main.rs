@@ -25,6 +25,8 @@ enum Command {
     Test(commands::test::Args),
     /// Run the switch agent: load an object on ports, fill tables, own the packet generator.
     Switch(commands::switch::Args),
+    /// Show how switches and stores are: one page.
+    Status(commands::status::Args),
     /// Add, list and delete table entries of a running switch.
     Table(commands::table::Args),
     /// Read and write registers of a running switch.
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Command::Compile(args) => commands::compile::run(args),
         Command::Test(args) => commands::test::run(args),
         Command::Switch(args) => commands::switch::run(args),
+        Command::Status(args) => commands::status::run(args),
         Command::Table(args) => commands::table::run(args),
         Command::Register(args) => commands::register::run(args),
         Command::Counter(args) => commands::counter::run(args),

@@ -182,6 +182,7 @@ fn running_families() -> BTreeSet<String> {
     let compiled = Command::new(STATEPLANE).arg("compile").arg(program).arg("-o").arg(object).output().unwrap();
     assert!(compiled.status.success(), "{}", said(&compiled));
     let mut found = BTreeSet::new();
+    let mut daemons = vec![];
     let name = format!("deploy-test-{}", std::process::id());
     for (command, path, metrics) in
         [("switch", "switch-s1.toml", "127.0.0.1:9102"), ("store", "store.toml", "127.0.0.1:9101")]
@@ -205,8 +206,31 @@ fn running_families() -> BTreeSet<String> {
         let text = scrape(&mut daemon, metrics);
         promtool(&["check", "metrics"], &text);
         found.extend(families(&text));
+        daemons.push(daemon);
     }
+    the_status_page_has_them(&name);
     found
+}
+
+/// `stateplane status`, while a switch and a store run and a second store does not.
+fn the_status_page_has_them(switch: &str) {
+    let ask = |more: &[&str]| {
+        let mut command = Command::new(STATEPLANE);
+        command.args(["status", "--store", "127.0.0.1:5407", "--timeout-ms", "300"]).args(more).output().unwrap()
+    };
+    let output = ask(&["--json", "--store", "127.0.0.1:5999"]);
+    assert_eq!(output.status.code(), Some(1), "a store does not answer: {}", said(&output));
+    let page: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    // Other tests of this machine may have switches of their own.
+    let ours = page["switches"].as_array().unwrap().iter().find(|found| found["name"] == switch).unwrap();
+    assert_eq!(ours["load"]["ports_attached"], 2, "{ours}");
+    assert_eq!(ours["load"]["objects"][0]["name"], "NatIngress.bindings", "{ours}");
+    assert_eq!((&ours["load"]["pending"], &ours["load"]["objects"][0]["flows"]), (&0.into(), &0.into()), "{ours}");
+    assert!(page["stores"][0]["error"].is_null() && page["stores"][0]["records"] == 0, "{page}");
+    assert!(page["stores"][1]["error"].as_str().unwrap().contains("127.0.0.1:5999: no answer"), "{page}");
+    let text = said(&ask(&[]));
+    assert!(text.contains(switch) && text.contains("127.0.0.1:5407") && text.contains("generator lag"), "{text}");
+    println!("{text}");
 }
 
 /// What Prometheus' own tool says, where it is.

@@ -17,6 +17,7 @@ pub mod demo;
 pub mod lab;
 pub mod ports;
 pub mod register;
+pub mod status;
 pub mod store;
 pub mod switch;
 pub mod table;
