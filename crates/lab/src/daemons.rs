@@ -58,6 +58,51 @@ impl Lab {
         Ok(())
     }
 
+    /// Kills one daemon of a node (SIGKILL) and waits until it is gone; the rest of the node goes on.
+    ///
+    /// # Errors
+    /// The node has no such daemon, or it does not run.
+    pub fn kill_daemon(&self, node: &str, daemon: &str) -> Result<()> {
+        let Some((_, identity)) = self.daemons(node).into_iter().find(|(name, _)| name == daemon) else {
+            return Err(self.no_daemon(node, daemon));
+        };
+        if !identity.alive() {
+            let reason = "does not run, so it cannot be killed".to_string();
+            return Err(self.with_log(Error::Command { command: format!("{node}: {daemon}"), reason }, node, daemon));
+        }
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(identity.pid), nix::sys::signal::Signal::SIGKILL)
+            .map_err(|e| Error::system(format!("killing {node}'s {daemon}, process {}", identity.pid))(e.into()))?;
+        self.wait(READY_TIMEOUT_S, &format!("{node}: {daemon} did not die"), || Ok(!identity.alive()))
+    }
+
+    /// Starts a daemon of a node again, as `up` did, and waits until it is ready.
+    ///
+    /// # Errors
+    /// The node has no such daemon, it still runs, or it is not ready in time.
+    pub fn restart_daemon(&self, node: &str, daemon: &str) -> Result<()> {
+        if self.daemons(node).iter().any(|(name, identity)| name == daemon && identity.alive()) {
+            return Err(Error::Command { command: format!("{node}: {daemon}"), reason: "runs already".to_string() });
+        }
+        let of_mode = |d: &&Daemon| d.name == daemon && in_mode(&d.modes, self.mode());
+        let spec = self.node(node)?.daemon.iter().find(of_mode).ok_or_else(|| self.no_daemon(node, daemon))?;
+        self.start_daemon(node, &self.netns(node)?, spec, &self.variables(node))?;
+        self.wait_daemons_ready(node)
+    }
+
+    fn no_daemon(&self, node: &str, daemon: &str) -> Error {
+        Error::Unknown {
+            lab: self.name().to_string(),
+            kind: "daemon",
+            name: format!("{node} {daemon}"),
+            known: self
+                .daemons(node)
+                .into_iter()
+                .map(|(name, _)| format!("{node} {name}"))
+                .collect::<Vec<_>>()
+                .join(", "),
+        }
+    }
+
     fn start_daemon(&self, node: &str, netns: &Netns, daemon: &Daemon, vars: &BTreeMap<String, String>) -> Result<()> {
         let at = format!("node.{node}.daemon.{}", daemon.name);
         let mut vars = vars.clone();
@@ -226,7 +271,7 @@ impl Lab {
         Ok(())
     }
 
-    fn wait(&self, seconds: u64, what: &str, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
+    pub(crate) fn wait(&self, seconds: u64, what: &str, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(seconds);
         while !done()? {
             if interrupt::requested() {

@@ -92,6 +92,9 @@ pub enum Error {
     /// A measurement that the demonstration needs did not come about.
     #[error("{0}")]
     Demo(String),
+    /// A run of chaos cannot go on, or what must hold in it does not.
+    #[error("{0}")]
+    Chaos(String),
 }
 
 impl Error {

@@ -232,6 +232,11 @@ impl Lab {
         (netns.into_values().collect(), state.into_values().flatten().collect())
     }
 
+    /// The directories of the state of a node's daemons.
+    pub(crate) fn state_of(&self, node: &str) -> &[PathBuf] {
+        self.record.state.get(node).map_or(&[], Vec::as_slice)
+    }
+
     /// The process that the lab belongs to, if it belongs to one.
     pub(crate) fn owner(&self) -> Option<Identity> {
         self.record.owner
@@ -333,6 +338,10 @@ impl Lab {
         process::signal_all(&netns);
         netns.ip_batch(&build::down_lines(self.topology(), name))?;
         process::wait_gone(&netns)?;
+        // Those that this process started stay zombies until it asks for them.
+        for (_, identity) in self.daemons(name) {
+            let _ = identity.alive();
+        }
         for state in self.record.state.get(name).into_iter().flatten() {
             remove_state(state)?;
         }
@@ -398,6 +407,17 @@ impl Lab {
     /// As [`registry::down`].
     pub fn down(&self) -> Result<()> {
         registry::down(self.name())
+    }
+}
+
+/// Takes a lab down when it goes out of scope, whatever happened.
+pub(crate) struct Running(pub Lab);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.down() {
+            eprintln!("taking down lab {}: {error}", self.0.name());
+        }
     }
 }
 

@@ -110,6 +110,14 @@ impl Netns {
         })
     }
 
+    /// Moves the calling thread into the namespace: the sockets that it opens from now on are there.
+    ///
+    /// # Errors
+    /// The namespace cannot be entered.
+    pub fn enter_thread(&self) -> std::io::Result<()> {
+        Ok(setns(self.file.as_fd(), CloneFlags::CLONE_NEWNET)?)
+    }
+
     /// Runs a batch of `ip` commands inside the namespace.
     ///
     /// # Errors

@@ -58,6 +58,19 @@ pub struct Topology {
     /// Commands that must succeed before the lab counts as up.
     #[serde(default)]
     pub ready: Vec<Probe>,
+    /// What `lab chaos` sends through it, between a node `inside` and a node `outside`.
+    #[serde(default)]
+    pub chaos: Vec<Workload>,
+}
+
+/// Traffic of `lab chaos`.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Workload {
+    /// TCP connections and UDP flows with answers: for switches that keep connections.
+    Connections,
+    /// Numbered datagrams, in whose IPv4 identification field the switches put the flow's packet count.
+    Counts,
 }
 
 /// Bidirectional forwarding detection (RFC 5880).

@@ -6,10 +6,10 @@
 
 #![forbid(unsafe_code)]
 
-mod history;
 mod switch;
 mod world;
 
-pub use history::{Event, History, Violation};
+pub(crate) use ::history;
+pub use ::history::{Event, History, Violation};
 pub use switch::Switch;
 pub use world::{Faults, World};

@@ -12,8 +12,8 @@ pub mod run;
 pub mod sampler;
 pub mod traffic;
 
-use crate::error::{Error, Result};
-use crate::instance::{Lab, Options, require_program};
+use crate::error::Result;
+use crate::instance::{Lab, Options, Running, require_program};
 use crate::topology::Topology;
 use picture::Picture;
 use run::Outcome;
@@ -181,19 +181,6 @@ fn mode_of(config: &Config, kind: Kind) -> &str {
     }
 }
 
-/// Takes the lab down when it goes out of scope, whatever happened.
-struct Running(Option<Lab>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Some(lab) = self.0.take()
-            && let Err(error) = lab.down()
-        {
-            eprintln!("taking down lab {}: {error}", lab.name());
-        }
-    }
-}
-
 fn run_mode(
     config: &Config,
     mode: &str,
@@ -211,8 +198,8 @@ fn run_mode(
     };
     picture.note(&format!("building the lab ({mode})"));
     let lab = Lab::up(config.topology.clone(), &config.topology_dir, options, &|_| {})?;
-    let running = Running(Some(lab));
-    let lab = running.0.as_ref().ok_or_else(|| Error::Demo("no lab".to_string()))?;
+    let running = Running(lab);
+    let lab = &running.0;
     for kind in kinds {
         picture.begin(*kind, outcomes.len() + 1, total);
         outcomes.push(run::run(config, lab, *kind, picture)?);

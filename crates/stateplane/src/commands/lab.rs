@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 /// The topology that `lab up` and `demo` use without an argument; it compiles the NAT of the source tree around it.
 const NAT_TOPOLOGY: &str = "lab/nat.toml";
 
+/// The other topology of `lab chaos`.
+const COUNTER_TOPOLOGY: &str = "lab/flow_counter.toml";
+
 /// Where this lab is written to when there is no source tree around.
 const BUILTIN: &str = "/run/stateplane/builtin";
 
@@ -23,6 +26,7 @@ const BUILTIN: &str = "/run/stateplane/builtin";
   stateplane lab fail s1                     SIGKILL to all of s1's processes, its ports down
   stateplane lab restore s1
   stateplane lab link down core s1
+  stateplane lab chaos --rounds 20 --seed 7  random failures in labs of their own, and what must survive them
   stateplane lab down
 
 Everything about a lab is in /run/stateplane/labs/NAME: configurations, logs, PIDs.
@@ -93,6 +97,8 @@ enum Action {
         /// Node at the other end.
         b: String,
     },
+    /// Rounds of random failures in labs with traffic: no connection may break, no count be lost. Exit code 1 if one did.
+    Chaos(Chaos),
     /// Run one end of the demonstration's idle connections (in the namespace that it is started in).
     #[command(hide = true, subcommand)]
     Peer(Peer),
@@ -133,6 +139,45 @@ struct Up {
     /// Value of a variable of the topology.
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
     vars: Vec<(String, String)>,
+}
+
+/// Random failures.
+#[derive(Parser, Debug)]
+#[command(
+    after_help = "Faults are drawn from the seed, the round's number and the topology alone: with the same seed they come again, also of a single round:
+  stateplane lab chaos --seed 7 --from 31 --rounds 1
+
+What is a violation is defined in crates/lab/src/chaos/mod.rs. OUT/chaos.json has every round and violation, OUT/history-LAB.jsonl every counted packet,
+OUT/LAB-round-N the logs as they were after a round with a violation."
+)]
+struct Chaos {
+    /// Rounds in each lab.
+    #[arg(long, default_value_t = 20)]
+    rounds: u64,
+    /// Begin no round later than this after the first.
+    #[arg(long, value_name = "S")]
+    seconds: Option<u64>,
+    /// What the faults are drawn from; by default another each time, which is printed.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// The first round's number.
+    #[arg(long, default_value_t = 1)]
+    from: u64,
+    /// A topology that says what chaos sends through it; several run side by side. By default lab/nat.toml and lab/flow_counter.toml.
+    #[arg(long = "topology", value_name = "FILE")]
+    topologies: Vec<PathBuf>,
+    /// One of the topologies' modes; by default the first of each.
+    #[arg(long)]
+    mode: Option<String>,
+    /// Value of a variable of the topologies.
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
+    vars: Vec<(String, String)>,
+    /// Where the results go.
+    #[arg(long, default_value = "out/chaos")]
+    out: PathBuf,
+    /// Print the report as JSON on standard output; progress goes to standard error in any case.
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn key_value(text: &str) -> std::result::Result<(String, String), String> {
@@ -200,6 +245,7 @@ fn act(action: Action) -> Result<u8> {
             lab.restore(&node)?;
             lab.wait_converged(&[node])?;
         }
+        Action::Chaos(arguments) => return chaos(arguments),
         Action::Peer(Peer::Serve { address }) => lab::peer::serve(address)?,
         Action::Peer(Peer::Connect { address, count }) => lab::peer::connect(address, count)?,
         Action::Link { name, state, a, b } => {
@@ -224,6 +270,39 @@ fn start(up: Up) -> Result<()> {
     outln!("lab {} is up: {}", lab.name(), nodes.join(", "));
     outln!("stateplane lab exec --name {} NODE -- COMMAND runs a command in a node", lab.name());
     Ok(())
+}
+
+fn chaos(arguments: Chaos) -> Result<u8> {
+    let files = match arguments.topologies.as_slice() {
+        // Outside of a source tree there is the NAT lab.
+        [] if Path::new(COUNTER_TOPOLOGY).exists() => vec![None, Some(PathBuf::from(COUNTER_TOPOLOGY))],
+        [] => vec![None],
+        files => files.iter().cloned().map(Some).collect(),
+    };
+    let topologies = files.iter().map(|file| read_topology(file.as_deref())).collect::<Result<Vec<_>>>()?;
+    let clock = || std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |t| t.as_secs() % 1_000_000);
+    let config = lab::chaos::Config {
+        topologies,
+        from: arguments.from,
+        rounds: arguments.rounds,
+        limit: arguments.seconds.map(std::time::Duration::from_secs),
+        seed: arguments.seed.unwrap_or_else(clock),
+        mode: arguments.mode,
+        vars: arguments.vars.into_iter().collect(),
+        connections: Default::default(),
+        counts: Default::default(),
+        out: arguments.out,
+    };
+    lab::interrupt::install();
+    eprintln!("seed {}", config.seed);
+    let report = lab::chaos::run(&config, &|line| eprintln!("{line}"))?;
+    if arguments.json {
+        let text = serde_json::to_string_pretty(&report).map_err(|e| Error::Chaos(e.to_string()))?;
+        outln!("{text}");
+    } else {
+        outln!("{}", report.line());
+    }
+    Ok(u8::from(report.violations() > 0 || report.interrupted))
 }
 
 fn stop(name: Option<&str>, all: bool) -> Result<()> {

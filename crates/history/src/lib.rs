@@ -4,11 +4,18 @@
 //! input takes the next number, and inputs without outputs may stand anywhere or nowhere (RedPlane Definition 3). A history is linearizable if and
 //! only if no two outputs of a flow have the same number, and whenever an output precedes an input, the input's number is greater, and a number n needs at least
 //! n inputs before its output.
+//!
+//! The simulator keeps its histories in virtual time; `lab chaos` those of a real network, also in files of JSON lines ([`Timed`]).
 
+#![forbid(unsafe_code)]
+
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::io::{BufRead, Error, ErrorKind, Result as IoResult, Write};
 
 /// An event at a switch's ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Event {
     /// Packet `packet` of flow `flow` came in.
     Input {
@@ -26,6 +33,43 @@ pub enum Event {
         /// The number that the program gave it.
         count: u64,
     },
+}
+
+/// An event and when it was. On a real network an input's time is taken before the packet is sent and an output's after it was received: then an output that
+/// is earlier than an input here was so there, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Timed {
+    /// Nanoseconds since the recording began.
+    pub ns: u64,
+    /// What happened.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+/// Appends events to a file of JSON lines, such as `{"ns":812,"output":{"flow":1,"packet":7,"count":3}}`.
+///
+/// # Errors
+/// What `out` reports.
+pub fn write_lines(out: &mut impl Write, events: &[Timed]) -> IoResult<()> {
+    for event in events {
+        serde_json::to_writer(&mut *out, event)?;
+        out.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
+/// Reads a file of JSON lines.
+///
+/// # Errors
+/// What `lines` reports, and a line that is no event, by its number.
+pub fn read_lines(lines: impl BufRead) -> IoResult<Vec<Timed>> {
+    let mut events = Vec::new();
+    for (i, line) in lines.lines().enumerate() {
+        let event = serde_json::from_str(&line?)
+            .map_err(|e| Error::new(ErrorKind::InvalidData, format!("line {}: {e}", i + 1)))?;
+        events.push(event);
+    }
+    Ok(events)
 }
 
 /// Why a history is not linearizable.
@@ -67,6 +111,12 @@ pub struct History {
 }
 
 impl History {
+    /// The history of events that were recorded in several places: in the order of their times, inputs first among equals.
+    pub fn of(mut events: Vec<Timed>) -> Self {
+        events.sort_by_key(|timed| (timed.ns, matches!(timed.event, Event::Output { .. })));
+        Self { events: events.into_iter().map(|timed| timed.event).collect() }
+    }
+
     /// Adds an event.
     pub fn push(&mut self, event: Event) {
         self.events.push(event);
@@ -133,6 +183,19 @@ mod tests {
     }
     fn output(packet: u32, count: u64) -> Event {
         Event::Output { flow: 1, packet, count }
+    }
+
+    #[test]
+    fn lines_come_back_and_are_put_in_order() {
+        let timed = |ns, event| Timed { ns, event };
+        let events = vec![timed(9, output(1, 1)), timed(3, input(1)), timed(9, input(2)), timed(10, output(2, 2))];
+        let mut file = Vec::new();
+        write_lines(&mut file, &events).expect("written");
+        assert!(file.starts_with(br#"{"ns":9,"output":{"flow":1,"packet":1,"count":1}}"#));
+        assert_eq!(read_lines(&file[..]).expect("read"), events);
+        assert_eq!(History::of(events).events, [input(1), input(2), output(1, 1), output(2, 2)]);
+        let error = read_lines(&b"{\"ns\":1,\"input\":{\"flow\":1,\"packet\":1}}\n{}\n"[..]).expect_err("line 2");
+        assert!(error.to_string().starts_with("line 2: "), "{error}");
     }
 
     #[test]

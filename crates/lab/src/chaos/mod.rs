@@ -1,0 +1,233 @@
+//! Chaos: rounds of random failures in labs with traffic, and the judgement whether what must never happen has happened.
+//!
+//! A round: faults that the seed has drawn ([`plan`]) begin, last a while and are repaired, some of them at the same time; then the lab becomes whole again
+//! ([`whole`]: daemons ready, BGP and BFD up, routes, processes and pinned objects as before the first fault); then everything that happened is judged; then
+//! the next round begins. Traffic never stops but for the judgement. A round's **failure window** lasts from the moment before its first fault begins until the lab is
+//! found whole again.
+//!
+//! These are **violations**:
+//!
+//! - A TCP connection that was established (`connect` succeeded) gets a reset, a time-out, an early end or wrong bytes, *whenever it was opened and whenever that
+//!   happens*: that its packets were lost in a failure window is no excuse, as TCP sends them again. Nor may it be silent: within [`SETTLE_LIMIT`] after the failure
+//!   window each has to answer a message that was sent after it.
+//! - An attempt to connect fails that no failure window overlaps. (Those are the only connections that "had no traffic outside the failure window": they are counted as
+//!   excused.)
+//! - The far end sees a UDP flow come from another address or port than before.
+//! - The history of the counted packets is not linearizable, flow by flow: two packets with the same count, a count above the number of packets sent until then, or a packet
+//!   that was sent after another had come out and that has a smaller count ([`::history`]). An acknowledged update that is lost shows as one of the first two.
+//! - After the failure window, a flow of counted packets gets no packet through, or its counter in the switches is less than a count that got out or more than the packets sent.
+//! - The lab does not become whole again, a daemon does not start again, or something is left over in it.
+//!
+//! Faults are never more than what must be survived: one switch goes on forwarding, and of a chain's f + 1 store servers at the most f are hurt in a round.
+
+mod client;
+pub mod connections;
+pub mod counts;
+mod echo;
+pub mod inject;
+pub mod plan;
+mod random;
+pub mod report;
+mod round;
+pub mod whole;
+
+use crate::error::{Error, Result};
+use crate::instance::{Lab, Options, Running, require_program};
+use crate::interrupt;
+use crate::topology::{Topology, Workload};
+use report::{LabReport, Report};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long after the failure window an established connection may take to answer.
+pub const SETTLE_LIMIT: Duration = Duration::from_secs(10);
+/// Violations that are kept with their words; more are counted.
+const VIOLATIONS_KEPT: usize = 1_000;
+/// A lab with so many has made its point.
+const VIOLATIONS_ENOUGH: u64 = 100;
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The networks, each with the folder that `${topology_dir}` stands for.
+    pub topologies: Vec<(Topology, PathBuf)>,
+    /// The first round's number.
+    pub from: u64,
+    /// Rounds in each lab.
+    pub rounds: u64,
+    /// No round begins later than this after the first.
+    pub limit: Option<Duration>,
+    /// What the faults are drawn from.
+    pub seed: u64,
+    /// The mode of all of them; by default each one's first.
+    pub mode: Option<String>,
+    /// Values for the topologies' `${name}`.
+    pub vars: BTreeMap<String, String>,
+    /// Connections in a lab that carries connections.
+    pub connections: connections::Load,
+    /// Counted packets in a lab that counts.
+    pub counts: counts::Load,
+    /// Where the results go.
+    pub out: PathBuf,
+}
+
+/// Something that must not happen, and did.
+#[derive(Clone, Debug, Serialize)]
+pub struct Violation {
+    /// In which round.
+    pub round: u64,
+    /// Seconds since the lab's first round began.
+    pub at_s: f64,
+    /// What.
+    pub what: String,
+}
+
+/// Whom a lab's threads tell what they see.
+pub struct Judge {
+    lab: String,
+    zero: Instant,
+    round: AtomicU64,
+    /// Beginning and end of the last failure window.
+    window: Mutex<Option<(Instant, Option<Instant>)>>,
+    violations: Mutex<Vec<Violation>>,
+    count: AtomicU64,
+}
+
+impl Judge {
+    fn new(lab: &str) -> Self {
+        Self {
+            lab: lab.to_string(),
+            zero: Instant::now(),
+            round: AtomicU64::new(0),
+            window: Mutex::new(None),
+            violations: Mutex::new(Vec::new()),
+            count: AtomicU64::new(0),
+        }
+    }
+
+    /// Reports a violation.
+    pub fn violation(&self, what: String) {
+        let round = self.round.load(Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::Relaxed);
+        let mut violations = self.violations();
+        if violations.len() < VIOLATIONS_KEPT {
+            eprintln!("{} round {round}: VIOLATION: {what}", self.lab);
+            violations.push(Violation { round, at_s: self.zero.elapsed().as_secs_f64(), what });
+        }
+    }
+
+    /// How many there were so far.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    fn violations(&self) -> MutexGuard<'_, Vec<Violation>> {
+        self.violations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn window(&self) -> MutexGuard<'_, Option<(Instant, Option<Instant>)>> {
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a failure window overlaps the time from `since` until now.
+    pub fn excuses(&self, since: Instant) -> bool {
+        // An earlier window is over before the last begins, and attempts are shorter than what lies between.
+        self.window().is_some_and(|(_, end)| end.is_none_or(|end| end >= since))
+    }
+}
+
+/// Runs it, in all labs at the same time, and writes the results. Each lab goes down at the end, whatever happens. `progress` is told every round.
+///
+/// # Errors
+/// A lab does not come up, its traffic does not start, a result cannot be written, or the process is to stop. Violations are no error: they are in the report.
+pub fn run(config: &Config, progress: &(dyn Fn(&str) + Sync)) -> Result<Report> {
+    require_program("nft", "nftables")?;
+    for (topology, _) in &config.topologies {
+        if topology.chaos.is_empty() {
+            return Err(Error::Chaos(format!(
+                "topology {} does not say what to send through it: write chaos = [\"connections\"] or [\"counts\"]",
+                topology.name
+            )));
+        }
+    }
+    std::fs::create_dir_all(&config.out).map_err(Error::io(&config.out))?;
+    let began = Instant::now();
+    let files_before = report::open_files();
+    // One after the other: each takes both processors to come up.
+    let mut labs = Vec::new();
+    for (topology, folder) in &config.topologies {
+        labs.push(up(config, topology, folder, progress)?);
+    }
+    let results: Vec<Result<LabReport>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = labs.iter().map(|lab| scope.spawn(|| round::rounds(config, &lab.0, progress))).collect();
+        let gone = || Err(Error::Chaos("the rounds' thread panicked".to_string()));
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| gone())).collect()
+    });
+    for lab in labs {
+        let name = lab.0.name().to_string();
+        drop(lab);
+        if Lab::open(&name).is_ok() {
+            return Err(Error::Chaos(format!("lab {name} cannot be taken down")));
+        }
+    }
+    let labs = results.into_iter().collect::<Result<Vec<LabReport>>>()?;
+    let report = Report {
+        seed: config.seed,
+        seconds: began.elapsed().as_secs_f64(),
+        interrupted: interrupt::requested(),
+        open_files: [files_before, report::open_files()],
+        labs,
+    };
+    report.write(&config.out)?;
+    Ok(report)
+}
+
+fn up(
+    config: &Config,
+    topology: &Topology,
+    folder: &std::path::Path,
+    progress: &(dyn Fn(&str) + Sync),
+) -> Result<Running> {
+    let options = Options {
+        name: Some(format!("chaos-{}-{}", topology.name, std::process::id())),
+        mode: config.mode.clone(),
+        vars: config.vars.clone(),
+        prefer: None,
+        owned: true,
+    };
+    progress(&format!("{}: building the lab", topology.name));
+    Lab::up(topology.clone(), folder, options, &|_| {}).map(Running)
+}
+
+/// The traffic of a lab.
+struct Traffic {
+    connections: Option<(connections::Connections, echo::Echo)>,
+    counts: Option<counts::Counts>,
+}
+
+impl Traffic {
+    fn start(config: &Config, lab: &Lab, judge: &Arc<Judge>) -> Result<Self> {
+        let topology = lab.topology();
+        let far = topology.ports("outside").find_map(|(_, own, _, _)| own.ip().parse().ok());
+        let far: std::net::Ipv4Addr = far.ok_or_else(|| {
+            Error::Chaos(format!("topology {}: chaos needs a node \"outside\" with a link", topology.name))
+        })?;
+        let mut traffic = Self { connections: None, counts: None };
+        if topology.chaos.contains(&Workload::Connections) {
+            let to = std::net::SocketAddrV4::new(far, 7_000);
+            let echo = echo::Echo::start(&lab.netns("outside")?, to)?;
+            let connections = connections::Connections::start(lab, to, config.connections, config.seed, judge)?;
+            traffic.connections = Some((connections, echo));
+        }
+        if topology.chaos.contains(&Workload::Counts) {
+            let to = std::net::SocketAddrV4::new(far, 7_001);
+            let path = config.out.join(format!("history-{}.jsonl", topology.name));
+            traffic.counts = Some(counts::Counts::start(lab, to, config.counts, &path, judge)?);
+        }
+        Ok(traffic)
+    }
+}

@@ -1,0 +1,169 @@
+//! The rounds of one lab.
+
+use crate::chaos::plan::{self, Site, Step};
+use crate::chaos::report::{LabReport, RoundReport, evidence};
+use crate::chaos::whole::Whole;
+use crate::chaos::{Config, Judge, SETTLE_LIMIT, Traffic, VIOLATIONS_ENOUGH, inject};
+use crate::error::{Error, Result};
+use crate::instance::Lab;
+use crate::interrupt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+struct Rounds<'a> {
+    config: &'a Config,
+    lab: &'a Lab,
+    judge: Arc<Judge>,
+    site: Site,
+    whole: Whole,
+    traffic: Traffic,
+    report: LabReport,
+}
+
+/// Runs all rounds of a lab.
+///
+/// # Errors
+/// Its traffic does not start, a result cannot be written, or the process is to stop.
+pub(super) fn rounds(config: &Config, lab: &Lab, progress: &(dyn Fn(&str) + Sync)) -> Result<LabReport> {
+    let name = lab.topology().name.clone();
+    let judge = Arc::new(Judge::new(&name));
+    let mut rounds = Rounds {
+        config,
+        lab,
+        site: Site::of(lab.topology(), lab.mode()),
+        whole: Whole::of(lab)?,
+        traffic: Traffic::start(config, lab, &judge)?,
+        report: LabReport::new(&name),
+        judge,
+    };
+    let began = Instant::now();
+    for number in config.from..config.from.saturating_add(config.rounds) {
+        if interrupt::requested() || config.limit.is_some_and(|limit| began.elapsed() > limit) {
+            break;
+        }
+        let before = rounds.judge.count();
+        let result = rounds.round(number, progress);
+        match result {
+            Ok(()) => {}
+            Err(Error::Interrupted) => break,
+            Err(error) => rounds.judge.violation(format!("the lab cannot go on: {error}")),
+        }
+        let violations = rounds.judge.count() - before;
+        if violations > 0 {
+            evidence(lab, &config.out.join(format!("{name}-round-{number}")))?;
+        }
+        let stuck = rounds.report.rounds.last().is_none_or(|round| round.round != number);
+        if stuck || rounds.judge.count() >= VIOLATIONS_ENOUGH {
+            break;
+        }
+    }
+    Ok(rounds.finish())
+}
+
+impl Rounds<'_> {
+    fn round(&mut self, number: u64, progress: &(dyn Fn(&str) + Sync)) -> Result<()> {
+        let lab = self.lab;
+        self.judge.round.store(number, Ordering::Relaxed);
+        let steps = plan::draw(self.config.seed, &lab.topology().name, number, &self.site);
+        if let Some(counts) = &mut self.traffic.counts {
+            counts.begin_round(lab)?;
+        }
+        let began = Instant::now();
+        *self.judge.window() = Some((began, None));
+        play(lab, &steps)?;
+        let repaired = began.elapsed();
+        self.whole.wait(lab)?;
+        let whole = Instant::now();
+        *self.judge.window() = Some((began, Some(whole)));
+        self.judge_round()?;
+        let round = RoundReport {
+            round: number,
+            steps,
+            repaired_ms: milliseconds(repaired),
+            whole_ms: milliseconds(whole - began),
+            judged_ms: milliseconds(began.elapsed()),
+        };
+        progress(&self.line(&round));
+        self.report.rounds.push(round);
+        self.report.memory(lab);
+        Ok(())
+    }
+
+    /// The lab is whole: everything must work, and what happened must have been right.
+    fn judge_round(&mut self) -> Result<()> {
+        if let Some((connections, _)) = &self.traffic.connections {
+            connections.settle(SETTLE_LIMIT)?;
+            connections.pause()?;
+        }
+        if let Some(counts) = &mut self.traffic.counts {
+            counts.end_round(self.lab)?;
+        }
+        self.whole.wait_stores(self.lab)?;
+        if let Some((connections, _)) = &self.traffic.connections {
+            connections.resume();
+        }
+        if let Some(counts) = &self.traffic.counts {
+            counts.resume();
+        }
+        Ok(())
+    }
+
+    fn line(&self, round: &RoundReport) -> String {
+        let faults: Vec<String> = round.steps.iter().map(Step::to_string).collect();
+        let mut line = format!(
+            "{} round {}: {}; whole after {} ms",
+            self.report.lab,
+            round.round,
+            faults.join(", "),
+            round.whole_ms
+        );
+        if let Some((connections, _)) = &self.traffic.connections {
+            let figures = connections.figures();
+            line.push_str(&format!("; {} connections, {} broken", figures.established, figures.broken));
+        }
+        if let Some(counts) = &self.traffic.counts {
+            let figures = counts.figures();
+            line.push_str(&format!("; {} of {} counted packets out", figures.out, figures.sent));
+        }
+        match self.judge.count() {
+            0 => line,
+            violations => format!("{line}; {violations} VIOLATIONS"),
+        }
+    }
+
+    fn finish(mut self) -> LabReport {
+        self.report.connections = self.traffic.connections.as_ref().map(|(connections, _)| connections.figures());
+        self.report.counts = self.traffic.counts.as_ref().map(|counts| counts.figures());
+        drop(self.traffic);
+        self.report.violations = self.judge.count();
+        self.report.violation = self.judge.violations().clone();
+        self.report
+    }
+}
+
+/// Does and undoes all faults, each by its own clock.
+fn play(lab: &Lab, steps: &[Step]) -> Result<()> {
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = steps
+            .iter()
+            .map(|step| {
+                scope.spawn(move || {
+                    std::thread::sleep(Duration::from_millis(step.at_ms).saturating_sub(began.elapsed()));
+                    inject::begin(lab, &step.fault)?;
+                    std::thread::sleep(Duration::from_millis(step.lasts_ms));
+                    inject::end(lab, &step.fault)
+                })
+            })
+            .collect();
+        let gone = || Err(Error::Chaos("a fault's thread panicked".to_string()));
+        let results: Vec<Result<()>> =
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| gone())).collect();
+        results.into_iter().collect()
+    })
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
