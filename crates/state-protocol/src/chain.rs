@@ -1,16 +1,15 @@
 //! Messages between the servers of a chain: `docs/state-protocol.md`, "Chain messages".
 
 use crate::bytes::{Reader, Writer};
-use crate::{
-    EncodeError, Kind, MAGIC, MAX_KEY_BYTES, MAX_MESSAGE_BYTES, MAX_VALUE_BYTES, Malformed, Owner, VERSION, kind,
-};
+use crate::{Effect, EncodeError, HEADER_BYTES, Kind, MAGIC, MAX_MESSAGE_BYTES, Malformed, VERSION, kind};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// Bytes of the fixed header of a chain message.
-pub const CHAIN_HEADER_BYTES: usize = 48;
+pub const CHAIN_HEADER_BYTES: usize = HEADER_BYTES;
 /// Bytes of the fixed part of an entry in `CHAIN_DATA`.
 pub const ENTRY_HEADER_BYTES: usize = 12;
-const RECORD_HEADER_BYTES: usize = 28;
+/// `key_id`, a zero and the tag end every header.
+const TAG_FIELDS_BYTES: usize = 10;
 
 /// Type of a chain message; the number is the wire's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -81,6 +80,8 @@ pub struct ChainHeader {
     pub committed: u64,
     /// Digest of the configuration that all servers of a chain must share.
     pub config_digest: u64,
+    /// Whose chain.
+    pub shard: u16,
 }
 
 impl ChainHeader {
@@ -109,10 +110,16 @@ impl ChainHeader {
             index: r.u64()?,
             committed: r.u64()?,
             config_digest: r.u64()?,
+            shard: {
+                r.u32()?;
+                let shard = r.u16()?;
+                r.take(TAG_FIELDS_BYTES)?;
+                shard
+            },
         })
     }
 
-    /// The header's bytes.
+    /// The header's bytes, with no tag yet: `KeyRing::sign` writes it.
     pub fn encode(&self) -> [u8; CHAIN_HEADER_BYTES] {
         let mut bytes = [0; CHAIN_HEADER_BYTES];
         bytes[0..2].copy_from_slice(&MAGIC.to_be_bytes());
@@ -125,157 +132,9 @@ impl ChainHeader {
         bytes[24..32].copy_from_slice(&self.index.to_be_bytes());
         bytes[32..40].copy_from_slice(&self.committed.to_be_bytes());
         bytes[40..48].copy_from_slice(&self.config_digest.to_be_bytes());
+        bytes[52..54].copy_from_slice(&self.shard.to_be_bytes());
         bytes
     }
-}
-
-/// A record's replicated fields, as an effect sets them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RecordWrite<'a> {
-    /// The FlowState object's number.
-    pub object_id: u16,
-    /// The current grant.
-    pub epoch: u32,
-    /// Sequence number of the recorded update.
-    pub seq: u64,
-    /// Who holds, or last held, the lease.
-    pub owner: Option<Owner>,
-    /// The flow's key.
-    pub key: &'a [u8],
-    /// The flow's value.
-    pub value: &'a [u8],
-}
-
-/// What an entry does to the records.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Effect<'a> {
-    /// Nothing: the entry orders its reply behind everything before it.
-    None,
-    /// Creates or replaces one record.
-    Write(RecordWrite<'a>),
-    /// Creates two linked records. The second has no owner and an epoch one lower than the first's, so that both first grants have the same.
-    Pair {
-        /// The record that was asked for.
-        first: RecordWrite<'a>,
-        /// Key of the other direction; as long as the first's.
-        second_key: &'a [u8],
-        /// Value of the other direction; as long as the first's.
-        second_value: &'a [u8],
-    },
-    /// Removes the record and the one that it is linked with.
-    Free {
-        /// The FlowState object's number.
-        object_id: u16,
-        /// The record's key.
-        key: &'a [u8],
-    },
-}
-
-impl<'a> Effect<'a> {
-    fn number(&self) -> u8 {
-        match self {
-            Effect::None => 0,
-            Effect::Write(_) => 1,
-            Effect::Pair { .. } => 2,
-            Effect::Free { .. } => 3,
-        }
-    }
-
-    fn encoded_bytes(&self) -> usize {
-        match self {
-            Effect::None => 0,
-            Effect::Write(record) => RECORD_HEADER_BYTES + record.key.len() + record.value.len(),
-            Effect::Pair { first, second_key, second_value } => {
-                RECORD_HEADER_BYTES + first.key.len() + first.value.len() + second_key.len() + second_value.len()
-            }
-            Effect::Free { key, .. } => 4 + key.len(),
-        }
-    }
-
-    fn encode(&self, w: &mut Writer<'_>) -> Result<(), EncodeError> {
-        match self {
-            Effect::None => Ok(()),
-            Effect::Write(record) => encode_record(record, w),
-            Effect::Pair { first, second_key, second_value } => {
-                if second_key.len() != first.key.len() || second_value.len() != first.value.len() {
-                    return Err(EncodeError::FieldTooLong);
-                }
-                encode_record(first, w)?;
-                w.put(second_key)?;
-                w.put(second_value)
-            }
-            Effect::Free { object_id, key } => {
-                w.u16(*object_id)?;
-                w.u8(length(key, MAX_KEY_BYTES)?)?;
-                w.u8(0)?;
-                w.put(key)
-            }
-        }
-    }
-
-    fn decode(number: u8, bytes: &'a [u8]) -> Option<Effect<'a>> {
-        let mut r = Reader::new(bytes);
-        let effect = match number {
-            0 => Effect::None,
-            1 => Effect::Write(decode_record(&mut r)?),
-            2 => {
-                let first = decode_record(&mut r)?;
-                first.epoch.checked_sub(1)?;
-                Effect::Pair { first, second_key: r.take(first.key.len())?, second_value: r.take(first.value.len())? }
-            }
-            3 => {
-                let object_id = r.u16()?;
-                let key_bytes = usize::from(r.u8()?);
-                r.u8()?;
-                if key_bytes == 0 || key_bytes > MAX_KEY_BYTES {
-                    return None;
-                }
-                Effect::Free { object_id, key: r.take(key_bytes)? }
-            }
-            _ => return None,
-        };
-        (r.remaining() == 0).then_some(effect)
-    }
-}
-
-fn length(field: &[u8], limit: usize) -> Result<u8, EncodeError> {
-    if field.len() > limit {
-        return Err(EncodeError::FieldTooLong);
-    }
-    u8::try_from(field.len()).map_err(|_| EncodeError::FieldTooLong)
-}
-
-fn encode_record(record: &RecordWrite<'_>, w: &mut Writer<'_>) -> Result<(), EncodeError> {
-    w.u16(record.object_id)?;
-    w.u8(length(record.key, MAX_KEY_BYTES)?)?;
-    w.u8(length(record.value, MAX_VALUE_BYTES)?)?;
-    w.u32(u32::from(record.owner.is_some()))?;
-    w.u32(record.epoch)?;
-    let owner = record.owner.unwrap_or(Owner { switch_id: 0, incarnation: 0 });
-    w.u32(owner.switch_id)?;
-    w.u32(owner.incarnation)?;
-    w.u64(record.seq)?;
-    w.put(record.key)?;
-    w.put(record.value)
-}
-
-fn decode_record<'a>(r: &mut Reader<'a>) -> Option<RecordWrite<'a>> {
-    let object_id = r.u16()?;
-    let key_bytes = usize::from(r.u8()?);
-    let value_bytes = usize::from(r.u8()?);
-    let owned = match r.u32()? {
-        0 => false,
-        1 => true,
-        _ => return None,
-    };
-    let epoch = r.u32()?;
-    let owner = Owner { switch_id: r.u32()?, incarnation: r.u32()? };
-    let seq = r.u64()?;
-    if key_bytes == 0 || key_bytes > MAX_KEY_BYTES || value_bytes > MAX_VALUE_BYTES {
-        return None;
-    }
-    let (key, value) = (r.take(key_bytes)?, r.take(value_bytes)?);
-    Some(RecordWrite { object_id, epoch, seq, owner: owned.then_some(owner), key, value })
 }
 
 /// One step of the chain: an effect and the answer that the tail sends once it has applied it.
@@ -379,22 +238,30 @@ impl<'a> Iterator for Entries<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Flags, Owner, RecordWrite};
 
-    fn entries() -> [Entry<'static>; 4] {
+    fn entries() -> [Entry<'static>; 6] {
         let client = SocketAddrV4::new(Ipv4Addr::new(10, 1, 2, 3), 5407);
         let first = RecordWrite {
             object_id: 7,
             epoch: 9,
             seq: 11,
             owner: Some(Owner { switch_id: 1, incarnation: 2 }),
+            session: 14,
+            closed: Flags::HALF_CLOSED,
             key: b"forward",
             value: b"abc",
         };
+        let second =
+            RecordWrite { owner: None, session: 0, closed: Flags::CLOSED, key: b"reverse", value: b"xyz", ..first };
+        let owner = Owner { switch_id: 1, incarnation: 2 };
         [
             Entry { effect: Effect::None, client, reply: b"reply" },
-            Entry { effect: Effect::Write(RecordWrite { owner: None, ..first }), client, reply: b"" },
-            Entry { effect: Effect::Pair { first, second_key: b"reverse", second_value: b"xyz" }, client, reply: b"r" },
-            Entry { effect: Effect::Free { object_id: 7, key: b"forward" }, client, reply: b"" },
+            Entry { effect: Effect::Write(second), client, reply: b"" },
+            Entry { effect: Effect::Pair { first, second }, client, reply: b"r" },
+            Entry { effect: Effect::Free { object_id: 7, key: b"forward", floor: 9 }, client, reply: b"" },
+            Entry { effect: Effect::SessionBegin { session: 14, owner, client }, client, reply: b"x" },
+            Entry { effect: Effect::SessionEnd { session: 14 }, client, reply: b"" },
         ]
     }
 
@@ -402,12 +269,13 @@ mod tests {
         let header = ChainHeader {
             chain_type: ChainType::Data,
             flags: ChainFlags::READY,
-            count: 4,
+            count: 6,
             sender: 3,
             receiver: 4,
             index: 5,
             committed: 6,
             config_digest: 7,
+            shard: 8,
         };
         let mut bytes = header.encode().to_vec();
         for entry in entries() {
@@ -436,7 +304,7 @@ mod tests {
         let mut longer = bytes.clone();
         longer.push(0);
         assert!(Entries::decode(&header, &longer).is_err());
-        for count in [0, 3, 5] {
+        for count in [0, 5, 7] {
             assert!(Entries::decode(&ChainHeader { count, ..header }, &bytes).is_err());
         }
     }
@@ -448,6 +316,6 @@ mod tests {
         assert!(ChainHeader::decode(&bytes).is_ok());
         bytes.push(0);
         assert_eq!(ChainHeader::decode(&bytes), Err(Malformed::LengthMismatch));
-        assert_eq!(ChainHeader::decode(&bytes[..47]), Err(Malformed::TooShort));
+        assert_eq!(ChainHeader::decode(&bytes[..63]), Err(Malformed::TooShort));
     }
 }

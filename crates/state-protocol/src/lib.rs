@@ -1,27 +1,33 @@
 //! The state protocol on the wire: how a switch talks to the state store, and how the store's servers talk to each other.
 //!
 //! This crate owns the byte layouts of `docs/state-protocol.md` and every way in which bytes can fail to follow them. It knows no
-//! sockets, clocks or state: `&[u8]` in, borrowed structs out, and back, without allocation.
+//! sockets, clocks or state: `&[u8]` in, borrowed structs out, and back, without allocation. `KeyRing` makes and checks the tags.
 
 mod bytes;
 mod chain;
+mod effect;
+mod keys;
 mod malformed;
 mod message;
+mod shard;
 
-pub use chain::{
-    CHAIN_HEADER_BYTES, ChainFlags, ChainHeader, ChainType, ENTRY_HEADER_BYTES, Effect, Entries, Entry, RecordWrite,
-};
+pub use chain::{CHAIN_HEADER_BYTES, ChainFlags, ChainHeader, ChainType, ENTRY_HEADER_BYTES, Entries, Entry};
+pub use effect::{Effect, RecordWrite};
+pub use keys::{KeyRing, MOST_SECRETS, NotGenuine, SECRET_BYTES, Secret};
 pub use malformed::{EncodeError, Malformed};
 pub use message::{Flags, Message, MessageType, Owner};
+pub use shard::{MOST_SHARDS, shard_of};
 
-/// UDP port of the state store.
+/// UDP port of the state store and of switches.
 pub const PORT: u16 = 5407;
+/// UDP port of controllers.
+pub const CONTROLLER_PORT: u16 = 5408;
 /// First two bytes of every message: "SP".
 pub const MAGIC: u16 = 0x5350;
 /// The only protocol version there is.
-pub const VERSION: u8 = 1;
-/// Bytes of the fixed header of a message between switch and store.
-pub const HEADER_BYTES: usize = 48;
+pub const VERSION: u8 = 2;
+/// Bytes of the fixed header of every message.
+pub const HEADER_BYTES: usize = 64;
 /// Longest key in bytes; the shortest is one byte.
 pub const MAX_KEY_BYTES: usize = 64;
 /// Longest value in bytes.

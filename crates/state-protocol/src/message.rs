@@ -5,18 +5,42 @@ use crate::{
     EncodeError, HEADER_BYTES, Kind, MAGIC, MAX_KEY_BYTES, MAX_PACKET_BYTES, MAX_VALUE_BYTES, Malformed, VERSION, kind,
 };
 
-/// Type of a message between switch (or status tool) and store; the number is the wire's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum MessageType {
+macro_rules! message_types {
+    ($($(#[doc = $help:literal])+ $name:ident = $number:literal,)*) => {
+        /// Type of a message between switch (or status tool) and store; the number is the wire's.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum MessageType {
+            $($(#[doc = $help])+ $name = $number,)*
+        }
+
+        impl MessageType {
+            /// Every type, in the order of their numbers.
+            pub const ALL: &[MessageType] = &[$(MessageType::$name),*];
+
+            pub(crate) fn from_number(number: u8) -> Option<MessageType> {
+                match number {
+                    $($number => Some(MessageType::$name),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+message_types! {
     /// "I need this flow's state."
     LeaseRequest = 1,
-    /// Prolong the lease of a flow in use.
-    LeaseRenew = 2,
     /// "Record this, then give me the packet back."
     Update = 3,
     /// The output depends on an update not yet acknowledged.
     ReadCommit = 4,
+    /// Prolongs the session with the shard, and so the leases of all its flows.
+    Heartbeat = 5,
+    /// "This flow is no longer mine; this is its newest state."
+    Release = 6,
+    /// Part of a snapshot; the slots are in the place of the packet.
+    Snapshot = 7,
     /// The switch owns the flow.
     LeaseGrant = 65,
     /// No such state.
@@ -25,6 +49,16 @@ pub enum MessageType {
     UpdateAck = 67,
     /// The sender is not the owner, or its epoch not the current one.
     Refused = 68,
+    /// The answer to a heartbeat.
+    HeartbeatAck = 69,
+    /// Another switch has packets of this flow: release it.
+    Recall = 70,
+    /// The release is on all servers.
+    ReleaseAck = 71,
+    /// The part of the snapshot is on all servers.
+    SnapshotAck = 72,
+    /// Part of the newest whole snapshot; the slots are in the place of the packet.
+    SnapshotState = 73,
     /// A status tool asks how a store server is.
     StatusRequest = 100,
     /// The answer: JSON in the place of the packet.
@@ -32,32 +66,39 @@ pub enum MessageType {
 }
 
 impl MessageType {
-    pub(crate) fn from_number(number: u8) -> Option<MessageType> {
-        Some(match number {
-            1 => MessageType::LeaseRequest,
-            2 => MessageType::LeaseRenew,
-            3 => MessageType::Update,
-            4 => MessageType::ReadCommit,
-            65 => MessageType::LeaseGrant,
-            66 => MessageType::Absent,
-            67 => MessageType::UpdateAck,
-            68 => MessageType::Refused,
-            100 => MessageType::StatusRequest,
-            101 => MessageType::StatusReply,
-            _ => return None,
-        })
+    /// Whether switches (and status tools) send it to the store, and not the other way.
+    pub fn is_request(self) -> bool {
+        (self as u8) < 64 || self == MessageType::StatusRequest
     }
 
-    fn is_status(self) -> bool {
-        matches!(self, MessageType::StatusRequest | MessageType::StatusReply)
+    fn carries_key(self) -> bool {
+        use MessageType::{Heartbeat, HeartbeatAck, StatusReply, StatusRequest};
+        !matches!(self, Heartbeat | HeartbeatAck | StatusRequest | StatusReply)
     }
 
-    fn carries_value(self) -> bool {
-        matches!(self, MessageType::Update | MessageType::LeaseGrant)
+    fn carries_value(self, flags: Flags) -> bool {
+        match self {
+            MessageType::Update | MessageType::LeaseGrant => true,
+            MessageType::Release => !flags.contains(Flags::UNKNOWN),
+            _ => false,
+        }
     }
 
     fn carries_packet(self) -> bool {
-        !matches!(self, MessageType::LeaseRenew | MessageType::Refused | MessageType::StatusRequest)
+        use MessageType::{Absent, LeaseGrant, LeaseRequest, ReadCommit, Snapshot, SnapshotState, StatusReply};
+        use MessageType::{Update, UpdateAck};
+        matches!(
+            self,
+            LeaseRequest
+                | Update
+                | ReadCommit
+                | LeaseGrant
+                | Absent
+                | UpdateAck
+                | Snapshot
+                | SnapshotState
+                | StatusReply
+        )
     }
 }
 
@@ -72,10 +113,28 @@ impl Flags {
     pub const ALLOCATE: Flags = Flags(1);
     /// `ABSENT`: the allocator (or the store's memory) is full.
     pub const EXHAUSTED: Flags = Flags(2);
+    /// `RELEASE`: one side of the connection has said goodbye.
+    pub const HALF_CLOSED: Flags = Flags(4);
+    /// `RELEASE`: the connection is over.
+    pub const CLOSED: Flags = Flags(8);
+    /// `RELEASE`: the switch has no such entry, so there is no value.
+    pub const UNKNOWN: Flags = Flags(16);
+    /// `HALF_CLOSED` and `CLOSED`.
+    pub const CLOSED_MASK: Flags = Flags(12);
 
     /// Whether all bits of `other` are set.
     pub fn contains(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
+    }
+
+    /// The bits that both have.
+    pub fn and(self, other: Flags) -> Flags {
+        Flags(self.0 & other.0)
+    }
+
+    /// The bits that either has.
+    pub fn with(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
     }
 }
 
@@ -95,7 +154,7 @@ pub struct Message<'a> {
     pub message_type: MessageType,
     /// The FlowState object's number in the manifest.
     pub object_id: u16,
-    /// `ALLOCATE`, `EXHAUSTED`.
+    /// `ALLOCATE`, `EXHAUSTED`, `HALF_CLOSED`, `CLOSED`, `UNKNOWN`.
     pub flags: Flags,
     /// Who asks; echoed in replies.
     pub sender: Owner,
@@ -105,10 +164,14 @@ pub struct Message<'a> {
     pub epoch: u32,
     /// Per-flow sequence number.
     pub seq: u64,
-    /// Length of the lease in microseconds, counted from `request_ns` (replies).
+    /// Replies: length of the session's lease in microseconds, counted from `request_ns`. `RELEASE`: time without a packet in milliseconds.
     pub lease_us: u32,
     /// P4 port of the piggybacked packet; echoed.
     pub port: u16,
+    /// The sender's session with the shard, as it knows it (requests) or as it is (replies); 0: none.
+    pub session: u32,
+    /// The key's shard.
+    pub shard: u16,
     /// The flow's key.
     pub key: &'a [u8],
     /// The flow's value.
@@ -144,7 +207,11 @@ impl<'a> Message<'a> {
         let lease_us = reader.u32()?;
         let port = reader.u16()?;
         let packet_bytes = usize::from(reader.u16()?);
-        if key_bytes > MAX_KEY_BYTES || (key_bytes == 0) != message_type.is_status() {
+        let session = reader.u32()?;
+        let shard = reader.u16()?;
+        reader.u16()?; // key_id and a zero: `KeyRing` reads them
+        reader.u64()?; // the tag: the same
+        if key_bytes > MAX_KEY_BYTES || (key_bytes > 0) != message_type.carries_key() {
             return Some(Err(Malformed::KeyLength));
         }
         if value_bytes > MAX_VALUE_BYTES {
@@ -167,6 +234,8 @@ impl<'a> Message<'a> {
             seq,
             lease_us,
             port,
+            session,
+            shard,
             key,
             value,
             packet,
@@ -174,10 +243,11 @@ impl<'a> Message<'a> {
     }
 
     fn check_carried(&self) -> Result<(), Malformed> {
-        if !self.value.is_empty() && !self.message_type.carries_value() {
+        let carries_value = self.message_type.carries_value(self.flags);
+        if !self.value.is_empty() && !carries_value {
             return Err(Malformed::UnexpectedValue);
         }
-        if self.value.is_empty() && self.message_type.carries_value() {
+        if self.value.is_empty() && carries_value {
             return Err(Malformed::MissingValue);
         }
         if !self.packet.is_empty() && !self.message_type.carries_packet() {
@@ -191,7 +261,7 @@ impl<'a> Message<'a> {
         HEADER_BYTES + self.key.len() + self.value.len() + self.packet.len()
     }
 
-    /// Writes the message to the front of `buffer`; returns how many bytes it takes.
+    /// Writes the message to the front of `buffer`, with no tag yet (`KeyRing::sign` writes it); returns how many bytes it takes.
     pub fn encode_into(&self, buffer: &mut [u8]) -> Result<usize, EncodeError> {
         if self.key.len() > MAX_KEY_BYTES || self.value.len() > MAX_VALUE_BYTES || self.packet.len() > MAX_PACKET_BYTES
         {
@@ -214,6 +284,10 @@ impl<'a> Message<'a> {
         w.u32(self.lease_us)?;
         w.u16(self.port)?;
         w.u16(self.packet.len() as u16)?;
+        w.u32(self.session)?;
+        w.u16(self.shard)?;
+        w.u16(0)?;
+        w.u64(0)?;
         w.put(self.key)?;
         w.put(self.value)?;
         w.put(self.packet)?;
@@ -233,7 +307,7 @@ impl<'a> Message<'a> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     fn update() -> Message<'static> {
@@ -247,6 +321,8 @@ mod tests {
             seq: 0x4142434445464748,
             lease_us: 0x51525354,
             port: 0x6162,
+            session: 0x71727374,
+            shard: 0x8182,
             key: b"key",
             value: b"va",
             packet: b"frame",
@@ -254,10 +330,11 @@ mod tests {
     }
 
     /// The layout of the document, written out by hand.
-    const UPDATE: &[u8] = &[
-        0x53, 0x50, 1, 3, 0x01, 0x02, 0, 1, 0x0a, 0x0b, 0x0c, 0x0d, 0x11, 0x12, 0x13, 0x14, 0x21, 0x22, 0x23, 0x24,
+    pub(crate) const UPDATE: &[u8] = &[
+        0x53, 0x50, 2, 3, 0x01, 0x02, 0, 1, 0x0a, 0x0b, 0x0c, 0x0d, 0x11, 0x12, 0x13, 0x14, 0x21, 0x22, 0x23, 0x24,
         0x25, 0x26, 0x27, 0x28, 0x31, 0x32, 0x33, 0x34, 0, 3, 0, 2, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47, 0x48,
-        0x51, 0x52, 0x53, 0x54, 0x61, 0x62, 0, 5, b'k', b'e', b'y', b'v', b'a', b'f', b'r', b'a', b'm', b'e',
+        0x51, 0x52, 0x53, 0x54, 0x61, 0x62, 0, 5, 0x71, 0x72, 0x73, 0x74, 0x81, 0x82, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        b'k', b'e', b'y', b'v', b'a', b'f', b'r', b'a', b'm', b'e',
     ];
 
     #[test]
@@ -282,8 +359,8 @@ mod tests {
     fn each_field_out_of_range_has_its_reason() {
         let cases: &[(usize, u8, Malformed)] = &[
             (0, 0, Malformed::Magic),
-            (2, 2, Malformed::Version),
-            (3, 5, Malformed::Type),
+            (2, 1, Malformed::Version),
+            (3, 2, Malformed::Type),
             (3, 33, Malformed::Type),
             (28, 1, Malformed::KeyLength),
             (29, 0, Malformed::KeyLength),
@@ -297,17 +374,21 @@ mod tests {
             bytes[at] = byte;
             assert_eq!(Message::decode(&bytes), Err(reason), "byte {at} = {byte}");
         }
-        let mut renew = update();
-        renew.message_type = MessageType::LeaseRenew;
-        renew.value = b"";
-        let mut bytes = Vec::new();
-        renew.append_to(&mut bytes).unwrap();
-        assert_eq!(Message::decode(&bytes), Err(Malformed::UnexpectedPacket));
-        let mut valueless = update();
-        valueless.value = b"";
-        bytes.clear();
-        valueless.append_to(&mut bytes).unwrap();
-        assert_eq!(Message::decode(&bytes), Err(Malformed::MissingValue));
+        let release = Message { message_type: MessageType::Release, packet: b"", ..update() };
+        for (message, reason) in [
+            (Message { message_type: MessageType::ReleaseAck, value: b"", ..update() }, Malformed::UnexpectedPacket),
+            (Message { value: b"", ..update() }, Malformed::MissingValue),
+            (
+                Message { message_type: MessageType::Heartbeat, value: b"", packet: b"", ..update() },
+                Malformed::KeyLength,
+            ),
+            (Message { value: b"", ..release }, Malformed::MissingValue),
+            (Message { flags: Flags::UNKNOWN, ..release }, Malformed::UnexpectedValue),
+        ] {
+            let mut bytes = Vec::new();
+            message.append_to(&mut bytes).unwrap();
+            assert_eq!(Message::decode(&bytes), Err(reason), "{message:?}");
+        }
     }
 
     #[test]

@@ -1,0 +1,216 @@
+//! What an entry of the chain does to the records and sessions of a shard: complete descriptions of what is to be, so that an effect that is applied
+//! twice changes nothing the second time, and a whole shard can be copied as effects.
+
+use crate::bytes::{Reader, Writer};
+use crate::{EncodeError, Flags, MAX_KEY_BYTES, MAX_VALUE_BYTES, Owner};
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+const RECORD_HEADER_BYTES: usize = 32;
+const FREE_HEADER_BYTES: usize = 8;
+const OWNED: u32 = 1;
+
+/// A record's replicated fields, all of them, as an effect sets them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordWrite<'a> {
+    /// The FlowState object's number.
+    pub object_id: u16,
+    /// The current grant.
+    pub epoch: u32,
+    /// Sequence number of the recorded update.
+    pub seq: u64,
+    /// Who was granted `epoch` and has not released it.
+    pub owner: Option<Owner>,
+    /// The owner's session in which it was last granted or acknowledged; 0 without an owner.
+    pub session: u32,
+    /// `HALF_CLOSED`, `CLOSED`: what the last release said of the connection.
+    pub closed: Flags,
+    /// The flow's key.
+    pub key: &'a [u8],
+    /// The flow's value.
+    pub value: &'a [u8],
+}
+
+/// What an entry does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect<'a> {
+    /// Nothing: the entry orders its reply behind everything before it.
+    None,
+    /// Creates or replaces one record; its link to another one stays.
+    Write(RecordWrite<'a>),
+    /// Creates or replaces two linked records: a NAT binding and its reverse. `first` is the one that was asked for.
+    Pair {
+        /// The record that was asked for.
+        first: RecordWrite<'a>,
+        /// The other direction, of the same object.
+        second: RecordWrite<'a>,
+    },
+    /// Removes the record, if there is one, and the one that it is linked with.
+    Free {
+        /// The FlowState object's number.
+        object_id: u16,
+        /// The record's key.
+        key: &'a [u8],
+        /// Epochs of new records begin above this: the highest of those removed.
+        floor: u32,
+    },
+    /// A switch's session begins, in the place of the one that it had.
+    SessionBegin {
+        /// Its number, and the floor of the numbers that come.
+        session: u32,
+        /// The switch.
+        owner: Owner,
+        /// Where the switch is reached.
+        client: SocketAddrV4,
+    },
+    /// A session ends: its flows are nobody's.
+    SessionEnd {
+        /// Its number.
+        session: u32,
+    },
+    /// Epochs of new records, and sessions, begin above this. Only for copies of a whole shard.
+    Floor {
+        /// The highest number used.
+        floor: u32,
+    },
+}
+
+impl<'a> Effect<'a> {
+    pub(crate) fn number(&self) -> u8 {
+        match self {
+            Effect::None => 0,
+            Effect::Write(_) => 1,
+            Effect::Pair { .. } => 2,
+            Effect::Free { .. } => 3,
+            Effect::SessionBegin { .. } => 4,
+            Effect::SessionEnd { .. } => 5,
+            Effect::Floor { .. } => 6,
+        }
+    }
+
+    /// Bytes of the encoded effect.
+    pub fn encoded_bytes(&self) -> usize {
+        let record = |record: &RecordWrite<'_>| RECORD_HEADER_BYTES + record.key.len() + record.value.len();
+        match self {
+            Effect::None => 0,
+            Effect::Write(write) => record(write),
+            Effect::Pair { first, second } => record(first) + record(second),
+            Effect::Free { key, .. } => FREE_HEADER_BYTES + key.len(),
+            Effect::SessionBegin { .. } => 20,
+            Effect::SessionEnd { .. } | Effect::Floor { .. } => 4,
+        }
+    }
+
+    pub(crate) fn encode(&self, w: &mut Writer<'_>) -> Result<(), EncodeError> {
+        match self {
+            Effect::None => Ok(()),
+            Effect::Write(record) => encode_record(record, w),
+            Effect::Pair { first, second } => {
+                encode_record(first, w)?;
+                encode_record(second, w)
+            }
+            Effect::Free { object_id, key, floor } => {
+                w.u16(*object_id)?;
+                w.u8(length(key, MAX_KEY_BYTES)?)?;
+                w.u8(0)?;
+                w.u32(*floor)?;
+                w.put(key)
+            }
+            Effect::SessionBegin { session, owner, client } => {
+                w.u32(*session)?;
+                w.u32(owner.switch_id)?;
+                w.u32(owner.incarnation)?;
+                w.u32(client.ip().to_bits())?;
+                w.u16(client.port())?;
+                w.u16(0)
+            }
+            Effect::SessionEnd { session } => w.u32(*session),
+            Effect::Floor { floor } => w.u32(*floor),
+        }
+    }
+
+    pub(crate) fn decode(number: u8, bytes: &'a [u8]) -> Option<Effect<'a>> {
+        let mut r = Reader::new(bytes);
+        let effect = match number {
+            0 => Effect::None,
+            1 => Effect::Write(decode_record(&mut r)?),
+            2 => {
+                let (first, second) = (decode_record(&mut r)?, decode_record(&mut r)?);
+                if first.object_id != second.object_id || first.key == second.key {
+                    return None;
+                }
+                Effect::Pair { first, second }
+            }
+            3 => {
+                let object_id = r.u16()?;
+                let key_bytes = usize::from(r.u8()?);
+                r.u8()?;
+                let floor = r.u32()?;
+                if key_bytes == 0 || key_bytes > MAX_KEY_BYTES {
+                    return None;
+                }
+                Effect::Free { object_id, key: r.take(key_bytes)?, floor }
+            }
+            4 => decode_session(&mut r)?,
+            5 => Effect::SessionEnd { session: nonzero(r.u32()?)? },
+            6 => Effect::Floor { floor: r.u32()? },
+            _ => return None,
+        };
+        (r.remaining() == 0).then_some(effect)
+    }
+}
+
+fn nonzero(number: u32) -> Option<u32> {
+    (number != 0).then_some(number)
+}
+
+fn decode_session<'a>(r: &mut Reader<'_>) -> Option<Effect<'a>> {
+    let session = nonzero(r.u32()?)?;
+    let owner = Owner { switch_id: r.u32()?, incarnation: r.u32()? };
+    let address = Ipv4Addr::from_bits(r.u32()?);
+    let client = SocketAddrV4::new(address, r.u16()?);
+    r.u16()?;
+    Some(Effect::SessionBegin { session, owner, client })
+}
+
+fn length(field: &[u8], limit: usize) -> Result<u8, EncodeError> {
+    if field.len() > limit {
+        return Err(EncodeError::FieldTooLong);
+    }
+    u8::try_from(field.len()).map_err(|_| EncodeError::FieldTooLong)
+}
+
+fn encode_record(record: &RecordWrite<'_>, w: &mut Writer<'_>) -> Result<(), EncodeError> {
+    w.u16(record.object_id)?;
+    w.u8(length(record.key, MAX_KEY_BYTES)?)?;
+    w.u8(length(record.value, MAX_VALUE_BYTES)?)?;
+    let owned = if record.owner.is_some() { OWNED } else { 0 };
+    // The bits of the closed flags are those of the header's, which OWNED is not among.
+    w.u32(owned | u32::from(record.closed.0 & Flags::CLOSED_MASK.0))?;
+    w.u32(record.epoch)?;
+    let owner = record.owner.unwrap_or(Owner { switch_id: 0, incarnation: 0 });
+    w.u32(owner.switch_id)?;
+    w.u32(owner.incarnation)?;
+    w.u32(record.session)?;
+    w.u64(record.seq)?;
+    w.put(record.key)?;
+    w.put(record.value)
+}
+
+fn decode_record<'a>(r: &mut Reader<'a>) -> Option<RecordWrite<'a>> {
+    let object_id = r.u16()?;
+    let key_bytes = usize::from(r.u8()?);
+    let value_bytes = usize::from(r.u8()?);
+    let flags = r.u32()?;
+    let epoch = r.u32()?;
+    let owner = Owner { switch_id: r.u32()?, incarnation: r.u32()? };
+    let session = r.u32()?;
+    let seq = r.u64()?;
+    let owned = flags & OWNED != 0;
+    let closed = Flags(u16::try_from(flags & !OWNED).ok()?);
+    let in_range = key_bytes > 0 && key_bytes <= MAX_KEY_BYTES && value_bytes <= MAX_VALUE_BYTES;
+    if !in_range || !Flags::CLOSED_MASK.contains(closed) || owned != (session != 0) {
+        return None;
+    }
+    let (key, value) = (r.take(key_bytes)?, r.take(value_bytes)?);
+    Some(RecordWrite { object_id, epoch, seq, owner: owned.then_some(owner), session, closed, key, value })
+}

@@ -1,0 +1,206 @@
+//! Tags: who signs with which secret, and what is genuine. `docs/state-protocol.md`, "Tags".
+
+use crate::{HEADER_BYTES, MAGIC};
+use siphasher::sip::SipHasher24;
+use std::fmt;
+use std::hash::Hasher;
+use std::net::Ipv4Addr;
+use thiserror::Error;
+
+/// Bytes of a secret.
+pub const SECRET_BYTES: usize = 16;
+/// How many secrets a machine can know at once; they are numbered from 0.
+pub const MOST_SECRETS: usize = 4;
+const KEY_ID_AT: usize = 54;
+const TAG_AT: usize = 56;
+const TAG_BYTES: usize = 8;
+
+/// A shared secret. It is never printed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Secret(pub [u8; SECRET_BYTES]);
+
+impl Secret {
+    /// A number that tells secrets apart and gives nothing away about them: SipHash of a fixed text under the secret.
+    pub fn fingerprint(&self) -> u64 {
+        SipHasher24::new_with_key(&self.0).hash(b"stateplane secret fingerprint")
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Secret({:016x})", self.fingerprint())
+    }
+}
+
+/// Why a datagram is not taken for genuine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum NotGenuine {
+    /// Too short to have a tag, or no message of this protocol at all.
+    #[error("not a message of this protocol")]
+    NoTag,
+    /// The secret that it names is unknown here.
+    #[error("made with a secret that is unknown here, number {0}")]
+    UnknownSecret(u8),
+    /// Its tag is not what the secret makes of it.
+    #[error("wrong tag")]
+    WrongTag,
+}
+
+/// The secrets that a machine accepts, and the one that it sends with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyRing {
+    secrets: [Option<Secret>; MOST_SECRETS],
+    send: u8,
+}
+
+impl KeyRing {
+    /// A ring with one secret, which it sends with. `None`: `id` is above 3.
+    pub fn new(id: u8, secret: Secret) -> Option<KeyRing> {
+        let mut ring = KeyRing { secrets: [None; MOST_SECRETS], send: id };
+        ring.accept(id, secret).then_some(ring)
+    }
+
+    /// Also accepts `secret`, in the place of what had that number. `false`: `id` is above 3, and nothing changed.
+    #[must_use]
+    pub fn accept(&mut self, id: u8, secret: Secret) -> bool {
+        match self.secrets.get_mut(usize::from(id)) {
+            Some(place) => {
+                *place = Some(secret);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Sends with the secret `id` from now on. `false`: it is unknown, and nothing changed.
+    #[must_use]
+    pub fn send_with(&mut self, id: u8) -> bool {
+        let known = self.secret(id).is_some();
+        if known {
+            self.send = id;
+        }
+        known
+    }
+
+    /// The number of the secret that it sends with.
+    pub fn sending(&self) -> u8 {
+        self.send
+    }
+
+    /// The secret with that number.
+    pub fn secret(&self, id: u8) -> Option<&Secret> {
+        self.secrets.get(usize::from(id))?.as_ref()
+    }
+
+    /// Writes `key_id` and the tag into a whole encoded message. `false`: it is shorter than a header, and nothing changed.
+    pub fn sign(&self, datagram: &mut [u8], source: Ipv4Addr, destination: Ipv4Addr) -> bool {
+        let Some(secret) = self.secret(self.send).filter(|_| datagram.len() >= HEADER_BYTES) else { return false };
+        datagram[KEY_ID_AT] = self.send;
+        let tag = tag(secret, datagram, source, destination).to_be_bytes();
+        datagram[TAG_AT..TAG_AT + TAG_BYTES].copy_from_slice(&tag);
+        true
+    }
+
+    /// Whether a datagram that came from `source` to `destination` is genuine.
+    pub fn verify(&self, datagram: &[u8], source: Ipv4Addr, destination: Ipv4Addr) -> Result<(), NotGenuine> {
+        if datagram.len() < HEADER_BYTES || datagram[..2] != MAGIC.to_be_bytes() {
+            return Err(NotGenuine::NoTag);
+        }
+        let id = datagram[KEY_ID_AT];
+        let secret = self.secret(id).ok_or(NotGenuine::UnknownSecret(id))?;
+        let tag = tag(secret, datagram, source, destination).to_be_bytes();
+        if datagram[TAG_AT..TAG_AT + TAG_BYTES] == tag { Ok(()) } else { Err(NotGenuine::WrongTag) }
+    }
+}
+
+/// The tag of a datagram that is at least a header long.
+fn tag(secret: &Secret, datagram: &[u8], source: Ipv4Addr, destination: Ipv4Addr) -> u64 {
+    let mut hasher = SipHasher24::new_with_key(&secret.0);
+    let mut addresses = [0; 8];
+    addresses[..4].copy_from_slice(&source.octets());
+    addresses[4..].copy_from_slice(&destination.octets());
+    hasher.write(&addresses);
+    hasher.write(&datagram[..TAG_AT]);
+    hasher.write(&[0; TAG_BYTES]);
+    hasher.write(&datagram[TAG_AT + TAG_BYTES..]);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::tests::UPDATE;
+
+    const KEY: Secret = Secret([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
+    const SOURCE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+    const DESTINATION: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 7);
+
+    /// Aumasson and Bernstein, "SipHash: a fast short-input PRF", appendix A; and the first vectors of their reference code.
+    #[test]
+    fn the_hash_is_the_papers() {
+        let input: Vec<u8> = (0..15).collect();
+        let hash = |length: usize| SipHasher24::new_with_key(&KEY.0).hash(&input[..length]);
+        assert_eq!(hash(15), 0xa129_ca61_49be_45e5);
+        assert_eq!(hash(0).to_le_bytes(), [0x31, 0x0e, 0x0e, 0xdd, 0x47, 0xdb, 0x6f, 0x72]);
+        assert_eq!(hash(1).to_le_bytes(), [0xfd, 0x67, 0xdc, 0x93, 0xc5, 0x39, 0xf8, 0x74]);
+        assert_eq!(hash(8).to_le_bytes(), [0x62, 0x24, 0x93, 0x9a, 0x79, 0xf5, 0xf5, 0x93]);
+        let mut parts = SipHasher24::new_with_key(&KEY.0);
+        parts.write(&input[..3]);
+        parts.write(&input[3..11]);
+        parts.write(&input[11..]);
+        assert_eq!(parts.finish(), 0xa129_ca61_49be_45e5);
+    }
+
+    #[test]
+    fn the_tag_is_the_documents() {
+        // Made by another implementation of SipHash-2-4 from the document's text.
+        let mut bytes = UPDATE.to_vec();
+        let ring = KeyRing::new(2, KEY).unwrap();
+        assert!(ring.sign(&mut bytes, SOURCE, DESTINATION));
+        assert_eq!(bytes[TAG_AT..TAG_AT + 8], 0xdc462ca34cc241c1_u64.to_be_bytes());
+        assert_eq!((bytes[KEY_ID_AT], &bytes[..KEY_ID_AT], &bytes[64..]), (2, &UPDATE[..KEY_ID_AT], &UPDATE[64..]));
+    }
+
+    #[test]
+    fn every_changed_bit_and_address_shows() {
+        let mut bytes = UPDATE.to_vec();
+        let ring = KeyRing::new(0, KEY).unwrap();
+        assert!(ring.sign(&mut bytes, SOURCE, DESTINATION));
+        assert_eq!(ring.verify(&bytes, SOURCE, DESTINATION), Ok(()));
+        for bit in 0..bytes.len() * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(ring.verify(&bytes, SOURCE, DESTINATION).is_err(), "bit {bit}");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        assert_eq!(ring.verify(&bytes, DESTINATION, DESTINATION), Err(NotGenuine::WrongTag));
+        assert_eq!(ring.verify(&bytes, SOURCE, SOURCE), Err(NotGenuine::WrongTag));
+        assert_eq!(ring.verify(&bytes[..63], SOURCE, DESTINATION), Err(NotGenuine::NoTag));
+        assert_eq!(ring.verify(&bytes[..70], SOURCE, DESTINATION), Err(NotGenuine::WrongTag));
+        assert!(!ring.sign(&mut bytes[..63], SOURCE, DESTINATION));
+    }
+
+    #[test]
+    fn secrets_rotate_without_a_gap() {
+        let new = Secret([7; SECRET_BYTES]);
+        let (mut one, mut two) = (KeyRing::new(0, KEY).unwrap(), KeyRing::new(0, KEY).unwrap());
+        let passes = |from: &KeyRing, to: &KeyRing| {
+            let mut bytes = UPDATE.to_vec();
+            assert!(from.sign(&mut bytes, SOURCE, DESTINATION));
+            to.verify(&bytes, SOURCE, DESTINATION)
+        };
+        assert!(!one.send_with(1), "not known yet");
+        assert!(one.accept(1, new) && !one.accept(4, new));
+        assert_eq!((passes(&one, &two), passes(&two, &one)), (Ok(()), Ok(())));
+        assert!(two.accept(1, new) && one.send_with(1));
+        assert_eq!((passes(&one, &two), passes(&two, &one)), (Ok(()), Ok(())));
+        assert_eq!(passes(&one, &KeyRing::new(0, KEY).unwrap()), Err(NotGenuine::UnknownSecret(1)));
+        assert_eq!(passes(&one, &KeyRing::new(1, KEY).unwrap()), Err(NotGenuine::WrongTag));
+        assert!(KeyRing::new(4, KEY).is_none());
+    }
+
+    #[test]
+    fn secrets_are_not_printed() {
+        let text = format!("{:?}", KeyRing::new(0, Secret([0xab; 16])).unwrap());
+        assert!(!text.contains("171") && !text.contains("abab"), "{text}");
+    }
+}
