@@ -37,6 +37,8 @@ enum Command {
     Ports(commands::ports::Args),
     /// Run a state store server: one member of a replication chain.
     Store(commands::store::Args),
+    /// Make, rotate and show the shared secrets that sign the state protocol.
+    Keys(commands::keys::Args),
     /// Build, inspect and tear down a lab network in namespaces.
     Lab(commands::lab::Args),
     /// Write synthetic traffic to a pcap file, or say what a capture's traffic is like.
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Command::Counter(args) => commands::counter::run(args),
         Command::Ports(args) => commands::ports::run(args),
         Command::Store(args) => commands::store::run(args),
+        Command::Keys(args) => commands::keys::run(args),
         Command::Lab(args) => commands::lab::run(args),
         Command::Traffic(args) => commands::traffic::run(args),
         Command::Demo(args) => commands::demo::run(args),

@@ -14,6 +14,7 @@ pub mod check;
 pub mod compile;
 pub mod counter;
 pub mod demo;
+pub mod keys;
 pub mod lab;
 pub mod ports;
 pub mod register;
