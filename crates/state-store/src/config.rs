@@ -3,8 +3,9 @@
 use crate::core::nat::{KEY_BYTES, VALUE_BYTES};
 use crate::core::{AllocatorSettings, IdleNs, Limits, NatSettings, ObjectSettings, Settings};
 use manifest::Manifest;
+use secrets::{SecretsError, SecretsFile};
 use serde::Deserialize;
-use state_protocol::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
+use state_protocol::{KeyRing, MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
@@ -52,6 +53,8 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// Seed of the allocators' probing; `None`: drawn at start.
     pub seed: Option<u64>,
+    /// The file of shared secrets (`secrets::SecretsFile`), relative to the working directory.
+    pub secrets: PathBuf,
     /// What the core needs.
     pub settings: Settings,
 }
@@ -69,6 +72,11 @@ struct File {
     #[serde(default = "default_margin_us")]
     lease_margin_us: u32,
     hold_ms: Option<u32>,
+    #[serde(default = "default_tenure_ms")]
+    tenure_ms: u32,
+    #[serde(default = "default_recall_resend_ms")]
+    recall_resend_ms: u32,
+    secrets: PathBuf,
     #[serde(default = "default_resend_ms")]
     resend_ms: u32,
     #[serde(default = "default_chain_datagram_bytes")]
@@ -86,6 +94,7 @@ struct File {
 #[serde(deny_unknown_fields, default)]
 struct LimitsTable {
     records: usize,
+    sessions: usize,
     held: usize,
     held_per_flow: usize,
     held_mib: usize,
@@ -97,6 +106,7 @@ impl Default for LimitsTable {
     fn default() -> Self {
         LimitsTable {
             records: 4_000_000,
+            sessions: 4_096,
             held: 65_536,
             held_per_flow: 64,
             held_mib: 128,
@@ -118,6 +128,7 @@ struct ObjectTable {
     ports: Option<String>,
     idle: Option<IdleTable>,
     idle_s: Option<u32>,
+    closed_s: Option<u32>,
 }
 
 #[derive(Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
@@ -155,6 +166,14 @@ fn default_margin_us() -> u32 {
     1_000
 }
 
+fn default_tenure_ms() -> u32 {
+    2_000
+}
+
+fn default_recall_resend_ms() -> u32 {
+    5
+}
+
 fn default_resend_ms() -> u32 {
     10
 }
@@ -164,6 +183,10 @@ fn default_chain_datagram_bytes() -> usize {
 }
 
 const NS_PER_S: u64 = 1_000_000_000;
+/// RFC 7857 §2: a NAT keeps a closed TCP connection's binding for 4 minutes.
+const DEFAULT_CLOSED_S: u32 = 240;
+/// Switches take no reply to a request that is older than a second; the rest is for the way.
+const MOST_HOLD_MS: u32 = 900;
 
 impl Config {
     /// Reads and checks a file.
@@ -184,7 +207,13 @@ impl Config {
                 Manifest::read(&manifest).map_err(|error| problem(("manifest".to_owned(), error.to_string())))?;
             fill_from_manifest(&mut file.object, &manifest).map_err(problem)?;
         }
+        file.secrets = path.parent().unwrap_or(Path::new("")).join(&file.secrets);
         check(file).map_err(|(field, problem)| ConfigError::Field { path: path.to_owned(), field, problem })
+    }
+
+    /// Reads the shared secrets.
+    pub fn keys(&self) -> Result<KeyRing, SecretsError> {
+        Ok(SecretsFile::load(&self.secrets)?.ring().clone())
     }
 }
 
@@ -230,6 +259,16 @@ fn check(file: File) -> Result<Config, Problem> {
     require(file.lease_margin_us <= 1_000_000, "lease_margin_us", || {
         format!("{} is out of range; write 0 to 1000000 (default 1000)", file.lease_margin_us)
     })?;
+    let hold_ms = file.hold_ms.unwrap_or(1);
+    require((1..=MOST_HOLD_MS).contains(&hold_ms), "hold_ms", || {
+        format!("{hold_ms} is out of range; write 1 to {MOST_HOLD_MS}: switches take no reply that is later")
+    })?;
+    require(file.tenure_ms <= 60_000, "tenure_ms", || {
+        format!("{} is out of range; write 0 to 60000 (default 2000)", file.tenure_ms)
+    })?;
+    require((1..=1_000).contains(&file.recall_resend_ms), "recall_resend_ms", || {
+        format!("{} is out of range; write 1 to 1000 (default 5)", file.recall_resend_ms)
+    })?;
     require((1..=10_000).contains(&file.resend_ms), "resend_ms", || {
         format!("{} is out of range; write 1 to 10000 (default 10)", file.resend_ms)
     })?;
@@ -241,19 +280,24 @@ fn check(file: File) -> Result<Config, Problem> {
     })?;
     let limits = check_limits(&file.limits)?;
     let objects = check_objects(file.object)?;
-    let hold_ms = file.hold_ms.unwrap_or(2 * file.lease_ms);
+    let hold_ms = file.hold_ms.unwrap_or((2 * file.lease_ms).min(MOST_HOLD_MS));
     Ok(Config {
         name: file.name,
         listen: file.listen,
         metrics: file.metrics,
         seed: file.seed,
+        secrets: file.secrets,
         settings: Settings {
             chain: file.chain,
             position,
+            shard: 0,
+            shards: 1,
             lease_us: file.lease_ms * 1_000,
             clock_drift_ppm: file.clock_drift_ppm,
             lease_margin_us: file.lease_margin_us,
             hold_ns: u64::from(hold_ms) * 1_000_000,
+            tenure_ns: u64::from(file.tenure_ms) * 1_000_000,
+            recall_resend_ns: u64::from(file.recall_resend_ms) * 1_000_000,
             resend_ns: u64::from(file.resend_ms) * 1_000_000,
             chain_datagram_bytes: file.chain_datagram_bytes,
             limits,
@@ -267,6 +311,7 @@ fn check_limits(limits: &LimitsTable) -> Result<Limits, Problem> {
         require((1..=most).contains(&value), field, || format!("{value} is out of range; write 1 to {most}"))
     };
     positive(limits.records, 1 << 31, "limits.records")?;
+    positive(limits.sessions, 1 << 16, "limits.sessions")?;
     positive(limits.held, 1 << 24, "limits.held")?;
     positive(limits.held_per_flow, 1 << 16, "limits.held_per_flow")?;
     positive(limits.held_mib, 1 << 16, "limits.held_mib")?;
@@ -274,6 +319,7 @@ fn check_limits(limits: &LimitsTable) -> Result<Limits, Problem> {
     positive(limits.unacked_mib, 1 << 16, "limits.unacked_mib")?;
     Ok(Limits {
         records: limits.records,
+        sessions: limits.sessions,
         held: limits.held,
         held_per_flow: limits.held_per_flow,
         held_bytes: limits.held_mib << 20,
@@ -340,7 +386,14 @@ fn check_object(table: ObjectTable, place: &str) -> Result<ObjectSettings, Probl
         AllocatorName::Zero => check_zero(&table, place)?,
         AllocatorName::NatPorts => AllocatorSettings::NatPorts(check_nat(&table, key_bytes, value_bytes, place)?),
     };
-    Ok(ObjectSettings { name: table.name, id, key_bytes, value_bytes, allocator })
+    let closed_s = table.closed_s.unwrap_or(DEFAULT_CLOSED_S);
+    require(closed_s > 0, &format!("{place}.closed_s"), || {
+        format!(
+            "0 would give a port on while packets of the old connection are on their way; write 1 or more (default {DEFAULT_CLOSED_S})"
+        )
+    })?;
+    let closed_ns = u64::from(closed_s) * NS_PER_S;
+    Ok(ObjectSettings { name: table.name, id, key_bytes, value_bytes, allocator, closed_ns })
 }
 
 fn check_zero(table: &ObjectTable, place: &str) -> Result<AllocatorSettings, Problem> {
@@ -420,6 +473,11 @@ mod tests {
         assert_eq!(config.settings.position, 0);
         assert_eq!(config.settings.chain.len(), 3);
         assert_eq!(config.settings.hold_ns, 500_000_000);
+        assert_eq!(config.secrets, Path::new("secrets.toml"));
+        assert!(
+            config.keys().unwrap_err().to_string().contains("keys generate"),
+            "relative to the file, and not there"
+        );
     }
 
     #[test]
@@ -443,7 +501,8 @@ mod tests {
         });
         std::fs::write(directory.path().join("p.json"), json.to_string()).unwrap();
         let path = directory.path().join("store.toml");
-        let top = "name = \"s\"\nlisten = \"10.0.0.1:1\"\nchain = [\"10.0.0.1:1\"]\nmanifest = \"p.json\"\n";
+        let top =
+            "name = \"s\"\nlisten = \"10.0.0.1:1\"\nchain = [\"10.0.0.1:1\"]\nsecrets = \"s\"\nmanifest = \"p.json\"\n";
         let config = Config::parse(&path, &format!("{top}[[object]]\nname = \"c\"\nidle_s = 5\n")).unwrap();
         let found: Vec<_> = config.settings.objects.iter().map(|o| (o.name.as_str(), o.id, o.key_bytes)).collect();
         assert_eq!(found, [("c", 3, 4), ("a", 1, 4)]);
@@ -462,12 +521,15 @@ mod tests {
             ("ports = \"1024-65535\"", "ports = \"9-8\"", "ports", "lowest-highest"),
             ("external = [\"203.0.113.1\", \"203.0.113.2\"]", "external = []", "external", "at least one"),
             ("id = 1", "id = 2", "object[1]", "its own"),
-            ("lease_ms", "lease_mss", "lease_mss", "5:1"),
+            ("lease_ms", "lease_mss", "lease_mss", "7:1"),
             ("udp_s = 300", "udp_s = 0", "idle.udp_s", "1 or more"),
+            ("hold_ms = 500", "hold_ms = 901", "hold_ms", "1 to 900"),
+            ("closed_s = 240", "closed_s = 0", "closed_s", "1 or more"),
+            ("secrets = \"secrets.toml\"", "", "secrets", ""),
         ] {
             let text = problem(from, to);
             assert!(text.starts_with("store.toml: ") && text.contains(field), "{from}: {text}");
-            assert!(text.contains(remedy) || field == "lease_mss", "{from}: {text}");
+            assert!(text.contains(remedy) || field == "lease_mss" || remedy.is_empty(), "{from}: {text}");
         }
     }
 }

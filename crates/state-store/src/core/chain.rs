@@ -225,6 +225,7 @@ impl Server {
             index: self.index,
             committed: self.committed,
             config_digest: self.config_digest,
+            shard: self.settings.shard,
         };
         if let Some(down) = &mut self.down {
             let header = ChainHeader { receiver: down.peer, ..header };

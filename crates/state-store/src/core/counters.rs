@@ -24,14 +24,38 @@ macro_rules! counters {
 counters! {
     /// Requests received at the head.
     requests,
-    /// Leases granted, new and to another owner.
+    /// Flows granted, new and to another owner.
     grants,
-    /// Leases granted again to the owner that asked.
+    /// Flows granted again to the owner that asked.
     regrants,
-    /// Leases prolonged on LEASE_RENEW.
-    renewals,
-    /// Renewals not answered because another switch waits for the flow.
-    renewals_withheld,
+    /// Heartbeats answered.
+    heartbeats,
+    /// Heartbeats dropped because a newer one came before.
+    heartbeats_stale,
+    /// Requests that did not prolong their session because a recall is unanswered.
+    leases_withheld,
+    /// Sessions begun.
+    sessions_begun,
+    /// Sessions ended: a flow was taken from them, or nothing was heard of their switch for long.
+    sessions_ended,
+    /// Recalls begun.
+    recalls,
+    /// Recalls sent again.
+    recalls_resent,
+    /// Flows released.
+    releases,
+    /// Releases of grants that were over: acknowledged again.
+    releases_stale,
+    /// Releases dropped because they are of a grant that was never made.
+    releases_unknown,
+    /// Datagrams dropped because their tag is not genuine.
+    bad_tag,
+    /// Requests dropped because newer ones of their switch came more than a second before.
+    replayed,
+    /// Requests dropped because a later life of their switch is known.
+    old_incarnation,
+    /// Requests dropped because there are too many sessions.
+    dropped_sessions_full,
     /// Updates recorded.
     updates,
     /// Updates that were recorded before: acknowledged again.
@@ -50,13 +74,13 @@ counters! {
     freed,
     /// Replies sent by the tail.
     replies,
-    /// Requests held at the head until a lease ends or an update comes.
+    /// Requests held at the head until a flow is released or an update comes.
     held,
     /// Held requests dropped because their time was over.
     held_expired,
     /// Requests dropped because too many are held.
     held_overflow,
-    /// Requests dropped because this server is not the head.
+    /// Requests dropped because this server is not the head of the shard's chain, or the key of another shard.
     dropped_not_head,
     /// Requests dropped because the chain is not serving.
     dropped_not_serving,

@@ -1,38 +1,42 @@
 //! The sans-IO core of a store server: `(now, datagram or timer) -> datagrams`.
 //!
-//! Owns the records, leases, held requests, allocators and the chain's order; must not know sockets, clocks or files. Time is the caller's, in ns
-//! of any clock that does not go back. The rules are those of `docs/state-protocol.md`; `request` has the head's, `chain` the chain's.
+//! Owns the records, sessions, held requests, allocators and the chain's order; must not know sockets, clocks or files. Time is the caller's, in ns
+//! of any clock that does not go back. The rules are those of `docs/state-protocol.md`: `door` has what is genuine, `request`, `create`, `recall` and
+//! `idle` what the head decides, `records` and `sessions` what its effects do, `chain` the chain's order.
 
 mod blob;
 mod chain;
 mod counters;
+mod create;
+mod door;
+mod idle;
 mod link;
 pub mod nat;
 mod output;
+mod recall;
 mod records;
 mod request;
 mod rng;
+mod sessions;
 mod settings;
 mod status;
 mod waiting;
 
 pub use counters::Counters;
+pub use idle::SESSION_FORGOTTEN_NS;
 pub use output::{BrokenReason, Event, Outputs};
 pub use records::{Record, Records};
 pub use rng::SplitMix64;
+pub use sessions::{REPLAY_WINDOW_NS, Session, Sessions};
 pub use settings::{AllocatorSettings, EPOCH_TICK_NS, IdleNs, Limits, NatSettings, ObjectSettings, Settings, Start};
 pub use status::{ObjectStatus, Status};
 
+use door::Door;
+use idle::Idle;
 use link::{Downstream, Upstream};
-use state_protocol::{Entry, Kind, MessageType};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::net::SocketAddrV4;
+use state_protocol::{Entry, KeyRing, Kind, Malformed, MessageType, NotGenuine};
+use std::net::{Ipv4Addr, SocketAddrV4};
 use waiting::Waiting;
-
-/// Most idle records looked at in one go, so that a wave of them does not hold up requests.
-const IDLE_BATCH: usize = 256;
-const IDLE_RETRY_NS: u64 = 10_000_000;
 
 /// One server of a chain.
 pub struct Server {
@@ -54,9 +58,9 @@ pub struct Server {
     was_ready: bool,
     /// Head: no lease of an earlier chain can be alive from here on.
     serve_from_ns: Option<u64>,
+    door: Door,
     waiting: Waiting,
-    /// Head: when to look whether a record is idle: time, slot, generation.
-    idle: BinaryHeap<Reverse<(u64, u32, u32)>>,
+    idle: Idle,
     reply: Vec<u8>,
 }
 
@@ -76,7 +80,8 @@ pub enum Input<'a> {
 
 impl Server {
     /// A server without state, in a chain that is not formed yet.
-    pub fn new(settings: Settings, start: Start) -> Server {
+    pub fn new(settings: Settings, start: Start, keys: KeyRing) -> Server {
+        let address = settings.chain.get(settings.position).map_or(Ipv4Addr::UNSPECIFIED, |address| *address.ip());
         let neighbour = |position: Option<usize>| position.and_then(|at| settings.chain.get(at)).copied();
         let up = neighbour(settings.position.checked_sub(1)).map(Upstream::new);
         let down = neighbour(settings.position.checked_add(1)).map(|to| Downstream::new(to, start.now_ns));
@@ -96,8 +101,9 @@ impl Server {
             broken: None,
             was_ready: false,
             serve_from_ns: None,
+            door: Door::new(keys, address),
             waiting: Waiting::default(),
-            idle: BinaryHeap::new(),
+            idle: Idle::default(),
             reply: Vec::new(),
             settings,
         };
@@ -118,14 +124,32 @@ impl Server {
         self.notice_ready(now_ns, out);
     }
 
-    /// Ends a batch of inputs: entries for the successor and the acknowledgement for the predecessor are gathered until here.
+    /// Ends a batch of inputs: entries for the successor and the acknowledgement for the predecessor are gathered until here, and all that goes out is
+    /// signed.
     pub fn flush(&mut self, now_ns: u64, out: &mut Outputs) {
         self.send_chain(now_ns, out);
+        self.door.seal(out);
+    }
+
+    /// Other secrets from now on.
+    pub fn set_keys(&mut self, keys: KeyRing) {
+        self.door.set_keys(keys);
+    }
+
+    /// Becomes the head, with everything that an earlier one put down the chain. Until when its sessions live is not among that: each lives for one store
+    /// lease from now, because every lease that was promised was promised before.
+    pub fn take_over(&mut self, now_ns: u64) {
+        let until_ns = now_ns + self.store_lease_ns;
+        self.waiting.clear();
+        for (_, session) in self.records.sessions.iter_mut() {
+            session.lease_until_ns = session.lease_until_ns.max(until_ns);
+        }
+        self.watch_everything(now_ns);
     }
 
     /// When `Input::Timer` is due, in ns; `None`: not before another input.
     pub fn next_deadline(&self) -> Option<u64> {
-        let idle = self.idle.peek().map(|Reverse((at, ..))| *at).filter(|_| self.broken.is_none());
+        let idle = self.idle.next_deadline().filter(|_| self.broken.is_none());
         let resend = self.down.as_ref().and_then(|down| down.resend_at_ns()).filter(|_| self.broken.is_none());
         let down = self.down.as_ref().map(|down| down.hello_at_ns.min(resend.unwrap_or(u64::MAX)));
         [self.waiting.next_deadline(), idle, down].into_iter().flatten().min()
@@ -164,19 +188,26 @@ impl Server {
     }
 
     fn datagram(&mut self, now_ns: u64, from: SocketAddrV4, bytes: &[u8], out: &mut Outputs) {
-        match state_protocol::kind(bytes) {
-            Ok(Kind::Chain(_)) => self.chain_message(now_ns, from, bytes, out),
-            Ok(Kind::Message(MessageType::StatusRequest)) => self.answer_status(now_ns, from, bytes, out),
-            Ok(Kind::Message(_)) => self.request(now_ns, from, bytes, None, out),
-            Err(reason) => self.counters.count_malformed(reason),
+        let kind = match state_protocol::kind(bytes) {
+            Ok(kind) => kind,
+            Err(reason) => return self.counters.count_malformed(reason),
+        };
+        match (self.door.check(from, bytes), kind) {
+            (Err(NotGenuine::NoTag), _) => self.counters.count_malformed(Malformed::TooShort),
+            (Err(_), _) => self.counters.bad_tag += 1,
+            (Ok(()), Kind::Chain(_)) => self.chain_message(now_ns, from, bytes, out),
+            (Ok(()), Kind::Message(MessageType::StatusRequest)) => self.answer_status(now_ns, from, bytes, out),
+            (Ok(()), Kind::Message(_)) => self.request(now_ns, from, bytes, None, out),
         }
     }
 
     fn timer(&mut self, now_ns: u64, out: &mut Outputs) {
         while let Some(slot) = self.waiting.due(now_ns) {
-            self.wake(now_ns, slot, out);
+            self.look_again(now_ns, slot, out);
         }
-        self.remove_idle(now_ns, out);
+        if self.broken.is_none() {
+            self.remove_idle(now_ns, out);
+        }
         self.chain_timer(now_ns);
     }
 
@@ -212,58 +243,6 @@ impl Server {
         if !self.reply.is_empty() {
             self.counters.replies += 1;
             out.push(client, &self.reply);
-        }
-    }
-
-    /// Looks again at the requests held for a record.
-    fn wake(&mut self, now_ns: u64, slot: u32, out: &mut Outputs) {
-        for waiter in self.waiting.take(slot) {
-            if waiter.expires_ns <= now_ns {
-                self.counters.held_expired += 1;
-            } else {
-                self.request(now_ns, waiter.client, &waiter.datagram, Some(waiter.expires_ns), out);
-            }
-        }
-    }
-
-    /// Watches a new record (or pair) for idleness.
-    fn watch_idle(&mut self, now_ns: u64, slot: u32) {
-        let record = self.records.get(slot);
-        if let Some(idle_ns) = self.records.settings(record.object).idle_ns(record.key.as_slice()) {
-            self.idle.push(Reverse((now_ns + idle_ns, slot, record.generation)));
-        }
-    }
-
-    /// Head: removes records that nobody asked for in their idle time and on which no lease lives, with their pairs. Each record (of a pair,
-    /// the primary one) has one entry in the heap, moved on when it turns out to have been used.
-    fn remove_idle(&mut self, now_ns: u64, out: &mut Outputs) {
-        if self.broken.is_some() {
-            return;
-        }
-        for _ in 0..IDLE_BATCH {
-            match self.idle.peek() {
-                Some(&Reverse((at, ..))) if at <= now_ns => {}
-                _ => return,
-            }
-            let Some(Reverse((_, slot, generation))) = self.idle.pop() else { return };
-            let Some(record) = self.records.current(slot, generation) else { continue };
-            let settings = self.records.settings(record.object);
-            let Some(idle_ns) = settings.idle_ns(record.key.as_slice()) else { continue };
-            let in_use_until = |record: &Record| record.lease_until_ns.max(record.last_used_ns + idle_ns);
-            let pair = record.pair.map(|pair| (pair, self.records.get(pair)));
-            let until = in_use_until(record).max(pair.map_or(0, |(_, pair)| in_use_until(pair)));
-            let held = self.waiting.len_of(slot) + pair.map_or(0, |(pair, _)| self.waiting.len_of(pair));
-            if until > now_ns {
-                self.idle.push(Reverse((until, slot, generation)));
-            } else if held > 0 || self.is_backed_up() || !self.is_ready() {
-                self.idle.push(Reverse((now_ns + IDLE_RETRY_NS, slot, generation)));
-            } else {
-                let (object_id, key) = (settings.id, record.key.clone());
-                self.counters.freed += 1 + u64::from(pair.is_some());
-                self.reply.clear();
-                let nobody = SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0);
-                self.commit(&state_protocol::Effect::Free { object_id, key: key.as_slice() }, nobody, out);
-            }
         }
     }
 

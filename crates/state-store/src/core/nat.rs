@@ -205,13 +205,14 @@ impl PortPool {
 
     /// An external address and port for `key`, such that the reverse key is free; `None` only when there is none at all.
     ///
-    /// `exists` says whether a record with that key exists (a flow from a host towards an external address may hold it).
-    pub fn choose(&self, key: &NatKey, rng: &mut SplitMix64, exists: impl Fn(&NatKey) -> bool) -> Option<(u32, u16)> {
+    /// `unusable` says whether a reverse key cannot be had: another record has it (a flow from a host towards an external address may), or it is of
+    /// another shard.
+    pub fn choose(&self, key: &NatKey, rng: &mut SplitMix64, unusable: impl Fn(&NatKey) -> bool) -> Option<(u32, u16)> {
         // RFC 4787 REQ-2, "paired" pooling: an inside address keeps its external one as long as that has a port towards this remote end.
         let preferred = SplitMix64::mix(u64::from(key.source)) as usize % self.external.len();
         let (before, from) = self.external.split_at(preferred);
         from.iter().chain(before).find_map(|&external| {
-            let port = self.choose_port(key, external, rng, &exists)?;
+            let port = self.choose_port(key, external, rng, &unusable)?;
             Some((external, port))
         })
     }
@@ -221,7 +222,7 @@ impl PortPool {
         key: &NatKey,
         external: u32,
         rng: &mut SplitMix64,
-        exists: &impl Fn(&NatKey) -> bool,
+        unusable: &impl Fn(&NatKey) -> bool,
     ) -> Option<u16> {
         let (low, high) = (*self.ports.start(), *self.ports.end());
         let size = usize::from(high - low) + 1;
@@ -230,7 +231,7 @@ impl PortPool {
         if set.count() >= size {
             return None;
         }
-        let free = |port: &u16| !set.contains(*port) && !exists(&key.reverse(external, *port));
+        let free = |port: &u16| !set.contains(*port) && !unusable(&key.reverse(external, *port));
         if self.ports.contains(&key.source_port) && free(&key.source_port) {
             return Some(key.source_port);
         }

@@ -7,6 +7,8 @@ use std::net::SocketAddrV4;
 pub struct Outputs {
     arena: Vec<u8>,
     datagrams: Vec<(SocketAddrV4, usize, usize)>,
+    /// So many of them are signed.
+    sealed: usize,
     /// What an operator should know of; the shell logs and removes them.
     pub events: Vec<Event>,
 }
@@ -21,6 +23,7 @@ impl Outputs {
     pub fn clear(&mut self) {
         self.arena.clear();
         self.datagrams.clear();
+        self.sealed = 0;
     }
 
     /// How many datagrams there are to send.
@@ -36,6 +39,14 @@ impl Outputs {
     /// The datagrams with their destinations, in the order they were decided.
     pub fn datagrams(&self) -> impl Iterator<Item = (SocketAddrV4, &[u8])> {
         self.datagrams.iter().map(|&(to, start, end)| (to, &self.arena[start..end]))
+    }
+
+    /// Gives `sign` every datagram that it was not given yet.
+    pub(crate) fn seal(&mut self, sign: impl Fn(SocketAddrV4, &mut [u8])) {
+        for &(to, start, end) in &self.datagrams[self.sealed..] {
+            sign(to, &mut self.arena[start..end]);
+        }
+        self.sealed = self.datagrams.len();
     }
 
     /// Adds a datagram whose bytes `fill` appends.

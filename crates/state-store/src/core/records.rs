@@ -1,14 +1,17 @@
-//! The records of all objects, and how effects change them: the part of a server's state that all servers of a chain share.
+//! The records of all objects and the sessions, and how effects change them: the part of a server's state that all servers of a chain share.
+//!
+//! Effects describe what is to be, completely, so one that is applied again changes nothing, and `Records::effects` describes a whole shard.
 
 use super::blob::Blob;
 use super::nat::{NatKey, PortPool};
+use super::sessions::Sessions;
 use super::settings::{AllocatorSettings, ObjectSettings};
-use state_protocol::{Effect, Owner, RecordWrite};
+use state_protocol::{Effect, Flags, Owner, RecordWrite};
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
-/// One flow's state. The last four fields are the head's alone.
+/// One flow's state. The fields named so are the head's alone.
 pub struct Record {
     /// Position of its object in the settings.
     pub object: usize,
@@ -20,16 +23,20 @@ pub struct Record {
     pub epoch: u32,
     /// Sequence number of the recorded update.
     pub seq: u64,
-    /// Who holds, or last held, the lease.
+    /// Who was granted it and has not released it. It is that switch's while `session` is the session that it has.
     pub owner: Option<Owner>,
+    /// The owner's session when it was last granted or acknowledged; 0 without an owner.
+    pub session: u32,
+    /// `HALF_CLOSED`, `CLOSED`: what the last release said of the connection.
+    pub closed: Flags,
     /// The linked record: the other direction of a NAT binding.
     pub pair: Option<u32>,
     /// Of a pair, the one that was asked for.
     pub primary: bool,
-    /// Head: the lease is over at this time, in ns.
-    pub lease_until_ns: u64,
-    /// Head: when the owner was last heard of, in ns.
-    pub last_used_ns: u64,
+    /// Head: when it was granted to another than before, in ns.
+    pub granted_ns: u64,
+    /// Head: since when, at the latest, it is nobody's and had no packet, in ns; 0: it is somebody's, or nobody looked yet.
+    pub unused_since_ns: u64,
     /// Tells the records that use one slot after another apart.
     pub generation: u32,
     live: bool,
@@ -50,8 +57,10 @@ pub struct Records {
     tables: Vec<Table>,
     slots: Vec<Record>,
     free: Vec<u32>,
-    /// No epoch of a removed record was higher: new records start above it, so that a key's epochs never repeat.
-    epoch_floor: u32,
+    /// Who has a session.
+    pub sessions: Sessions,
+    /// No epoch of a removed record was higher, and no session's number: new records and sessions start above it, so that neither ever repeats.
+    floor: u32,
 }
 
 impl Records {
@@ -67,7 +76,14 @@ impl Records {
             Table { index: HashMap::new(), pool }
         };
         let tables = objects.iter().map(table).collect();
-        Records { objects, tables, slots: Vec::new(), free: Vec::new(), epoch_floor: epoch_base }
+        Records {
+            objects,
+            tables,
+            slots: Vec::new(),
+            free: Vec::new(),
+            sessions: Sessions::default(),
+            floor: epoch_base,
+        }
     }
 
     /// How many records there are.
@@ -80,9 +96,71 @@ impl Records {
         self.len() == 0
     }
 
-    /// The highest epoch of all removed records.
-    pub fn epoch_floor(&self) -> u32 {
-        self.epoch_floor
+    /// The highest of all removed records' epochs and all sessions' numbers.
+    pub fn floor(&self) -> u32 {
+        self.floor
+    }
+
+    /// Whether the record is somebody's: its owner still has the session in which it was granted.
+    pub fn is_owned(&self, record: &Record) -> bool {
+        record.owner.is_some_and(|owner| self.sessions.is_current(&owner, record.session))
+    }
+
+    /// How many slots there are, used or not: those of `record_effect`.
+    pub fn slots(&self) -> u32 {
+        self.slots.len() as u32 // slots are numbered in 32 bits
+    }
+
+    /// The slots that idle removal watches: of a pair only the primary one.
+    pub fn watched(&self) -> impl Iterator<Item = (u32, &Record)> {
+        (0..).zip(&self.slots).filter(|(_, record)| record.live && (record.primary || record.pair.is_none()))
+    }
+
+    /// Effects that describe the whole shard, to be applied to empty records.
+    pub fn effects(&self) -> impl Iterator<Item = Effect<'_>> {
+        let floor = std::iter::once(Effect::Floor { floor: self.floor });
+        floor.chain(self.session_effects()).chain((0..self.slots()).filter_map(|slot| self.record_effect(slot)))
+    }
+
+    /// Effects that describe the sessions and the newest lives of switches.
+    pub fn session_effects(&self) -> impl Iterator<Item = Effect<'_>> {
+        let nowhere = std::net::SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0);
+        let past = self.sessions.lives().filter(|(owner, session)| !self.sessions.is_current(owner, *session));
+        let past = past.flat_map(move |(owner, session)| {
+            [Effect::SessionBegin { session, owner, client: nowhere }, Effect::SessionEnd { session }]
+        });
+        let current = self.sessions.iter().map(|(owner, session)| Effect::SessionBegin {
+            session: session.number,
+            owner: *owner,
+            client: session.client,
+        });
+        past.chain(current)
+    }
+
+    /// The effect that describes the record in a slot, with its pair; `None`: there is none, or its pair's effect describes it.
+    pub fn record_effect(&self, slot: u32) -> Option<Effect<'_>> {
+        let record = self.slots.get(slot as usize).filter(|record| record.live)?;
+        match record.pair {
+            None => Some(Effect::Write(self.describe(record))),
+            Some(pair) if record.primary => {
+                Some(Effect::Pair { first: self.describe(record), second: self.describe(self.get(pair)) })
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// All replicated fields of a record.
+    pub fn describe<'a>(&self, record: &'a Record) -> RecordWrite<'a> {
+        RecordWrite {
+            object_id: self.objects[record.object].id,
+            epoch: record.epoch,
+            seq: record.seq,
+            owner: record.owner,
+            session: record.session,
+            closed: record.closed,
+            key: record.key.as_slice(),
+            value: record.value.as_slice(),
+        }
     }
 
     /// The settings of an object, by position.
@@ -138,8 +216,21 @@ impl Records {
         match effect {
             Effect::None => Ok(None),
             Effect::Write(write) => self.write(write).map(Some),
-            Effect::Pair { first, second_key, second_value } => self.pair(first, second_key, second_value).map(Some),
-            Effect::Free { object_id, key } => self.remove_with_pair(*object_id, key).map(|()| None),
+            Effect::Pair { first, second } => self.pair(first, second).map(Some),
+            Effect::Free { object_id, key, floor } => self.remove_with_pair(*object_id, key, *floor).map(|()| None),
+            Effect::SessionBegin { session, owner, client } => {
+                self.floor = self.floor.max(*session);
+                self.sessions.begin(*session, *owner, *client);
+                Ok(None)
+            }
+            Effect::SessionEnd { session } => {
+                self.sessions.end(*session);
+                Ok(None)
+            }
+            Effect::Floor { floor } => {
+                self.floor = self.floor.max(*floor);
+                Ok(None)
+            }
         }
     }
 
@@ -152,31 +243,41 @@ impl Records {
 
     fn write(&mut self, write: &RecordWrite<'_>) -> Result<u32, DoesNotApply> {
         let object = self.checked_object(write.object_id, write.key, Some(write.value))?;
+        Ok(self.put(object, write))
+    }
+
+    fn put(&mut self, object: usize, write: &RecordWrite<'_>) -> u32 {
         let Some(slot) = self.find(object, write.key) else {
-            return Ok(self.insert(object, write));
+            return self.insert(object, write);
         };
         let record = &mut self.slots[slot as usize];
         record.value.set(write.value);
-        (record.epoch, record.seq, record.owner) = (write.epoch, write.seq, write.owner);
-        Ok(slot)
+        (record.epoch, record.seq, record.closed) = (write.epoch, write.seq, write.closed);
+        (record.owner, record.session) = (write.owner, write.session);
+        slot
     }
 
-    fn pair(&mut self, first: &RecordWrite<'_>, key: &[u8], value: &[u8]) -> Result<u32, DoesNotApply> {
+    fn pair(&mut self, first: &RecordWrite<'_>, second: &RecordWrite<'_>) -> Result<u32, DoesNotApply> {
         let object = self.checked_object(first.object_id, first.key, Some(first.value))?;
-        self.checked_object(first.object_id, key, Some(value))?;
-        let reverse = NatKey::from_bytes(key).ok_or(DoesNotApply)?;
-        let exists = self.find(object, first.key).is_some() || self.find(object, key).is_some() || first.key == key;
-        if exists || self.tables[object].pool.is_none() {
+        if self.checked_object(second.object_id, second.key, Some(second.value))? != object {
             return Err(DoesNotApply);
         }
-        let second =
-            RecordWrite { key, value, owner: None, epoch: first.epoch.checked_sub(1).ok_or(DoesNotApply)?, ..*first };
-        let (one, two) = (self.insert(object, first), self.insert(object, &second));
-        self.get_mut(one).pair = Some(two);
-        self.get_mut(one).primary = true;
-        self.get_mut(two).pair = Some(one);
-        if let Some(pool) = &mut self.tables[object].pool {
-            pool.insert(&reverse);
+        let reverse = NatKey::from_bytes(second.key).ok_or(DoesNotApply)?;
+        let slots = [self.find(object, first.key), self.find(object, second.key)];
+        let pair_of = |slot: Option<u32>| slot.and_then(|slot| self.get(slot).pair);
+        // Each is linked with the other, or with none.
+        let linked = pair_of(slots[0]).is_some() || pair_of(slots[1]).is_some();
+        let with_each_other = pair_of(slots[0]) == slots[1] && pair_of(slots[1]) == slots[0];
+        if first.key == second.key || self.tables[object].pool.is_none() || (linked && !with_each_other) {
+            return Err(DoesNotApply);
+        }
+        let (one, two) = (self.put(object, first), self.put(object, second));
+        if !linked {
+            (self.get_mut(one).pair, self.get_mut(one).primary) = (Some(two), true);
+            self.get_mut(two).pair = Some(one);
+            if let Some(pool) = &mut self.tables[object].pool {
+                pool.insert(&reverse);
+            }
         }
         Ok(one)
     }
@@ -191,10 +292,12 @@ impl Records {
             epoch: write.epoch,
             seq: write.seq,
             owner: write.owner,
+            session: write.session,
+            closed: write.closed,
             pair: None,
             primary: false,
-            lease_until_ns: 0,
-            last_used_ns: 0,
+            granted_ns: 0,
+            unused_since_ns: 0,
             generation,
             live: true,
         };
@@ -206,13 +309,16 @@ impl Records {
         slot
     }
 
-    fn remove_with_pair(&mut self, object_id: u16, key: &[u8]) -> Result<(), DoesNotApply> {
+    fn remove_with_pair(&mut self, object_id: u16, key: &[u8], floor: u32) -> Result<(), DoesNotApply> {
         let object = self.checked_object(object_id, key, None)?;
-        let slot = self.find(object, key).ok_or(DoesNotApply)?;
+        self.floor = self.floor.max(floor);
+        let Some(slot) = self.find(object, key) else { return Ok(()) };
         if let Some(pair) = self.get(slot).pair {
             let reverse = if self.get(slot).primary { pair } else { slot };
-            let reverse = NatKey::from_bytes(self.get(reverse).key.as_slice()).ok_or(DoesNotApply)?;
-            if let Some(pool) = &mut self.tables[object].pool {
+            // A linked record's key was a NAT key when it was linked.
+            if let Some(reverse) = NatKey::from_bytes(self.get(reverse).key.as_slice())
+                && let Some(pool) = &mut self.tables[object].pool
+            {
                 pool.remove(&reverse);
             }
             self.remove(pair);
@@ -223,7 +329,7 @@ impl Records {
 
     fn remove(&mut self, slot: u32) {
         let record = &mut self.slots[slot as usize];
-        self.epoch_floor = self.epoch_floor.max(record.epoch);
+        self.floor = self.floor.max(record.epoch);
         record.live = false;
         self.tables[record.object].index.remove(record.key.as_slice());
         self.free.push(slot);
@@ -243,15 +349,17 @@ impl Records {
         let one = |record: &Record| {
             let mut hasher = DefaultHasher::new();
             (record.object, &record.key, &record.value, record.epoch, record.seq, record.owner).hash(&mut hasher);
+            (record.session, record.closed, record.primary).hash(&mut hasher);
             record.pair.map(|pair| &self.get(pair).key).hash(&mut hasher);
             if full {
-                (record.lease_until_ns, record.last_used_ns).hash(&mut hasher);
+                (record.granted_ns, record.unused_since_ns).hash(&mut hasher);
             }
             hasher.finish()
         };
         // A sum does not depend on the order of the slots.
         let pools = self.tables.iter().filter_map(|table| table.pool.as_ref()).map(|pool| pool.in_use() as u64);
-        self.iter().map(one).chain(pools).fold(0, u64::wrapping_add)
+        let others = [u64::from(self.floor).wrapping_mul(0x9e37_79b9_7f4a_7c15), self.sessions.digest(full)];
+        self.iter().map(one).chain(pools).chain(others).fold(0, u64::wrapping_add)
     }
 }
 
@@ -270,13 +378,14 @@ mod tests {
             key_bytes,
             value_bytes,
             allocator,
+            closed_ns: 1,
         };
         let zero = AllocatorSettings::Zero { idle_ns: None };
         Records::new(vec![object(1, 2, 4, zero), object(2, 13, 6, AllocatorSettings::NatPorts(nat))], 100)
     }
 
     fn write<'a>(object_id: u16, key: &'a [u8], value: &'a [u8], epoch: u32) -> RecordWrite<'a> {
-        RecordWrite { object_id, epoch, seq: 0, owner: None, key, value }
+        RecordWrite { object_id, epoch, seq: 0, owner: None, session: 0, closed: Flags::NONE, key, value }
     }
 
     #[test]
@@ -297,8 +406,8 @@ mod tests {
             Effect::Write(write(9, b"ab", b"1234", 1)),
             Effect::Write(write(1, b"abc", b"1234", 1)),
             Effect::Write(write(1, b"ab", b"123", 1)),
-            Effect::Free { object_id: 1, key: b"xx" },
-            Effect::Pair { first: write(1, b"cd", b"1234", 1), second_key: b"ef", second_value: b"1234" },
+            Effect::Free { object_id: 1, key: b"xxx", floor: 900 },
+            Effect::Pair { first: write(1, b"cd", b"1234", 1), second: write(1, b"ef", b"1234", 1) },
         ] {
             assert_eq!(records.apply(&bad), Err(DoesNotApply));
             assert_eq!(records.full_digest(), before);
@@ -311,19 +420,54 @@ mod tests {
         let forward = NatKey { source: 1, destination: 2, source_port: 3, destination_port: 4, protocol: 6 };
         let reverse = forward.reverse(0xcb007101, 5000);
         let (forward, reverse) = (forward.to_bytes(), reverse.to_bytes());
-        let effect =
-            Effect::Pair { first: write(2, &forward, b"aaaabb", 101), second_key: &reverse, second_value: b"ccccdd" };
-        let empty = records.shared_digest();
+        let (first, second) = (write(2, &forward, b"aaaabb", 101), write(2, &reverse, b"ccccdd", 100));
+        let effect = Effect::Pair { first, second };
         let slot = records.apply(&effect).unwrap().unwrap();
         let other = records.get(slot).pair.unwrap();
         assert_eq!((records.get(slot).epoch, records.get(other).epoch), (101, 100));
-        assert_eq!(records.pool(1).unwrap().in_use(), 1);
-        assert_eq!(records.apply(&effect), Err(DoesNotApply));
-        records.get_mut(other).epoch = 107;
-        records.apply(&Effect::Free { object_id: 2, key: &reverse }).unwrap();
-        assert_eq!((records.len(), records.pool(1).unwrap().in_use()), (0, 0));
-        assert_eq!(records.epoch_floor(), 107);
-        assert_eq!(records.shared_digest(), empty);
+        let once = records.shared_digest();
+        assert_eq!(records.apply(&effect), Ok(Some(slot)), "once more is the same");
+        assert_eq!((records.shared_digest(), records.pool(1).unwrap().in_use(), records.len()), (once, 1, 2));
+        let third = write(2, &[7; 13], b"ccccdd", 1);
+        assert_eq!(records.apply(&Effect::Pair { first, second: third }), Err(DoesNotApply), "linked with another");
+        records.apply(&Effect::Write(RecordWrite { epoch: 107, ..second })).unwrap();
+        assert_eq!(records.get(slot).pair, Some(other), "a write keeps the link");
+        for _ in 0..2 {
+            records.apply(&Effect::Free { object_id: 2, key: &reverse, floor: 0 }).unwrap();
+            assert_eq!((records.len(), records.pool(1).unwrap().in_use(), records.floor()), (0, 0, 107));
+        }
         assert!(records.current(slot, 0).is_none());
+    }
+
+    #[test]
+    fn a_records_description_makes_the_same_records() {
+        let mut original = records();
+        let owner = |incarnation| Owner { switch_id: 1, incarnation };
+        let client = std::net::SocketAddrV4::new(Ipv4Addr::LOCALHOST, 5407);
+        let forward = NatKey { source: 1, destination: 2, source_port: 3, destination_port: 4, protocol: 6 };
+        let reverse = forward.reverse(0xcb007101, 5000);
+        let (forward, reverse) = (forward.to_bytes(), reverse.to_bytes());
+        for effect in [
+            Effect::SessionBegin { session: 103, owner: owner(4), client },
+            Effect::SessionBegin { session: 105, owner: owner(5), client },
+            Effect::SessionEnd { session: 103 },
+            Effect::SessionBegin { session: 106, owner: Owner { switch_id: 2, incarnation: 9 }, client },
+            Effect::SessionEnd { session: 106 },
+            Effect::Write(RecordWrite { owner: Some(owner(5)), session: 105, ..write(1, b"ab", b"1234", 101) }),
+            Effect::Write(RecordWrite { closed: Flags::CLOSED, seq: 9, ..write(1, b"ef", b"5678", 101) }),
+            Effect::Write(write(1, b"cd", b"1234", 101)),
+            Effect::Free { object_id: 1, key: b"cd", floor: 101 },
+            Effect::Pair { first: write(2, &forward, b"aaaabb", 107), second: write(2, &reverse, b"ccccdd", 107) },
+        ] {
+            original.apply(&effect).unwrap();
+        }
+        let mut copy = records();
+        // Half of it early: what is copied twice, or changes between, does no harm.
+        for effect in original.effects().take(4).chain(original.effects()) {
+            copy.apply(&effect).unwrap();
+        }
+        assert_eq!(copy.shared_digest(), original.shared_digest());
+        assert_eq!((copy.floor(), copy.len(), copy.pool(1).unwrap().in_use()), (106, 4, 1));
+        assert!(copy.sessions.may_begin(&owner(4), 1).is_err());
     }
 }

@@ -1,241 +1,393 @@
 //! The head's answers to a switch's requests: `docs/state-protocol.md`, "Rules of the store".
 
-use super::nat::{self, NatKey};
-use super::settings::AllocatorSettings;
-use super::waiting::Waiter;
+use super::idle::NOBODY;
+use super::sessions::{NoSession, REPLAY_WINDOW_NS};
 use super::{Outputs, Server};
-use state_protocol::{Effect, Flags, MAX_VALUE_BYTES, Message, MessageType, RecordWrite};
+use state_protocol::{Effect, Flags, Message, MessageType, RecordWrite, shard_of};
 use std::net::SocketAddrV4;
 
+const NS_PER_MS: u64 = 1_000_000;
+
+/// What is known of a request that was held here.
+#[derive(Clone, Copy)]
+pub(super) struct Held {
+    pub received_ns: u64,
+}
+
 /// A decoded request with what every step needs to know of it.
-struct Request<'a> {
-    message: Message<'a>,
-    object: usize,
-    client: SocketAddrV4,
-    datagram: &'a [u8],
-    /// Set when it was held before: when it is to be dropped.
-    expires_ns: Option<u64>,
-    now_ns: u64,
+pub(super) struct Request<'a> {
+    pub message: Message<'a>,
+    pub object: usize,
+    pub client: SocketAddrV4,
+    pub datagram: &'a [u8],
+    pub held: Option<Held>,
+    pub now_ns: u64,
+    /// Its sender's session.
+    pub session: u32,
+    /// The lease that the answer may promise, counted from `request_ns`.
+    pub lease_us: u32,
+}
+
+impl Request<'_> {
+    pub fn received_ns(&self) -> u64 {
+        self.held.map_or(self.now_ns, |held| held.received_ns)
+    }
+
+    /// The answer, but for its type and what is special to that.
+    fn reply(&self, message_type: MessageType) -> Message<'_> {
+        let (session, lease_us) = (self.session, self.lease_us);
+        Message { message_type, flags: Flags::NONE, epoch: 0, seq: 0, lease_us, session, value: &[], ..self.message }
+    }
 }
 
 impl Server {
-    /// Takes a request from a switch; `expires_ns` is set when it was held here before.
+    /// Takes a genuine request from a switch; `held` is set when it was held here before.
     pub(super) fn request(
         &mut self,
         now_ns: u64,
         client: SocketAddrV4,
         datagram: &[u8],
-        expires_ns: Option<u64>,
+        held: Option<Held>,
         out: &mut Outputs,
     ) {
         let message = match Message::decode(datagram) {
             Ok(message) => message,
             Err(reason) => return self.counters.count_malformed(reason),
         };
-        if message.message_type as u8 > MessageType::ReadCommit as u8 {
-            self.counters.dropped_wrong_direction += 1;
-            return;
+        let Some(object) = self.acceptable(now_ns, &message) else { return };
+        self.counters.requests += u64::from(held.is_none());
+        let received_ns = held.map_or(now_ns, |held| held.received_ns);
+        let Some((session, lease_us)) = self.hear(received_ns, client, &message, held.is_none(), out) else { return };
+        let request = Request { message, object, client, datagram, held, now_ns, session, lease_us };
+        match message.message_type {
+            MessageType::LeaseRequest => self.lease_request(&request, out),
+            MessageType::Update => self.update(&request, out),
+            MessageType::ReadCommit => self.read_commit(&request, out),
+            MessageType::Heartbeat => self.heartbeat(&request, out),
+            MessageType::Release => self.release(&request, out),
+            _ => self.counters.dropped_wrong_direction += 1,
         }
-        let Some(object) = self.records.object(message.object_id) else {
-            self.counters.dropped_unknown_object += 1;
-            return;
-        };
-        let settings = self.records.settings(object);
-        let carries_value = message.message_type == MessageType::Update;
-        if message.key.len() != settings.key_bytes || (carries_value && message.value.len() != settings.value_bytes) {
-            self.counters.dropped_wrong_size += 1;
-            return;
+    }
+
+    /// Whether this server takes the request: position of its object (0 when it names none). Counts the reason if not.
+    fn acceptable(&mut self, now_ns: u64, message: &Message<'_>) -> Option<usize> {
+        use MessageType::{Heartbeat, LeaseRequest, ReadCommit, Release, Update};
+        if !matches!(message.message_type, LeaseRequest | Update | ReadCommit | Heartbeat | Release) {
+            self.counters.dropped_wrong_direction += 1;
+            return None;
+        }
+        let (shard, shards) = (self.settings.shard, self.settings.shards);
+        let keyless = message.message_type == Heartbeat;
+        if message.shard != shard || (!keyless && shards > 1 && shard_of(message.key, shards) != shard) {
+            self.counters.dropped_not_head += 1;
+            return None;
+        }
+        let mut object = 0;
+        if !keyless {
+            let Some(found) = self.records.object(message.object_id) else {
+                self.counters.dropped_unknown_object += 1;
+                return None;
+            };
+            let settings = self.records.settings(found);
+            let value_fits = message.value.is_empty() || message.value.len() == settings.value_bytes;
+            if message.key.len() != settings.key_bytes || !value_fits {
+                self.counters.dropped_wrong_size += 1;
+                return None;
+            }
+            object = found;
         }
         if self.up.is_some() {
             self.counters.dropped_not_head += 1;
-            return;
+            return None;
         }
         if !self.is_serving(now_ns) {
             self.counters.dropped_not_serving += 1;
-            return;
+            return None;
         }
         if self.is_backed_up() {
             self.counters.dropped_back_pressure += 1;
+            return None;
+        }
+        Some(object)
+    }
+
+    /// Hears of a switch: its session, begun if it has none and prolonged if nothing speaks against it, and the lease that an answer may promise.
+    fn hear(
+        &mut self,
+        received_ns: u64,
+        client: SocketAddrV4,
+        message: &Message<'_>,
+        fresh: bool,
+        out: &mut Outputs,
+    ) -> Option<(u32, u32)> {
+        if self.records.sessions.of(&message.sender).is_none() && !self.begin_session(received_ns, client, message, out)
+        {
+            return None;
+        }
+        let until_ns = received_ns + self.store_lease_ns;
+        let session = self.records.sessions.of_mut(&message.sender)?;
+        if fresh && message.request_ns.saturating_add(REPLAY_WINDOW_NS) < session.newest_request_ns {
+            self.counters.replayed += 1;
+            return None;
+        }
+        if message.request_ns > session.newest_request_ns {
+            (session.newest_request_ns, session.client) = (message.request_ns, client);
+            if session.overdue > 0 {
+                self.counters.leases_withheld += 1;
+            } else {
+                session.lease_until_ns = session.lease_until_ns.max(until_ns);
+                session.prolonged_request_ns = message.request_ns;
+            }
+        }
+        // What was sent no later than a request that prolonged the session was received no later either: its lease is over before the session's.
+        let promised = message.request_ns <= session.prolonged_request_ns;
+        Some((session.number, if promised { self.settings.lease_us } else { 0 }))
+    }
+
+    /// Begins a session for the sender; false, counted: it may have none.
+    fn begin_session(
+        &mut self,
+        received_ns: u64,
+        client: SocketAddrV4,
+        message: &Message<'_>,
+        out: &mut Outputs,
+    ) -> bool {
+        let owner = message.sender;
+        match self.records.sessions.may_begin(&owner, message.request_ns) {
+            Ok(()) if self.records.sessions.len() < self.settings.limits.sessions => {}
+            Ok(()) => {
+                self.counters.dropped_sessions_full += 1;
+                return false;
+            }
+            Err(NoSession::OldIncarnation) => {
+                self.counters.old_incarnation += 1;
+                return false;
+            }
+            Err(NoSession::Replayed) => {
+                self.counters.replayed += 1;
+                return false;
+            }
+        }
+        let Some(session) = self.records.floor().checked_add(1) else {
+            self.counters.dropped_epochs_used_up += 1;
+            return false;
+        };
+        self.reply.clear();
+        self.commit(&Effect::SessionBegin { session, owner, client }, NOBODY, out);
+        self.counters.sessions_begun += 1;
+        let until_ns = received_ns + self.store_lease_ns;
+        if let Some(session) = self.records.sessions.of_mut(&owner) {
+            session.lease_until_ns = until_ns;
+            (session.newest_request_ns, session.prolonged_request_ns) = (message.request_ns, message.request_ns);
+        }
+        self.watch_sessions(received_ns);
+        true
+    }
+
+    /// Ends a session: its flows are nobody's from here on.
+    pub(super) fn end_session(&mut self, number: u32, out: &mut Outputs) {
+        self.reply.clear();
+        self.commit(&Effect::SessionEnd { session: number }, NOBODY, out);
+        self.counters.sessions_ended += 1;
+    }
+
+    fn heartbeat(&mut self, request: &Request<'_>, out: &mut Outputs) {
+        let Some(session) = self.records.sessions.of_mut(&request.message.sender) else { return };
+        if request.message.request_ns <= session.heartbeat_ns {
+            self.counters.heartbeats_stale += 1;
             return;
         }
-        self.counters.requests += u64::from(expires_ns.is_none());
-        let request = Request { message, object, client, datagram, expires_ns, now_ns };
-        match message.message_type {
-            MessageType::LeaseRequest => self.lease_request(&request, out),
-            MessageType::LeaseRenew => self.lease_renew(&request, out),
-            MessageType::Update => self.update(&request, out),
-            MessageType::ReadCommit => self.read_commit(&request, out),
-            _ => self.counters.dropped_wrong_direction += 1,
-        }
+        session.heartbeat_ns = request.message.request_ns;
+        self.counters.heartbeats += 1;
+        self.encode_reply(&request.reply(MessageType::HeartbeatAck));
+        self.commit(&Effect::None, request.client, out);
     }
 
     fn lease_request(&mut self, request: &Request<'_>, out: &mut Outputs) {
         let Some(slot) = self.records.find(request.object, request.message.key) else {
             return self.create(request, out);
         };
+        if request.held.is_none() && self.waiting.concerns(slot) {
+            // Those that came before first, should the flow be free by now.
+            self.look_again(request.now_ns, slot, out);
+        }
         let record = self.records.get(slot);
-        let sender = request.message.sender;
-        if record.owner == Some(sender) {
-            // Rule 3: its own state, with updates still on their way, is the newest; the epoch stays.
-            self.counters.regrants += 1;
-            return self.grant_again(request, slot, out);
+        let owned = self.records.is_owned(record);
+        match record.owner {
+            Some(owner) if owner == request.message.sender => {
+                // What it has may be on its way back already: who waited longer is first.
+                if owned && self.waiting.is_recalled(slot) {
+                    return self.hold(request, slot, out);
+                }
+                self.grant_again(request, slot, out);
+            }
+            Some(owner) if owned => {
+                let session = self.records.sessions.of(&owner);
+                let over = session.filter(|session| session.lease_until_ns <= request.now_ns);
+                let Some(number) = over.map(|session| session.number) else { return self.hold(request, slot, out) };
+                self.end_session(number, out);
+                self.grant(request, slot, out);
+            }
+            _ => self.grant(request, slot, out),
         }
-        // Also another incarnation of the same switch: while an upgrade goes from port to port, both run.
-        let owned_by_another = record.owner.is_some_and(|owner| owner != sender);
-        if owned_by_another && record.lease_until_ns > request.now_ns {
-            return self.hold(request, slot, record.lease_until_ns);
-        }
+    }
+
+    /// A grant to another owner than the last, or after a release: a new epoch.
+    fn grant(&mut self, request: &Request<'_>, slot: u32, out: &mut Outputs) {
+        let record = self.records.get(slot);
         let Some(epoch) = record.epoch.checked_add(1) else {
             self.counters.dropped_epochs_used_up += 1;
             return;
         };
-        // The copy frees the record for the effect that overwrites it.
-        let value = record.value.clone();
-        let write = RecordWrite {
-            object_id: request.message.object_id,
-            epoch,
-            seq: record.seq,
-            owner: Some(sender),
-            key: request.message.key,
-            value: value.as_slice(),
-        };
         self.counters.grants += 1;
-        self.encode_grant(request, epoch, write.seq, value.as_slice());
-        self.commit(&Effect::Write(write), request.client, out);
-        self.start_lease(request.now_ns, slot);
+        self.end_recall(slot);
+        self.grant_with(request, slot, epoch, out);
+        self.records.get_mut(slot).granted_ns = request.now_ns;
     }
 
-    /// A grant that changes nothing but the lease: to the owner that has it.
+    /// Rule 3: its own state, with updates still on their way, is the newest; the epoch stays.
     fn grant_again(&mut self, request: &Request<'_>, slot: u32, out: &mut Outputs) {
+        self.counters.regrants += 1;
         let record = self.records.get(slot);
-        let (epoch, seq, value) = (record.epoch, record.seq, record.value.clone());
-        self.encode_grant(request, epoch, seq, value.as_slice());
-        self.start_lease(request.now_ns, slot);
+        let (epoch, seq) = (record.epoch, record.seq);
+        if record.session != request.session {
+            self.end_recall(slot);
+            return self.grant_with(request, slot, epoch, out);
+        }
+        let value = record.value.clone();
+        let grant = request.reply(MessageType::LeaseGrant);
+        self.encode_reply(&Message { epoch, seq, value: value.as_slice(), ..grant });
         self.commit(&Effect::None, request.client, out);
     }
 
-    fn create(&mut self, request: &Request<'_>, out: &mut Outputs) {
-        if !request.message.flags.contains(Flags::ALLOCATE) {
-            self.counters.absent += 1;
-            return self.answer_absent(request, Flags::NONE, out);
-        }
-        let Some(epoch) = self.records.epoch_floor().checked_add(1) else {
-            self.counters.dropped_epochs_used_up += 1;
-            return;
-        };
-        let message = &request.message;
-        let full = self.records.len() + 2 > self.settings.limits.records;
-        let settings = self.records.settings(request.object);
-        let zeros = [0; MAX_VALUE_BYTES];
-        let (value, reverse) = match &settings.allocator {
-            _ if full => return self.answer_exhausted(request, out),
-            AllocatorSettings::Zero { .. } => (zeros, None),
-            AllocatorSettings::NatPorts(_) => match self.choose_binding(request) {
-                Some((address, port, reverse)) => {
-                    let mut value = zeros;
-                    value[..nat::VALUE_BYTES].copy_from_slice(&nat::value_bytes(address, port));
-                    (value, Some(reverse))
-                }
-                None => return self.answer_exhausted(request, out),
-            },
-        };
-        let value = &value[..self.records.settings(request.object).value_bytes];
-        let first = RecordWrite {
-            object_id: message.object_id,
+    fn grant_with(&mut self, request: &Request<'_>, slot: u32, epoch: u32, out: &mut Outputs) {
+        let record = self.records.get(slot);
+        // The copy frees the record for the effect that overwrites it.
+        let (seq, value) = (record.seq, record.value.clone());
+        let write = RecordWrite {
+            object_id: request.message.object_id,
             epoch,
-            seq: 0,
-            owner: Some(message.sender),
-            key: message.key,
-            value,
+            seq,
+            owner: Some(request.message.sender),
+            session: request.session,
+            closed: Flags::NONE,
+            key: request.message.key,
+            value: value.as_slice(),
         };
-        self.encode_grant(request, epoch, 0, value);
-        let slot = match reverse {
-            None => self.commit(&Effect::Write(first), request.client, out),
-            Some((key, value)) => {
-                let pair = Effect::Pair { first, second_key: &key, second_value: &value };
-                self.commit(&pair, request.client, out)
-            }
-        };
-        let Some(slot) = slot else { return };
-        self.counters.grants += 1;
-        self.counters.allocated += 1;
-        self.start_lease(request.now_ns, slot);
-        if let Some(pair) = self.records.get(slot).pair {
-            self.records.get_mut(pair).last_used_ns = request.now_ns;
-        }
-        self.watch_idle(request.now_ns, slot);
-    }
-
-    /// An external address and port, with key and value of the reverse binding.
-    #[allow(clippy::type_complexity)]
-    fn choose_binding(
-        &mut self,
-        request: &Request<'_>,
-    ) -> Option<(u32, u16, ([u8; nat::KEY_BYTES], [u8; nat::VALUE_BYTES]))> {
-        let key = NatKey::from_bytes(request.message.key)?;
-        let (records, object) = (&self.records, request.object);
-        // A reverse key that equals the key itself would make a packet that maps onto itself.
-        let exists = |reverse: &NatKey| *reverse == key || records.find(object, &reverse.to_bytes()).is_some();
-        let (address, port) = records.pool(object)?.choose(&key, &mut self.rng, exists)?;
-        let reverse = (key.reverse(address, port).to_bytes(), nat::value_bytes(key.source, key.source_port));
-        Some((address, port, reverse))
-    }
-
-    fn lease_renew(&mut self, request: &Request<'_>, out: &mut Outputs) {
-        let Some(slot) = self.owned(request, out) else { return };
-        if self.waiting.wanted_by_another(slot) {
-            // Another switch has packets of this flow, this one only a timer: the lease is to end.
-            self.counters.renewals_withheld += 1;
-            return;
-        }
-        self.counters.renewals += 1;
-        self.grant_again(request, slot, out);
+        let grant = request.reply(MessageType::LeaseGrant);
+        self.encode_reply(&Message { epoch, seq, value: value.as_slice(), ..grant });
+        self.commit(&Effect::Write(write), request.client, out);
+        self.records.get_mut(slot).unused_since_ns = 0;
     }
 
     fn update(&mut self, request: &Request<'_>, out: &mut Outputs) {
         let Some(slot) = self.owned(request, out) else { return };
         let message = &request.message;
-        let record = self.records.get(slot);
-        let (epoch, recorded) = (record.epoch, record.seq);
-        let lease_us = self.prolong(request.now_ns, slot);
-        if message.seq <= recorded {
+        if message.seq <= self.records.get(slot).seq {
             // Rule 4: what the packet depends on is recorded, here; the entry orders the answer behind it everywhere.
             self.counters.updates_stale += 1;
-            self.encode_ack(request, epoch, recorded, lease_us);
-            self.commit(&Effect::None, request.client, out);
-            return;
+            return self.acknowledge(request, slot, out);
         }
         self.counters.updates += 1;
+        let record = self.records.get_mut(slot);
+        record.unused_since_ns = 0;
         let write = RecordWrite {
             object_id: message.object_id,
-            epoch,
+            epoch: record.epoch,
             seq: message.seq,
             owner: Some(message.sender),
+            session: request.session,
+            closed: Flags::NONE,
             key: message.key,
             value: message.value,
         };
-        self.encode_ack(request, epoch, message.seq, lease_us);
+        let ack = request.reply(MessageType::UpdateAck);
+        self.encode_reply(&Message { epoch: write.epoch, seq: write.seq, ..ack });
         self.commit(&Effect::Write(write), request.client, out);
-        if self.waiting.len_of(slot) > 0 {
-            self.wake(request.now_ns, slot, out);
+        if self.waiting.len() > 0 && self.waiting.len_of(slot) > self.waiting.wanted(slot) {
+            self.take_up_again(request.now_ns, slot, out); // READ_COMMITs
         }
     }
 
     fn read_commit(&mut self, request: &Request<'_>, out: &mut Outputs) {
         let Some(slot) = self.owned(request, out) else { return };
-        let record = self.records.get(slot);
-        let (epoch, recorded) = (record.epoch, record.seq);
-        if recorded < request.message.seq {
-            return self.hold(request, slot, u64::MAX);
+        if self.records.get(slot).seq < request.message.seq {
+            return self.hold(request, slot, out);
         }
         self.counters.read_commits += 1;
-        let lease_us = self.prolong(request.now_ns, slot);
-        self.encode_ack(request, epoch, recorded, lease_us);
-        self.commit(&Effect::None, request.client, out);
+        self.acknowledge(request, slot, out);
+    }
+
+    /// Acknowledges what is recorded. The answer says that the flow is owned in the sender's session, so if it was another one's that changes.
+    fn acknowledge(&mut self, request: &Request<'_>, slot: u32, out: &mut Outputs) {
+        let record = self.records.get_mut(slot);
+        record.unused_since_ns = 0;
+        let (epoch, seq, stays) = (record.epoch, record.seq, record.session == request.session);
+        let ack = request.reply(MessageType::UpdateAck);
+        self.encode_reply(&Message { epoch, seq, ..ack });
+        if stays {
+            self.commit(&Effect::None, request.client, out);
+            return;
+        }
+        let value = self.records.get(slot).value.clone();
+        let write = RecordWrite {
+            object_id: request.message.object_id,
+            epoch,
+            seq,
+            owner: Some(request.message.sender),
+            session: request.session,
+            closed: Flags::NONE,
+            key: request.message.key,
+            value: value.as_slice(),
+        };
+        self.commit(&Effect::Write(write), request.client, out);
+    }
+
+    /// Rule 7: the flow is nobody's, with its newest state.
+    fn release(&mut self, request: &Request<'_>, out: &mut Outputs) {
+        let message = &request.message;
+        let ack = request.reply(MessageType::ReleaseAck);
+        self.encode_reply(&Message { epoch: message.epoch, ..ack });
+        let slot = self.records.find(request.object, message.key);
+        let current = |slot: &u32| {
+            let record = self.records.get(*slot);
+            record.epoch == message.epoch && record.owner == Some(message.sender)
+        };
+        let Some(slot) = slot.filter(current) else {
+            if slot.is_some_and(|slot| self.records.get(slot).epoch < message.epoch) {
+                self.counters.releases_unknown += 1;
+                return;
+            }
+            self.counters.releases_stale += 1;
+            self.commit(&Effect::None, request.client, out);
+            return;
+        };
+        self.counters.releases += 1;
+        let record = self.records.get(slot);
+        let newer = !message.value.is_empty() && message.seq > record.seq;
+        let value = record.value.clone();
+        let write = RecordWrite {
+            object_id: message.object_id,
+            epoch: record.epoch,
+            seq: if newer { message.seq } else { record.seq },
+            owner: None,
+            session: 0,
+            closed: message.flags.and(Flags::CLOSED_MASK),
+            key: message.key,
+            value: if newer { message.value } else { value.as_slice() },
+        };
+        self.commit(&Effect::Write(write), request.client, out);
+        let idle_ns = u64::from(message.lease_us) * NS_PER_MS;
+        // 0 stands for "nobody looked yet".
+        self.records.get_mut(slot).unused_since_ns = request.now_ns.saturating_sub(idle_ns).max(1);
+        self.end_recall(slot);
+        if self.waiting.concerns(slot) {
+            self.take_up_again(request.now_ns, slot, out);
+        }
     }
 
     /// The slot of the request's record, if its sender is the owner under the current epoch; refuses it otherwise. This is the fence: a delayed
-    /// update of an earlier owner ends here.
+    /// update of an earlier owner ends here. The owner's session may be over: nobody else was given the flow.
     fn owned(&mut self, request: &Request<'_>, out: &mut Outputs) -> Option<u32> {
         let message = &request.message;
         let slot = self.records.find(request.object, message.key);
@@ -247,71 +399,23 @@ impl Server {
             return Some(slot);
         }
         self.counters.refused += 1;
-        let refusal = reply(message, MessageType::Refused);
+        let refusal = request.reply(MessageType::Refused);
         self.encode_reply(&Message { epoch: message.epoch, packet: &[], ..refusal });
-        self.send_reply(request.client, out);
+        // Down the chain, like any answer: a head that was deposed would refuse in the name of a grant that never was.
+        self.commit(&Effect::None, request.client, out);
         None
     }
 
-    /// Holds a request until `wake_ns` or its time is over, if there is room.
-    fn hold(&mut self, request: &Request<'_>, slot: u32, wake_ns: u64) {
-        let limits = &self.settings.limits;
-        let room = self.waiting.len() < limits.held
-            && self.waiting.len_of(slot) < limits.held_per_flow
-            && self.waiting.bytes() + request.datagram.len() <= limits.held_bytes;
-        if !room {
-            self.counters.held_overflow += 1;
-            return;
-        }
-        self.counters.held += u64::from(request.expires_ns.is_none());
-        let expires_ns = request.expires_ns.unwrap_or(request.now_ns + self.settings.hold_ns);
-        let waiter = Waiter {
-            expires_ns,
-            client: request.client,
-            datagram: request.datagram.to_vec(),
-            for_lease: request.message.message_type == MessageType::LeaseRequest,
-        };
-        self.waiting.hold(slot, wake_ns.min(expires_ns), waiter);
-    }
-
-    /// Starts the lease anew: it ends, here, one lease and the margins from now. Never makes it shorter.
-    fn start_lease(&mut self, now_ns: u64, slot: u32) {
-        let until = now_ns + self.store_lease_ns;
-        let record = self.records.get_mut(slot);
-        record.lease_until_ns = record.lease_until_ns.max(until);
-        record.last_used_ns = now_ns;
-    }
-
-    /// RedPlane §5.3: updates renew the lease; but not while another switch waits for the flow. Returns the reply's `lease_us`.
-    fn prolong(&mut self, now_ns: u64, slot: u32) -> u32 {
-        if self.waiting.wanted_by_another(slot) {
-            self.records.get_mut(slot).last_used_ns = now_ns;
-            return 0;
-        }
-        self.start_lease(now_ns, slot);
-        self.settings.lease_us
-    }
-
-    fn answer_absent(&mut self, request: &Request<'_>, flags: Flags, out: &mut Outputs) {
-        let absent = reply(&request.message, MessageType::Absent);
+    pub(super) fn answer_absent(&mut self, request: &Request<'_>, flags: Flags, out: &mut Outputs) {
+        let absent = request.reply(MessageType::Absent);
         self.encode_reply(&Message { flags, ..absent });
         self.commit(&Effect::None, request.client, out);
     }
 
-    fn answer_exhausted(&mut self, request: &Request<'_>, out: &mut Outputs) {
-        self.counters.exhausted += 1;
-        self.answer_absent(request, Flags::EXHAUSTED, out);
-    }
-
-    fn encode_grant(&mut self, request: &Request<'_>, epoch: u32, seq: u64, value: &[u8]) {
-        let lease_us = self.settings.lease_us;
-        let grant = reply(&request.message, MessageType::LeaseGrant);
-        self.encode_reply(&Message { epoch, seq, lease_us, value, ..grant });
-    }
-
-    fn encode_ack(&mut self, request: &Request<'_>, epoch: u32, seq: u64, lease_us: u32) {
-        let ack = reply(&request.message, MessageType::UpdateAck);
-        self.encode_reply(&Message { epoch, seq, lease_us, ..ack });
+    /// The first grant of a record that is about to be created.
+    pub(super) fn encode_first_grant(&mut self, request: &Request<'_>, epoch: u32, value: &[u8]) {
+        let grant = request.reply(MessageType::LeaseGrant);
+        self.encode_reply(&Message { epoch, value, ..grant });
     }
 
     pub(super) fn encode_reply(&mut self, message: &Message<'_>) {
@@ -319,9 +423,4 @@ impl Server {
         // Cannot fail: its parts come from a message that was decoded, and from records of the same sizes. Were it to, nothing is sent.
         let _ = message.append_to(&mut self.reply);
     }
-}
-
-/// A reply that echoes what replies echo.
-fn reply<'a>(request: &Message<'a>, message_type: MessageType) -> Message<'a> {
-    Message { message_type, flags: Flags::NONE, epoch: 0, seq: 0, lease_us: 0, value: &[], ..*request }
 }

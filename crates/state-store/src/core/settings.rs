@@ -13,14 +13,22 @@ pub struct Settings {
     pub chain: Vec<SocketAddrV4>,
     /// Which of them this server is.
     pub position: usize,
-    /// Length of a lease in microseconds.
+    /// Which shard this server keeps.
+    pub shard: u16,
+    /// How many shards the cluster has, 1 to 256.
+    pub shards: u16,
+    /// Length of a session's lease in microseconds.
     pub lease_us: u32,
     /// The most by which two machines' clocks run at different rates, in parts per million.
     pub clock_drift_ppm: u32,
     /// Constant added to every lease at the store, in microseconds.
     pub lease_margin_us: u32,
-    /// How long a request may be held at the head, in ns.
+    /// How long a request may be held at the head, in ns; below the second after which switches take no reply any more.
     pub hold_ns: u64,
+    /// A flow is not recalled within this time of its grant, in ns.
+    pub tenure_ns: u64,
+    /// An unanswered recall is sent again after this time, in ns; doubles up to eight times that.
+    pub recall_resend_ns: u64,
     /// Time without an acknowledgement after which entries are sent again, in ns; doubles up to sixteen times that.
     pub resend_ns: u64,
     /// Entries are gathered into chain datagrams of at most this many bytes (one entry may be longer).
@@ -36,6 +44,8 @@ pub struct Settings {
 pub struct Limits {
     /// Records in all objects.
     pub records: usize,
+    /// Sessions.
+    pub sessions: usize,
     /// Requests held at the head, of all flows.
     pub held: usize,
     /// Requests held at the head, of one flow.
@@ -61,6 +71,8 @@ pub struct ObjectSettings {
     pub value_bytes: usize,
     /// Who makes the first value.
     pub allocator: AllocatorSettings,
+    /// Time without a packet after which the record of a closed connection is removed, in ns.
+    pub closed_ns: u64,
 }
 
 /// Who makes the first value of a flow.
@@ -68,7 +80,7 @@ pub struct ObjectSettings {
 pub enum AllocatorSettings {
     /// Every field zero.
     Zero {
-        /// Time without a request after which a record is removed, in ns; `None`: never.
+        /// Time without a packet after which a record is removed, in ns; `None`: never, unless it is closed.
         idle_ns: Option<u64>,
     },
     /// External address and port of a NAT, with the reverse binding.
@@ -86,7 +98,7 @@ pub struct NatSettings {
     pub idle_ns: IdleNs,
 }
 
-/// Time without a request after which a binding is removed, in ns.
+/// Time without a packet after which a binding is removed, in ns.
 #[derive(Debug, Clone, Copy)]
 pub struct IdleNs {
     /// Protocol 6.
@@ -114,10 +126,10 @@ pub struct Start {
 }
 
 impl Settings {
-    /// How long the store counts a lease as running from the moment that the head granted it, in ns.
+    /// How long the store counts a session's lease as running from the moment that the head received the request, in ns.
     ///
-    /// The switch counts `lease_us` from when it sent the request, on its own clock; sent ≤ granted, and the drift margin covers a
-    /// switch's clock that runs slower than ours (docs/state-protocol.md, rule 2 of the store).
+    /// The switch counts `lease_us` from when it sent the request, on its own clock; sent ≤ received, and the drift margin covers a
+    /// switch's clock that runs slower than ours (docs/state-protocol.md, "Sessions", 1).
     pub fn store_lease_ns(&self) -> u64 {
         let lease_ns = u64::from(self.lease_us) * 1_000;
         let drift_ns = (lease_ns * u64::from(self.clock_drift_ppm)).div_ceil(1_000_000);
@@ -127,8 +139,14 @@ impl Settings {
     /// Digest of what all servers of a chain must share (FNV-1a over its text).
     pub fn digest(&self) -> u64 {
         let shared = format!(
-            "{:?} {} {} {} {:?}",
-            self.chain, self.lease_us, self.clock_drift_ppm, self.lease_margin_us, self.objects
+            "{:?} {} {} {} {} {} {:?}",
+            self.chain,
+            self.shard,
+            self.shards,
+            self.lease_us,
+            self.clock_drift_ppm,
+            self.lease_margin_us,
+            self.objects
         );
         shared.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
     }

@@ -26,6 +26,10 @@ pub struct Status {
     pub stalled_ms: u64,
     /// Requests held at the head.
     pub held: usize,
+    /// Flows that their owners are asked to release.
+    pub recalls: usize,
+    /// Switches with a session.
+    pub sessions: usize,
     /// Records of all objects.
     pub records: usize,
     /// The objects.
@@ -81,6 +85,8 @@ impl Server {
             unacked,
             stalled_ms: if unacked > 0 { quiet_ns / 1_000_000 } else { 0 },
             held: self.waiting.len(),
+            recalls: self.waiting.recalls(),
+            sessions: self.records.sessions.len(),
             records: self.records.len(),
             objects: self.records.objects().map(object).collect(),
             malformed: self.counters.malformed_total(),

@@ -47,6 +47,8 @@ pub fn render(server: &Server, now_ns: u64, send_errors: u64) -> String {
         ("index", "The last entry of the chain applied here.", status.index),
         ("committed", "The last entry known to be at the tail.", status.committed),
         ("unacked", "Entries that the tail has not confirmed.", status.unacked as u64),
+        ("sessions", "Switches with a session.", status.sessions as u64),
+        ("recalls_out", "Flows that their owners are asked to release, now.", status.recalls as u64),
         ("held_requests", "Requests held at the head now.", status.held as u64),
         ("stalled_ms", "Time since the successor confirmed anything while entries wait.", status.stalled_ms),
     ];

@@ -14,6 +14,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
+use secrets::SecretsError;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -38,6 +39,9 @@ pub enum RunError {
         /// What the system says.
         source: std::io::Error,
     },
+    /// The shared secrets cannot be used.
+    #[error(transparent)]
+    Secrets(#[from] SecretsError),
     /// The operating system refused something basic.
     #[error("{what}: {source}")]
     System {
@@ -76,14 +80,17 @@ fn epoch_base() -> u32 {
     u32::try_from(since_2025.as_nanos() / u128::from(EPOCH_TICK_NS)).unwrap_or(u32::MAX / 2)
 }
 
-/// Runs a server until SIGTERM or SIGINT. Must be called before the process starts other threads: it blocks those signals.
+/// Runs a server until SIGTERM or SIGINT; SIGHUP has it read its secrets again. Must be called before the process starts other threads: it blocks those
+/// signals.
 pub fn run(config: Config) -> Result<(), RunError> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTERM);
     signals.add(Signal::SIGINT);
+    signals.add(Signal::SIGHUP);
     signals.thread_block().map_err(system("blocking signals"))?;
     let signal_fd = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
         .map_err(system("opening a signal descriptor"))?;
+    let keys = config.keys()?;
     let listen = config.listen;
     let socket =
         BatchSocket::bind(listen).map_err(|source| RunError::Bind { address: SocketAddr::V4(listen), source })?;
@@ -97,7 +104,7 @@ pub fn run(config: Config) -> Result<(), RunError> {
         seed: config.seed.map_or_else(random_u64, Ok)?,
         now_ns: now_ns(),
     };
-    let server = Server::new(config.settings.clone(), start);
+    let server = Server::new(config.settings.clone(), start, keys);
     tracing::info!(name = config.name, %listen, incarnation = start.incarnation, seed = start.seed, "state store started");
     Loop { server, socket, signal_fd, metrics, out: Outputs::new(), last_events: Vec::new() }.run(&config)
 }
@@ -137,6 +144,10 @@ impl Loop {
             let sleep = if count > 0 { Duration::ZERO } else { self.time_to_deadline() };
             self.wait(sleep)?;
             if let Ok(Some(signal)) = self.signal_fd.read_signal() {
+                if signal.ssi_signo == Signal::SIGHUP as u32 {
+                    self.read_secrets(config);
+                    continue;
+                }
                 self.summarise(signal.ssi_signo, config);
                 return Ok(());
             }
@@ -145,6 +156,18 @@ impl Loop {
                 let now = now_ns();
                 metrics.serve(now, || metrics::render(server, now, send_errors));
             }
+        }
+    }
+
+    /// Takes the secrets as they are now; if they cannot be used, those before stay.
+    fn read_secrets(&mut self, config: &Config) {
+        match config.keys() {
+            Ok(keys) => {
+                let sending = keys.sending();
+                self.server.set_keys(keys);
+                tracing::info!(name = config.name, sending, "secrets read again");
+            }
+            Err(error) => tracing::error!(name = config.name, %error, "the secrets before stay in use"),
         }
     }
 

@@ -1,8 +1,8 @@
 //! Asking a running server for its status.
 
 use crate::core::Status;
-use state_protocol::{Flags, MAX_MESSAGE_BYTES, Message, MessageType, Owner};
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use state_protocol::{Flags, KeyRing, MAX_MESSAGE_BYTES, Message, MessageType, NotGenuine, Owner};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
@@ -10,7 +10,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum QueryError {
     /// No answer in time.
-    #[error("{address}: no answer within {waited_ms} ms; is a state store running there?")]
+    #[error("{address}: no answer within {waited_ms} ms; is a state store running there, with the same secrets?")]
     NoAnswer {
         /// Who was asked.
         address: SocketAddrV4,
@@ -25,6 +25,14 @@ pub enum QueryError {
         /// What is wrong.
         problem: String,
     },
+    /// The answer's tag is not made with our secrets.
+    #[error("{address}: the answer is not genuine: {problem}; are the secrets the same there?")]
+    NotGenuine {
+        /// Who was asked.
+        address: SocketAddrV4,
+        /// What is wrong.
+        problem: NotGenuine,
+    },
     /// The operating system refused.
     #[error("{address}: {source}")]
     System {
@@ -37,8 +45,8 @@ pub enum QueryError {
 
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Asks the server at `address`, again every 100 ms, until it answers or `timeout` is over.
-pub fn query_status(address: SocketAddrV4, timeout: Duration) -> Result<Status, QueryError> {
+/// Asks the server at `address`, again every 100 ms, until it answers or `timeout` is over. Signed with `keys`: servers answer nobody else.
+pub fn query_status(address: SocketAddrV4, keys: &KeyRing, timeout: Duration) -> Result<Status, QueryError> {
     let system = |source| QueryError::System { address, source };
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(system)?;
     socket.connect(address).map_err(system)?;
@@ -52,6 +60,8 @@ pub fn query_status(address: SocketAddrV4, timeout: Duration) -> Result<Status, 
         seq: 0,
         lease_us: 0,
         port: 0,
+        session: 0,
+        shard: 0,
         key: &[],
         value: &[],
         packet: &[],
@@ -59,6 +69,11 @@ pub fn query_status(address: SocketAddrV4, timeout: Duration) -> Result<Status, 
     let bad = |problem: String| QueryError::BadAnswer { address, problem };
     let mut bytes = Vec::new();
     request.append_to(&mut bytes).map_err(|error| bad(error.to_string()))?;
+    let own = match socket.local_addr().map_err(system)? {
+        SocketAddr::V4(own) => *own.ip(),
+        SocketAddr::V6(own) => return Err(bad(format!("the socket is at {own}"))), // it was bound to an IPv4 address
+    };
+    keys.sign(&mut bytes, own, *address.ip());
     let mut buffer = vec![0; MAX_MESSAGE_BYTES];
     let start = Instant::now();
     loop {
@@ -73,6 +88,8 @@ pub fn query_status(address: SocketAddrV4, timeout: Duration) -> Result<Status, 
             std::thread::sleep(left.min(Duration::from_millis(5)));
             continue;
         };
+        keys.verify(&buffer[..count], *address.ip(), own)
+            .map_err(|problem| QueryError::NotGenuine { address, problem })?;
         let reply = Message::decode(&buffer[..count]).map_err(|reason| bad(reason.to_string()))?;
         return serde_json::from_slice(reply.packet).map_err(|error| bad(error.to_string()));
     }

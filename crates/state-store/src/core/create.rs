@@ -1,0 +1,94 @@
+//! The first value of a flow: zeros, or a NAT binding with its reverse. `docs/state-protocol.md`, "NAT_PORTS".
+
+use super::nat::{self, NatKey};
+use super::request::Request;
+use super::settings::AllocatorSettings;
+use super::{Outputs, Server};
+use state_protocol::{Effect, Flags, MAX_VALUE_BYTES, RecordWrite, shard_of};
+
+/// An external address and port, with key and value of the reverse binding.
+struct Binding {
+    value: [u8; nat::VALUE_BYTES],
+    reverse_key: [u8; nat::KEY_BYTES],
+    reverse_value: [u8; nat::VALUE_BYTES],
+}
+
+impl Server {
+    /// Creates the state that a `LEASE_REQUEST` asks for and grants it; or answers that there is none.
+    pub(super) fn create(&mut self, request: &Request<'_>, out: &mut Outputs) {
+        let message = &request.message;
+        if !message.flags.contains(Flags::ALLOCATE) {
+            self.counters.absent += 1;
+            return self.answer_absent(request, Flags::NONE, out);
+        }
+        let Some(epoch) = self.records.floor().checked_add(1) else {
+            self.counters.dropped_epochs_used_up += 1;
+            return;
+        };
+        let settings = self.records.settings(request.object);
+        let full = self.records.len() + 2 > self.settings.limits.records;
+        let zeros = [0; MAX_VALUE_BYTES];
+        let value_bytes = settings.value_bytes;
+        let binding = match &settings.allocator {
+            _ if full => return self.answer_exhausted(request, out),
+            AllocatorSettings::Zero { .. } => None,
+            AllocatorSettings::NatPorts(_) => match self.choose_binding(request) {
+                Some(binding) => Some(binding),
+                None => return self.answer_exhausted(request, out),
+            },
+        };
+        let value = binding.as_ref().map_or(&zeros[..value_bytes], |binding| &binding.value);
+        let first = RecordWrite {
+            object_id: message.object_id,
+            epoch,
+            seq: 0,
+            owner: Some(message.sender),
+            session: request.session,
+            closed: Flags::NONE,
+            key: message.key,
+            value,
+        };
+        self.encode_first_grant(request, epoch, value);
+        let slot = match &binding {
+            None => self.commit(&Effect::Write(first), request.client, out),
+            Some(Binding { reverse_key, reverse_value, .. }) => {
+                // One epoch lower, so that both first grants have the same.
+                let nobodys = RecordWrite { owner: None, session: 0, epoch: epoch - 1, ..first };
+                let second = RecordWrite { key: reverse_key, value: reverse_value, ..nobodys };
+                self.commit(&Effect::Pair { first, second }, request.client, out)
+            }
+        };
+        let Some(slot) = slot else { return };
+        self.counters.grants += 1;
+        self.counters.allocated += 1;
+        self.records.get_mut(slot).granted_ns = request.now_ns;
+        if let Some(pair) = self.records.get(slot).pair {
+            self.records.get_mut(pair).unused_since_ns = request.now_ns.max(1);
+        }
+        self.watch_idle(request.now_ns, slot);
+    }
+
+    fn choose_binding(&mut self, request: &Request<'_>) -> Option<Binding> {
+        let key = NatKey::from_bytes(request.message.key)?;
+        let (records, object) = (&self.records, request.object);
+        let (shard, shards) = (self.settings.shard, self.settings.shards);
+        // A reverse key that equals the key itself would make a packet that maps onto itself.
+        let unusable = |reverse: &NatKey| {
+            let bytes = reverse.to_bytes();
+            (shards > 1 && shard_of(&bytes, shards) != shard)
+                || *reverse == key
+                || records.find(object, &bytes).is_some()
+        };
+        let (address, port) = records.pool(object)?.choose(&key, &mut self.rng, unusable)?;
+        Some(Binding {
+            value: nat::value_bytes(address, port),
+            reverse_key: key.reverse(address, port).to_bytes(),
+            reverse_value: nat::value_bytes(key.source, key.source_port),
+        })
+    }
+
+    fn answer_exhausted(&mut self, request: &Request<'_>, out: &mut Outputs) {
+        self.counters.exhausted += 1;
+        self.answer_absent(request, Flags::EXHAUSTED, out);
+    }
+}

@@ -1,0 +1,147 @@
+//! What the head takes away: records that nobody owns and nobody uses, sessions of switches that are gone. `docs/state-protocol.md`, "Rules of the
+//! store", 8, and "Sessions", 3.
+
+use super::records::{Record, Records};
+use super::{Outputs, Server};
+use state_protocol::{Effect, Flags};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+/// Most records looked at in one go, so that a wave of them does not hold up requests.
+const BATCH: usize = 256;
+const RETRY_NS: u64 = 10_000_000;
+/// A session is ended when its lease was over for this long, in ns: its switch is gone, and its flows are to be anybody's, and in the end to go too.
+pub const SESSION_FORGOTTEN_NS: u64 = 10_000_000_000;
+
+/// Where an entry goes that answers nobody.
+pub(super) const NOBODY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+
+/// When the head looks at what next. Each record (of a pair, the primary one) has one entry, moved on whenever it turns out to be in use.
+#[derive(Default)]
+pub(super) struct Idle {
+    /// Time in ns, slot, generation.
+    records: BinaryHeap<Reverse<(u64, u32, u32)>>,
+    sessions_ns: Option<u64>,
+}
+
+impl Idle {
+    /// When `remove_idle` must be called next, in ns.
+    pub fn next_deadline(&self) -> Option<u64> {
+        let record = self.records.peek().map(|Reverse((at, ..))| *at);
+        [record, self.sessions_ns].into_iter().flatten().min()
+    }
+
+    fn pop(&mut self, now_ns: u64) -> Option<(u32, u32)> {
+        if self.records.peek().is_none_or(|Reverse((at, ..))| *at > now_ns) {
+            return None;
+        }
+        let Reverse((_, slot, generation)) = self.records.pop()?;
+        Some((slot, generation))
+    }
+}
+
+/// How long a record, with its pair, must be unused to be removed, in ns; `None`: it never is.
+fn unused_limit_ns(records: &Records, record: &Record) -> Option<u64> {
+    let settings = records.settings(record.object);
+    let pair = record.pair.map_or(Flags::NONE, |pair| records.get(pair).closed);
+    let closed = if record.pair.is_none() {
+        record.closed.contains(Flags::CLOSED)
+    } else {
+        let both_half = record.closed.and(pair).contains(Flags::HALF_CLOSED);
+        record.closed.with(pair).contains(Flags::CLOSED) || both_half
+    };
+    if closed { Some(settings.closed_ns) } else { settings.idle_ns(record.key.as_slice()) }
+}
+
+impl Server {
+    /// Watches a record (of a pair, the primary one) for idleness from now on.
+    pub(super) fn watch_idle(&mut self, now_ns: u64, slot: u32) {
+        let record = self.records.get(slot);
+        let (at, generation) = (now_ns + self.look_every_ns(record), record.generation);
+        self.idle.records.push(Reverse((at, slot, generation)));
+    }
+
+    /// Watches all records, and all sessions: this server has become the head.
+    pub(super) fn watch_everything(&mut self, now_ns: u64) {
+        self.idle = Idle::default();
+        let slots: Vec<u32> = self.records.watched().map(|(slot, _)| slot).collect();
+        for slot in slots {
+            self.watch_idle(now_ns, slot);
+        }
+        self.watch_sessions(now_ns);
+    }
+
+    /// So often that no record is looked at later than it is due: a release, or the end of a session, begins a time that is at least this long.
+    fn look_every_ns(&self, record: &Record) -> u64 {
+        let settings = self.records.settings(record.object);
+        settings.idle_ns(record.key.as_slice()).unwrap_or(u64::MAX).min(settings.closed_ns)
+    }
+
+    /// Looks at the sessions when the first of them can be forgotten.
+    pub(super) fn watch_sessions(&mut self, now_ns: u64) {
+        let ends = self.records.sessions.iter().map(|(_, session)| session.lease_until_ns);
+        self.idle.sessions_ns = ends.min().map(|end| (end + SESSION_FORGOTTEN_NS).max(now_ns + RETRY_NS));
+    }
+
+    /// Removes what is due.
+    pub(super) fn remove_idle(&mut self, now_ns: u64, out: &mut Outputs) {
+        if self.idle.sessions_ns.is_some_and(|at| at <= now_ns) {
+            self.forget_sessions(now_ns, out);
+        }
+        for _ in 0..BATCH {
+            let Some((slot, generation)) = self.idle.pop(now_ns) else { return };
+            if let Some(again_ns) = self.look_whether_idle(now_ns, slot, generation, out) {
+                self.idle.records.push(Reverse((again_ns, slot, generation)));
+            }
+        }
+    }
+
+    /// Removes a record if it is idle; otherwise says when to look again, in ns.
+    fn look_whether_idle(&mut self, now_ns: u64, slot: u32, generation: u32, out: &mut Outputs) -> Option<u64> {
+        let record = self.records.current(slot, generation)?;
+        let (every_ns, pair) = (self.look_every_ns(record), record.pair);
+        let later_ns = now_ns.saturating_add(every_ns);
+        let limit_ns = unused_limit_ns(&self.records, record);
+        let mut unused_since_ns = 0;
+        for part in [Some(slot), pair].into_iter().flatten() {
+            if self.records.is_owned(self.records.get(part)) {
+                return Some(later_ns);
+            }
+            let record = self.records.get_mut(part);
+            if record.unused_since_ns == 0 {
+                record.unused_since_ns = now_ns;
+            }
+            unused_since_ns = unused_since_ns.max(record.unused_since_ns);
+        }
+        let Some(limit_ns) = limit_ns else { return Some(later_ns) };
+        let due_ns = unused_since_ns.saturating_add(limit_ns);
+        if due_ns > now_ns {
+            return Some(due_ns.min(later_ns));
+        }
+        let concerned = [Some(slot), pair].into_iter().flatten().any(|part| self.waiting.concerns(part));
+        if concerned || self.is_backed_up() || !self.is_serving(now_ns) {
+            return Some(now_ns + RETRY_NS);
+        }
+        let record = self.records.get(slot);
+        let floor = record.epoch.max(pair.map_or(0, |pair| self.records.get(pair).epoch));
+        let (object_id, key) = (self.records.settings(record.object).id, record.key.clone());
+        self.counters.freed += 1 + u64::from(pair.is_some());
+        self.reply.clear();
+        self.commit(&Effect::Free { object_id, key: key.as_slice(), floor }, NOBODY, out);
+        None
+    }
+
+    fn forget_sessions(&mut self, now_ns: u64, out: &mut Outputs) {
+        if !self.is_backed_up() && self.is_serving(now_ns) {
+            let over = |lease_until_ns: u64| lease_until_ns + SESSION_FORGOTTEN_NS <= now_ns;
+            let sessions = self.records.sessions.iter().filter(|(_, session)| over(session.lease_until_ns));
+            let mut gone: Vec<u32> = sessions.map(|(_, session)| session.number).collect();
+            gone.sort_unstable(); // a map's order is not the seed's
+            for number in gone.into_iter().take(BATCH) {
+                self.end_session(number, out);
+            }
+        }
+        self.watch_sessions(now_ns);
+    }
+}

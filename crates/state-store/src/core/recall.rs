@@ -1,0 +1,153 @@
+//! Flows that one switch owns and another has packets of: holding its requests, recalling the flow, giving it on. `docs/state-protocol.md`, "Rules of
+//! the store", 6, and "Sessions", 6.
+
+use super::request::{Held, Request};
+use super::waiting::{Recall, Waiter};
+use super::{Outputs, Server};
+use state_protocol::{Effect, Flags, Message, MessageType};
+
+/// A recall is sent again after up to so many times its first interval.
+const MOST_BACK_OFF: u64 = 8;
+
+impl Server {
+    /// Holds a request behind those that came before, if there is room, and sees to the flow that it waits for.
+    pub(super) fn hold(&mut self, request: &Request<'_>, slot: u32, out: &mut Outputs) {
+        let limits = &self.settings.limits;
+        let room = self.waiting.len() < limits.held
+            && self.waiting.len_of(slot) < limits.held_per_flow
+            && self.waiting.bytes() + request.datagram.len() <= limits.held_bytes;
+        if !room {
+            self.counters.held_overflow += 1;
+            return;
+        }
+        self.counters.held += u64::from(request.held.is_none());
+        let received_ns = request.received_ns();
+        let waiter = Waiter {
+            received_ns,
+            expires_ns: received_ns + self.settings.hold_ns,
+            client: request.client,
+            datagram: request.datagram.to_vec(),
+            for_lease: request.message.message_type == MessageType::LeaseRequest,
+        };
+        self.waiting.hold(slot, waiter);
+        self.attend(request.now_ns, slot, out);
+    }
+
+    /// Looks at a flow that requests wait for, or that is recalled: because its time has come, or something happened to it.
+    pub(super) fn look_again(&mut self, now_ns: u64, slot: u32, out: &mut Outputs) {
+        self.counters.held_expired += self.waiting.expire(slot, now_ns);
+        let record = self.records.get(slot);
+        if self.records.is_owned(record) {
+            let session = record.owner.and_then(|owner| self.records.sessions.of(&owner));
+            let over = session.filter(|session| session.lease_until_ns <= now_ns).map(|session| session.number);
+            let Some(number) = over else { return self.attend(now_ns, slot, out) };
+            self.end_recall(slot);
+            if self.waiting.wanted(slot) == 0 {
+                // Nobody takes anything from the session, so it goes on if its switch comes back.
+                return self.attend(now_ns, slot, out);
+            }
+            self.end_session(number, out);
+        }
+        self.end_recall(slot);
+        self.take_up_again(now_ns, slot, out);
+    }
+
+    /// Takes up all requests held for a flow, in order of arrival; what must still wait is held again, in the same order.
+    pub(super) fn take_up_again(&mut self, now_ns: u64, slot: u32, out: &mut Outputs) {
+        for waiter in self.waiting.take(slot) {
+            if waiter.expires_ns <= now_ns {
+                self.counters.held_expired += 1;
+            } else {
+                let held = Held { received_ns: waiter.received_ns };
+                self.request(now_ns, waiter.client, &waiter.datagram, Some(held), out);
+            }
+        }
+        self.attend(now_ns, slot, out);
+    }
+
+    /// Recalls a flow that is wanted, and sets the time to look again.
+    fn attend(&mut self, now_ns: u64, slot: u32, out: &mut Outputs) {
+        if !self.waiting.concerns(slot) {
+            return;
+        }
+        let record = self.records.get(slot);
+        let (granted_ns, epoch) = (record.granted_ns, record.epoch);
+        let owner = record.owner.filter(|_| self.records.is_owned(record));
+        let session = owner.and_then(|owner| self.records.sessions.of(&owner));
+        let mut wake_ns = self.waiting.first_expiry(slot).unwrap_or(u64::MAX);
+        if let (Some(owner), Some(session)) = (owner, session) {
+            let (number, lease_until_ns) = (session.number, session.lease_until_ns);
+            let wanted = self.waiting.wanted(slot) > 0;
+            let recall_from_ns = granted_ns + self.settings.tenure_ns;
+            if wanted && !self.waiting.is_recalled(slot) {
+                if now_ns < recall_from_ns {
+                    wake_ns = wake_ns.min(recall_from_ns);
+                } else {
+                    let resend_ns = self.settings.recall_resend_ns;
+                    let (since_ns, next_ns) = (now_ns, now_ns);
+                    let recall = Recall { owner, session: number, epoch, since_ns, next_ns, resend_ns, overdue: false };
+                    self.waiting.set_recall(slot, recall);
+                }
+            }
+            self.send_recall(now_ns, slot, out);
+            if let Some(recall) = self.waiting.recall(slot) {
+                wake_ns = wake_ns.min(recall.next_ns).min(lease_until_ns.max(now_ns + 1));
+            } else if wanted {
+                wake_ns = wake_ns.min(lease_until_ns.max(now_ns + 1));
+            }
+        }
+        self.waiting.wake_at(slot, wake_ns);
+    }
+
+    /// Sends the recall that is out for a record, if its time has come. It goes down the chain like an answer: so it names no grant that is not on all
+    /// servers, and a head that was deposed recalls nothing.
+    fn send_recall(&mut self, now_ns: u64, slot: u32, out: &mut Outputs) {
+        let half_lease_ns = u64::from(self.settings.lease_us) * 500;
+        let most_resend_ns = self.settings.recall_resend_ns * MOST_BACK_OFF;
+        let backed_up = self.is_backed_up();
+        let Some(recall) = self.waiting.recall(slot).filter(|recall| recall.next_ns <= now_ns) else { return };
+        let again = recall.since_ns < now_ns;
+        recall.next_ns = now_ns + recall.resend_ns;
+        recall.resend_ns = (recall.resend_ns * 2).min(most_resend_ns);
+        let newly_overdue = !recall.overdue && now_ns >= recall.since_ns + half_lease_ns;
+        recall.overdue |= newly_overdue;
+        let recall = *recall;
+        let Some(session) = self.records.sessions.of_mut(&recall.owner) else { return };
+        session.overdue += u32::from(newly_overdue);
+        let client = session.client;
+        if backed_up {
+            return;
+        }
+        self.counters.recalls += u64::from(!again);
+        self.counters.recalls_resent += u64::from(again);
+        let record = self.records.get(slot);
+        let key = record.key.clone();
+        let message = Message {
+            message_type: MessageType::Recall,
+            object_id: self.records.settings(record.object).id,
+            flags: Flags::NONE,
+            sender: recall.owner,
+            request_ns: 0,
+            epoch: recall.epoch,
+            seq: 0,
+            lease_us: 0,
+            port: 0,
+            session: recall.session,
+            shard: self.settings.shard,
+            key: key.as_slice(),
+            value: &[],
+            packet: &[],
+        };
+        self.encode_reply(&message);
+        self.commit(&Effect::None, client, out);
+    }
+
+    /// No recall is out for this record any more: it was answered, or has nobody to ask.
+    pub(super) fn end_recall(&mut self, slot: u32) {
+        let Some(recall) = self.waiting.end_recall(slot).filter(|recall| recall.overdue) else { return };
+        let session = self.records.sessions.of_mut(&recall.owner).filter(|session| session.number == recall.session);
+        if let Some(session) = session {
+            session.overdue = session.overdue.saturating_sub(1);
+        }
+    }
+}
