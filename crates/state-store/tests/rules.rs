@@ -3,20 +3,19 @@
 mod common;
 
 use common::*;
-use state_protocol::{Flags, Message, MessageType};
-use state_store::core::{Input, Outputs, Server};
+use state_protocol::MessageType::{
+    Absent, LeaseGrant, LeaseRequest, ReadCommit, Recall, Refused, ReleaseAck, Update, UpdateAck,
+};
+use state_protocol::{Flags, Message};
+use state_store::core::{Input, Outputs};
 
 const KEY: &[u8] = b"flow";
+const VALUE: &[u8] = b"12345678";
 
-fn nat_key(host: u8, remote: u8, source_port: u16, destination_port: u16, protocol: u8) -> [u8; 13] {
-    let [s0, s1] = source_port.to_be_bytes();
-    let [d0, d1] = destination_port.to_be_bytes();
-    [10, 0, 0, host, 8, 8, 8, remote, s0, s1, d0, d1, protocol]
-}
-
-/// The key of packets that come back to the binding.
-fn reverse_of(key: &[u8], value: &[u8]) -> Vec<u8> {
-    [&key[4..8], &value[..4], &key[10..12], &value[4..], &key[12..]].concat()
+/// Lets the owner's tenure pass while the switches live.
+fn pass_tenure(chain: &mut Chain) {
+    let end = chain.now + TENURE;
+    chain.keep_alive(owner(1, 1), end);
 }
 
 #[test]
@@ -25,7 +24,7 @@ fn rule_1_an_answer_means_on_every_server() {
         let mut chain = Chain::new(length);
         let epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
         let ack = chain.ask(&update(owner(1, 1), KEY, epoch, 1, b"12345678"));
-        assert_eq!(ack.kind(), MessageType::UpdateAck);
+        assert_eq!(ack.kind(), UpdateAck);
         assert_eq!(ack.0.from, server_address(length - 1), "the tail answers");
         for server in &chain.servers {
             let slot = server.records().find(0, KEY).unwrap();
@@ -55,35 +54,22 @@ fn rule_1_no_answer_while_a_server_is_cut_off_and_all_answers_after() {
 }
 
 #[test]
-fn rule_2_a_lease_ends_exactly_after_its_length_and_margins() {
-    let mut chain = Chain::new(3);
-    let granted = chain.now;
-    chain.ask(&lease(COUNTER, owner(1, 1), KEY));
-    chain.run_until(granted + STORE_LEASE - 1);
-    chain.send(&lease(COUNTER, owner(2, 1), KEY));
-    assert!(chain.reply().is_none(), "one ns early");
-    chain.advance(1);
-    assert_eq!(chain.reply().unwrap().kind(), MessageType::LeaseGrant);
-}
-
-#[test]
-fn rule_2_updates_and_renewals_prolong_the_lease() {
-    let mut chain = Chain::new(3);
+fn rule_2_a_flow_is_granted_without_an_owner_or_to_its_owner_and_else_waits() {
+    let mut chain = Chain::with(3, |settings| settings.tenure_ns = SECOND);
     let epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
-    chain.advance(60 * MS);
-    assert_eq!(chain.ask(&update(owner(1, 1), KEY, epoch, 1, b"12345678")).message().lease_us, LEASE_US);
-    chain.advance(60 * MS);
-    let renew = Message { epoch, ..message(MessageType::LeaseRenew, COUNTER, owner(1, 1), KEY) };
-    let renewed = chain.ask(&renew);
-    assert_eq!((renewed.kind(), renewed.epoch()), (MessageType::LeaseGrant, epoch));
-    assert_eq!((renewed.message().seq, renewed.message().value), (1, &b"12345678"[..]));
-    let at = chain.now;
-    chain.advance(60 * MS);
-    chain.send(&lease(COUNTER, owner(2, 1), KEY));
-    chain.run_until(at + STORE_LEASE - 1);
-    assert!(chain.reply().is_none());
-    chain.advance(1);
-    assert_eq!(chain.reply().unwrap().kind(), MessageType::LeaseGrant);
+    assert_eq!(chain.ask(&lease(COUNTER, owner(1, 1), KEY)).kind(), LeaseGrant, "its owner");
+    for other in [owner(2, 1), owner(1, 2)] {
+        chain.send(&lease(COUNTER, other, KEY));
+        assert_eq!(
+            chain.sent(),
+            [],
+            "another, be it another life of the same switch: while an upgrade goes from port to port, both run"
+        );
+    }
+    let update = chain.ask(&update(owner(1, 1), KEY, epoch, 1, VALUE));
+    assert_eq!(update.kind(), UpdateAck, "the old life is the owner still");
+    chain.send(&release(owner(1, 1), KEY, epoch, 1, VALUE));
+    assert_eq!(chain.sent(), [(1, ReleaseAck), (2, LeaseGrant)], "nobody's");
 }
 
 #[test]
@@ -97,13 +83,21 @@ fn rule_3_epochs_rise_with_every_other_owner_and_only_then() {
     let second = chain.ask(&lease(COUNTER, owner(1, 2), KEY)).epoch();
     assert_eq!(second, first + 1, "a new life is another owner");
     chain.advance(SECOND);
-    assert_eq!(chain.ask(&lease(COUNTER, owner(2, 1), KEY)).epoch(), second + 1);
+    let third = chain.ask(&lease(COUNTER, owner(2, 1), KEY)).epoch();
+    assert_eq!(third, second + 1);
+    chain.ask(&release(owner(2, 1), KEY, third, 0, VALUE));
+    assert_eq!(
+        chain.ask(&lease(COUNTER, owner(2, 1), KEY)).epoch(),
+        third + 1,
+        "released is released, also for itself"
+    );
 }
 
 #[test]
 fn rule_3_epochs_rise_across_a_records_lives() {
     let mut chain = Chain::new(3);
     let first = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
+    chain.ask(&release(owner(1, 1), KEY, first, 0, VALUE));
     chain.advance(10 * SECOND);
     assert!(chain.head().records().is_empty());
     let again = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
@@ -111,37 +105,29 @@ fn rule_3_epochs_rise_across_a_records_lives() {
 }
 
 #[test]
-fn rule_3_a_new_life_waits_for_the_lease_of_the_old_one() {
-    let mut chain = Chain::new(3);
-    let first = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
-    // While a program is replaced from port to port, both lives run.
-    chain.send(&lease(COUNTER, owner(1, 2), KEY));
-    let update = chain.ask(&update(owner(1, 1), KEY, first, 1, b"12345678"));
-    assert_eq!(update.kind(), MessageType::UpdateAck, "the old life is the owner still");
-}
-
-#[test]
 fn rule_4_fencing_refuses_all_but_the_owner_under_the_current_epoch() {
     let mut chain = Chain::new(3);
     let old = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
-    chain.advance(SECOND);
+    chain.advance(STORE_LEASE);
     let new = chain.ask(&lease(COUNTER, owner(2, 1), KEY)).epoch();
-    let digest = chain.head().digest();
-    for (sender, epoch) in
-        [(owner(1, 1), old), (owner(1, 1), new), (owner(2, 1), old), (owner(2, 1), new + 1), (owner(2, 2), new)]
-    {
-        for message_type in [MessageType::Update, MessageType::LeaseRenew, MessageType::ReadCommit] {
-            let value: &[u8] = if message_type == MessageType::Update { b"stale!!!" } else { b"" };
-            let packet: &[u8] = if message_type == MessageType::LeaseRenew { b"" } else { b"out" };
-            let request = Message { epoch, seq: 9, value, packet, ..message(message_type, COUNTER, sender, KEY) };
+    let digest = chain.head().records().shared_digest();
+    let others = [(owner(1, 1), old), (owner(1, 1), new), (owner(2, 1), old), (owner(2, 1), new + 1)];
+    let records = |chain: &Chain| chain.record(KEY).value.as_slice().to_vec();
+    let before = records(&chain);
+    for (sender, epoch) in others {
+        for message_type in [Update, ReadCommit] {
+            let value: &[u8] = if message_type == Update { b"stale!!!" } else { b"" };
+            let request =
+                Message { epoch, seq: 9, value, packet: b"out", ..message(message_type, COUNTER, sender, KEY) };
             let refusal = chain.ask(&request);
-            assert_eq!((refusal.kind(), refusal.epoch()), (MessageType::Refused, epoch));
+            assert_eq!((refusal.kind(), refusal.epoch()), (Refused, epoch));
             assert!(refusal.message().packet.is_empty());
         }
     }
-    assert_eq!(chain.head().digest(), digest);
-    let unknown = chain.ask(&update(owner(1, 1), b"none", old, 1, b"12345678"));
-    assert_eq!((unknown.kind(), unknown.epoch()), (MessageType::Refused, old));
+    assert_eq!(records(&chain), before);
+    assert_ne!(chain.head().records().shared_digest(), digest, "the first switch has a session again");
+    let unknown = chain.ask(&update(owner(1, 1), b"none", old, 1, VALUE));
+    assert_eq!((unknown.kind(), unknown.epoch()), (Refused, old));
 }
 
 #[test]
@@ -152,35 +138,44 @@ fn rule_4_an_old_sequence_number_changes_nothing_and_is_acknowledged() {
     for seq in [5, 4, 1, 0] {
         let late = Message { packet: b"out", ..update(owner(1, 1), KEY, epoch, seq, b"stale!!!") };
         let ack = chain.ask(&late);
-        assert_eq!((ack.kind(), ack.message().seq), (MessageType::UpdateAck, 5));
+        assert_eq!((ack.kind(), ack.message().seq), (UpdateAck, 5));
         assert_eq!(ack.message().packet, b"out");
     }
     assert_eq!(chain.ask(&lease(COUNTER, owner(1, 1), KEY)).message().value, b"newest!!");
 }
 
 #[test]
+fn rule_4_an_owner_whose_session_is_over_may_update_what_nobody_else_was_given() {
+    let mut chain = Chain::new(3);
+    let epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
+    let taken = chain.ask(&lease(COUNTER, owner(1, 1), b"else")).epoch();
+    chain.advance(STORE_LEASE);
+    chain.ask(&lease(COUNTER, owner(2, 1), b"else"));
+    assert_eq!(chain.ask(&update(owner(1, 1), KEY, epoch, 1, VALUE)).kind(), UpdateAck);
+    assert_eq!(chain.ask(&update(owner(1, 1), b"else", taken, 1, VALUE)).kind(), Refused);
+    chain.assert_alike();
+}
+
+#[test]
 fn rule_5_read_commits_wait_for_their_update() {
     let mut chain = Chain::new(3);
     let epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
-    let read =
-        |seq| Message { epoch, seq, packet: b"read", ..message(MessageType::ReadCommit, COUNTER, owner(1, 1), KEY) };
-    assert_eq!(chain.ask(&read(0)).kind(), MessageType::UpdateAck);
+    let read = |seq| read_commit(owner(1, 1), KEY, epoch, seq);
+    assert_eq!(chain.ask(&read(0)).kind(), UpdateAck);
     chain.send(&read(2));
     chain.send(&read(1));
-    assert!(chain.reply().is_none());
-    chain.send(&update(owner(1, 1), KEY, epoch, 1, b"12345678"));
+    assert_eq!(chain.sent(), []);
+    chain.send(&update(owner(1, 1), KEY, epoch, 1, VALUE));
     let replies: Vec<_> = chain.replies.drain(..).map(Reply).collect();
-    assert_eq!(
-        replies.iter().map(|r| (r.message().seq, r.message().packet.len())).collect::<Vec<_>>(),
-        [(1, 0), (1, 4)]
-    );
-    chain.send(&update(owner(1, 1), KEY, epoch, 2, b"12345678"));
+    let lengths: Vec<_> = replies.iter().map(|r| (r.message().seq, r.message().packet.len())).collect();
+    assert_eq!(lengths, [(1, 0), (1, 4)]);
+    chain.send(&update(owner(1, 1), KEY, epoch, 2, VALUE));
     assert_eq!(chain.replies.drain(..).count(), 2);
     // Bounded in time:
     chain.send(&read(9));
     chain.advance(200 * MS);
     assert_eq!(chain.head().counters().held_expired, 1);
-    chain.send(&update(owner(1, 1), KEY, epoch, 9, b"12345678"));
+    chain.send(&update(owner(1, 1), KEY, epoch, 9, VALUE));
     assert_eq!(chain.replies.drain(..).count(), 1, "only the update's");
 }
 
@@ -188,27 +183,116 @@ fn rule_5_read_commits_wait_for_their_update() {
 fn rule_5_a_held_read_of_a_former_owner_is_refused() {
     let mut chain = Chain::new(1);
     let epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
-    chain.advance(STORE_LEASE - 10 * MS);
-    chain.send(&Message { epoch, seq: 1, ..message(MessageType::ReadCommit, COUNTER, owner(1, 1), KEY) });
-    chain.send(&lease(COUNTER, owner(2, 1), KEY));
-    chain.advance(20 * MS);
-    let kinds: Vec<_> = chain.replies.drain(..).map(|reply| Reply(reply).kind()).collect();
-    assert_eq!(kinds, [MessageType::LeaseGrant]);
-    let seq_1 = chain.head().records().find(0, KEY).unwrap();
-    let new_epoch = chain.head().records().get(seq_1).epoch;
-    chain.ask(&update(owner(2, 1), KEY, new_epoch, 1, b"12345678"));
+    chain.send(&read_commit(owner(1, 1), KEY, epoch, 5));
+    chain.send(&release(owner(1, 1), KEY, epoch, 4, VALUE));
+    assert_eq!(chain.sent(), [(1, ReleaseAck), (1, Refused)]);
     assert_eq!(chain.head().status(chain.now).held, 0);
-    assert_eq!(chain.head().counters().refused, 1);
 }
 
 #[test]
-fn rule_6_held_requests_are_bounded_in_number_bytes_and_time() {
+fn rule_6_a_wanted_flow_is_recalled_after_its_tenure_and_again_until_released() {
     let mut chain = Chain::new(3);
-    let keep = |chain: &mut Chain, epoch| {
-        chain.ask(&update(owner(1, 1), KEY, epoch, 0, b"12345678"));
-    };
+    let granted = chain.now;
     let epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
-    keep(&mut chain, epoch);
+    chain.send(&Message { packet: b"parked", ..lease(COUNTER, owner(2, 1), KEY) });
+    chain.run_until(granted + TENURE - 1);
+    assert_eq!(chain.sent(), [], "in its tenure");
+    chain.advance(1);
+    let recall = chain.reply().unwrap();
+    let read = recall.message();
+    assert_eq!((read.message_type, read.sender, read.epoch, read.key), (Recall, owner(1, 1), epoch, KEY));
+    assert_eq!((read.request_ns, read.lease_us, recall.0.from), (0, 0, server_address(2)), "no reply; from the tail");
+    let mut times = Vec::new();
+    for _ in 0..90 {
+        chain.keep_alive(owner(1, 1), chain.now + MS);
+        times.extend(chain.sent().iter().map(|_| (chain.now - granted - TENURE) / MS));
+    }
+    assert_eq!(times[..4], [5, 15, 35, 75], "5 ms, doubling to 40");
+    chain.send(&release(owner(1, 1), KEY, epoch, 7, b"released"));
+    let replies: Vec<_> = chain.replies.drain(..).map(Reply).collect();
+    assert_eq!((replies[0].kind(), replies[0].epoch()), (ReleaseAck, epoch));
+    let grant = replies[1].message();
+    assert_eq!((grant.message_type, grant.epoch, grant.seq), (LeaseGrant, epoch + 1, 7));
+    assert_eq!((grant.value, grant.packet), (&b"released"[..], &b"parked"[..]));
+    chain.advance(TENURE);
+    assert_eq!(chain.head().status(chain.now).recalls, 0);
+    chain.assert_alike();
+}
+
+#[test]
+fn rule_6_two_switches_that_both_have_packets_take_turns() {
+    let mut chain = Chain::new(3);
+    let mut epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
+    for turn in 0..6 {
+        let (has, wants) = (owner(1 + turn % 2, 1), owner(2 - turn % 2, 1));
+        chain.send(&lease(COUNTER, wants, KEY));
+        assert_eq!(chain.sent(), [], "turn {turn}: tenure");
+        assert_eq!(chain.ask(&update(has, KEY, epoch, u64::from(turn) + 1, VALUE)).kind(), UpdateAck, "it goes on");
+        chain.advance(TENURE);
+        assert_eq!(chain.sent(), [(has.switch_id, Recall)]);
+        chain.send(&release(has, KEY, epoch, u64::from(turn) + 1, VALUE));
+        assert_eq!(chain.sent(), [(has.switch_id, ReleaseAck), (wants.switch_id, LeaseGrant)]);
+        epoch += 1;
+    }
+}
+
+#[test]
+fn rule_6_requests_wait_in_order_of_arrival_the_owners_own_too() {
+    let mut chain = Chain::new(3);
+    let epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
+    pass_tenure(&mut chain);
+    chain.send(&lease(COUNTER, owner(2, 1), KEY));
+    assert_eq!(chain.sent(), [(1, Recall)]);
+    for switch_id in [3, 1] {
+        chain.send(&lease(COUNTER, owner(switch_id, 1), KEY));
+    }
+    assert_eq!(chain.sent(), [], "a grant to the owner could cross its release");
+    chain.send(&release(owner(1, 1), KEY, epoch, 0, VALUE));
+    assert_eq!(chain.sent(), [(1, ReleaseAck), (2, LeaseGrant)]);
+    chain.advance(TENURE);
+    assert_eq!(chain.sent(), [(2, Recall)]);
+    chain.send(&release(owner(2, 1), KEY, epoch + 1, 0, VALUE));
+    assert_eq!(chain.sent(), [(2, ReleaseAck), (3, LeaseGrant)]);
+    chain.advance(TENURE);
+    chain.send(&release(owner(3, 1), KEY, epoch + 2, 0, VALUE));
+    assert_eq!(chain.sent(), [(3, Recall), (3, ReleaseAck), (1, LeaseGrant)]);
+}
+
+#[test]
+fn rule_6_a_request_that_comes_when_the_flow_is_free_does_not_overtake_those_that_wait() {
+    let mut chain = Chain::with(1, |settings| settings.tenure_ns = SECOND);
+    let heard = chain.now;
+    chain.ask(&lease(COUNTER, owner(1, 1), KEY));
+    chain.advance(10 * MS);
+    chain.send(&lease(COUNTER, owner(2, 1), KEY));
+    // The clock is past the end of the lease, and the timer was not served yet.
+    chain.now = heard + STORE_LEASE + MS;
+    chain.send(&lease(COUNTER, owner(3, 1), KEY));
+    assert_eq!(chain.sent(), [(2, LeaseGrant)]);
+}
+
+#[test]
+fn rule_6_a_recall_goes_on_when_nobody_waits_any_more() {
+    let mut chain = Chain::new(3);
+    let epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
+    pass_tenure(&mut chain);
+    chain.send(&Message { packet: b"parked", ..lease(COUNTER, owner(2, 1), KEY) });
+    chain.keep_alive(owner(1, 1), chain.now + 30 * MS);
+    assert!(chain.sent().contains(&(1, Recall)));
+    let expires = chain.now + 171 * MS;
+    while chain.now < expires && chain.head().status(chain.now).held > 0 {
+        chain.keep_alive(owner(1, 1), chain.now + 10 * MS);
+    }
+    // Otherwise a hold time below half a lease would let a switch that cannot be reached keep the flow for ever.
+    assert!(chain.head().status(chain.now).recalls == 0 || chain.head().counters().leases_withheld > 0);
+    let granted = chain.ask_last(&lease(COUNTER, owner(2, 1), KEY));
+    assert_eq!((granted.kind(), granted.epoch()), (LeaseGrant, epoch + 1));
+}
+
+#[test]
+fn rule_6_held_requests_are_bounded_in_number_and_bytes() {
+    let mut chain = Chain::with(3, |settings| settings.tenure_ns = SECOND);
+    let epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
     for _ in 0..6 {
         chain.send(&lease(COUNTER, owner(2, 1), KEY));
     }
@@ -224,12 +308,12 @@ fn rule_6_held_requests_are_bounded_in_number_bytes_and_time() {
         chain.ask(&lease(COUNTER, owner(1, 1), key));
         chain.send(&Message { packet: &packet, ..lease(COUNTER, owner(2, 1), key) });
     }
-    assert_eq!(chain.head().status(chain.now).held, 1, "4096 bytes hold one of 2052");
+    assert_eq!(chain.head().status(chain.now).held, 1, "4096 bytes hold one of 2068");
 }
 
 #[test]
 fn rule_6_a_held_request_is_dropped_when_its_time_is_over() {
-    let mut chain = Chain::new(1);
+    let mut chain = Chain::with(1, |settings| settings.tenure_ns = SECOND);
     chain.ask(&lease(COUNTER, owner(1, 1), KEY));
     chain.send(&lease(COUNTER, owner(2, 1), KEY));
     for _ in 0..4 {
@@ -238,46 +322,126 @@ fn rule_6_a_held_request_is_dropped_when_its_time_is_over() {
         chain.send(&lease(COUNTER, owner(1, 1), KEY));
     }
     assert_eq!(chain.head().counters().held_expired, 1);
-    assert!(chain.replies.drain(..).all(|reply| reply.to == switch_address(1)));
+    assert!(chain.sent().iter().all(|sent| *sent == (1, LeaseGrant)));
 }
 
 #[test]
-fn rule_6_renewals_and_updates_do_not_keep_a_flow_that_another_switch_waits_for() {
+fn rule_7_a_release_records_what_is_newer_and_makes_the_flow_nobodys() {
+    for (seq, expected) in [(4, (5, &b"recorded"[..])), (5, (5, b"recorded")), (6, (6, b"released"))] {
+        let mut chain = Chain::new(3);
+        let epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
+        chain.ask(&update(owner(1, 1), KEY, epoch, 5, b"recorded"));
+        let ack = chain.ask(&release(owner(1, 1), KEY, epoch, seq, b"released"));
+        assert_eq!((ack.kind(), ack.epoch(), ack.0.from), (ReleaseAck, epoch, server_address(2)));
+        for server in &chain.servers {
+            let record = server.records().get(server.records().find(0, KEY).unwrap());
+            assert_eq!((record.owner, record.session), (None, 0));
+            assert_eq!((record.seq, record.value.as_slice()), expected);
+        }
+        assert_eq!(chain.ask(&update(owner(1, 1), KEY, epoch, 9, VALUE)).kind(), Refused, "also to who released it");
+    }
+}
+
+#[test]
+fn rule_7_a_release_that_is_over_changes_nothing_and_is_acknowledged() {
     let mut chain = Chain::new(3);
     let epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
-    let granted = chain.now;
-    chain.advance(50 * MS);
-    chain.send(&lease(COUNTER, owner(2, 1), KEY));
-    let ack = chain.ask(&update(owner(1, 1), KEY, epoch, 1, b"12345678"));
-    assert_eq!((ack.kind(), ack.message().lease_us), (MessageType::UpdateAck, 0), "recorded, not prolonged");
-    chain.send(&Message { epoch, ..message(MessageType::LeaseRenew, COUNTER, owner(1, 1), KEY) });
-    assert!(chain.reply().is_none(), "not answered");
-    chain.run_until(granted + STORE_LEASE);
-    let grant = chain.reply().unwrap();
-    assert_eq!((grant.0.to, grant.epoch(), grant.message().seq), (switch_address(2), epoch + 1, 1));
+    chain.ask(&release(owner(1, 1), KEY, epoch, 3, VALUE));
+    chain.ask(&heartbeat(owner(2, 1)));
+    for round in 0..2 {
+        let digest = chain.head().records().shared_digest();
+        for _ in 0..2 {
+            let ack = chain.ask(&release(owner(1, 1), KEY, epoch, 9, b"stale!!!"));
+            assert_eq!((ack.kind(), ack.epoch()), (ReleaseAck, epoch), "round {round}");
+        }
+        assert_eq!(chain.head().records().shared_digest(), digest);
+        // The same once more when another has the flow.
+        chain.ask(&lease(COUNTER, owner(2, 1), KEY));
+    }
+    assert_eq!(chain.ask(&release(owner(1, 1), b"none", epoch, 9, VALUE)).kind(), ReleaseAck, "no such record");
+    chain.send(&release(owner(1, 1), KEY, epoch + 9, 9, b"stale!!!"));
+    assert_eq!((chain.sent(), chain.head().counters().releases_unknown), (vec![], 1), "of a grant that never was");
 }
 
 #[test]
-fn rule_7_what_does_not_belong_is_counted_and_changes_nothing() {
+fn rule_7_an_unknown_release_leaves_the_value() {
+    let mut chain = Chain::new(3);
+    let epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
+    chain.ask(&update(owner(1, 1), KEY, epoch, 5, b"recorded"));
+    let unknown = Message { flags: Flags::UNKNOWN, ..release(owner(1, 1), KEY, epoch, 9, b"") };
+    assert_eq!(chain.ask(&unknown).kind(), ReleaseAck);
+    let grant = chain.ask(&lease(COUNTER, owner(2, 1), KEY));
+    assert_eq!((grant.message().value, grant.message().seq, grant.epoch()), (&b"recorded"[..], 5, epoch + 1));
+}
+
+#[test]
+fn rule_8_a_record_is_removed_when_it_is_nobodys_and_was_unused_for_its_time() {
+    let mut chain = Chain::new(3);
+    let epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
+    chain.keep_alive(owner(1, 1), chain.now + 9 * SECOND);
+    assert_eq!(chain.head().records().len(), 1, "somebody's");
+    let idle = Message { lease_us: 1_000, ..release(owner(1, 1), KEY, epoch, 0, VALUE) };
+    let released = chain.now;
+    chain.ask(&idle);
+    chain.run_until(released + 3 * SECOND - MS);
+    assert_eq!(chain.head().records().len(), 1, "its idle time is 4 s, of which 1 s was over when it was released");
+    chain.run_until(released + 4 * SECOND);
+    assert!(chain.servers.iter().all(|server| server.records().is_empty()));
+    chain.assert_alike();
+}
+
+#[test]
+fn rule_8_a_closed_record_is_removed_sooner_and_a_grant_opens_it_again() {
+    let mut chain = Chain::new(3);
+    let epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
+    let closed = |epoch| Message { flags: Flags::CLOSED, ..release(owner(1, 1), KEY, epoch, 0, VALUE) };
+    chain.ask(&closed(epoch));
+    assert_eq!(chain.record(KEY).closed, Flags::CLOSED);
+    assert_eq!(chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch(), epoch + 1);
+    assert_eq!(chain.record(KEY).closed, Flags::NONE, "in use again");
+    let released = chain.now;
+    chain.ask(&closed(epoch + 1));
+    chain.run_until(released + SECOND - MS);
+    assert_eq!(chain.head().records().len(), 1);
+    chain.run_until(released + SECOND + MS);
+    assert_eq!(chain.head().records().len(), 0);
+}
+
+#[test]
+fn rule_8_a_dead_switchs_flows_go_in_the_end() {
+    let mut chain = Chain::new(3);
+    chain.ask(&lease(COUNTER, owner(1, 1), KEY));
+    chain.advance(14 * SECOND);
+    assert_eq!(chain.head().records().len(), 1, "its session ended 10 s after its lease; the idle time is 4 s");
+    chain.advance(2 * SECOND);
+    assert_eq!(chain.head().records().len(), 0);
+}
+
+#[test]
+fn rule_9_what_does_not_belong_is_counted_and_changes_nothing() {
     let mut chain = Chain::new(3);
     chain.ask(&lease(COUNTER, owner(1, 1), KEY));
     let digest = chain.head().digest();
     chain.send(&lease(77, owner(1, 1), KEY));
     chain.send(&lease(COUNTER, owner(1, 1), b"longer"));
     chain.send(&update(owner(1, 1), KEY, 1001, 1, b"short"));
-    chain.send(&message(MessageType::Refused, COUNTER, owner(1, 1), KEY));
-    let mut bytes = Vec::new();
-    lease(COUNTER, owner(1, 1), KEY).append_to(&mut bytes).unwrap();
-    bytes[2] = 2;
-    chain.send_bytes(switch_address(1), &bytes);
+    chain.send(&release(owner(1, 1), KEY, 1001, 1, b"short"));
+    for answer in [Refused, Recall] {
+        chain.send(&message(answer, COUNTER, owner(1, 1), KEY));
+    }
+    let (from, to) = (switch_address(1), server_address(0));
+    let mut bytes = signed(&Message { request_ns: chain.now, ..lease(COUNTER, owner(1, 1), KEY) }, from, to);
+    bytes[2] = 1;
+    assert!(keys().sign(&mut bytes, *from.ip(), *to.ip()));
+    chain.send_bytes(from, &bytes);
     let counters = chain.head().counters();
-    assert_eq!((counters.dropped_unknown_object, counters.dropped_wrong_size), (1, 2));
-    assert_eq!((counters.dropped_wrong_direction, counters.malformed_total()), (1, 1));
+    assert_eq!((counters.dropped_unknown_object, counters.dropped_wrong_size), (1, 3));
+    assert_eq!((counters.dropped_wrong_direction, counters.malformed_total()), (2, 1));
     assert!(chain.replies.is_empty());
     assert_eq!(chain.head().digest(), digest);
     let mut out = Outputs::new();
-    bytes[2] = 1;
-    let (now, from) = (chain.now, switch_address(1));
+    let bytes = signed(&Message { request_ns: chain.now, ..lease(COUNTER, owner(1, 1), KEY) }, from, server_address(1));
+    let now = chain.now;
     chain.servers[1].handle(now, Input::Datagram { from, bytes: &bytes }, &mut out);
     assert_eq!(chain.servers[1].counters().dropped_not_head, 1);
 }
@@ -285,134 +449,8 @@ fn rule_7_what_does_not_belong_is_counted_and_changes_nothing() {
 #[test]
 fn absent_state_is_said_to_be_absent_by_the_tail() {
     let mut chain = Chain::new(3);
-    let request = Message { packet: b"parked", ..message(MessageType::LeaseRequest, COUNTER, owner(1, 1), KEY) };
+    let request = Message { packet: b"parked", ..message(LeaseRequest, COUNTER, owner(1, 1), KEY) };
     let absent = chain.ask(&request);
-    assert_eq!((absent.kind(), absent.message().packet), (MessageType::Absent, &b"parked"[..]));
+    assert_eq!((absent.kind(), absent.message().packet), (Absent, &b"parked"[..]));
     assert_eq!((absent.0.from, absent.message().flags), (server_address(2), Flags::NONE));
-}
-
-#[test]
-fn nat_bindings_are_made_in_pairs_and_found_from_both_sides() {
-    let mut chain = Chain::new(3);
-    for (protocol, source_port, destination_port) in [(6, 2_000, 80), (17, 999, 53), (1, 2_001, 0)] {
-        let key = nat_key(1, 1, source_port, destination_port, protocol);
-        let grant = chain.ask(&Message { packet: b"parked", ..lease(NAT, owner(1, 1), &key) });
-        let value = grant.message().value.to_vec();
-        let port = u16::from_be_bytes([value[4], value[5]]);
-        assert!((2_000..=2_003).contains(&port));
-        assert!(source_port < 2_000 || port == source_port, "preserved if it can be");
-        let reverse = reverse_of(&key, &value);
-        // The other direction is another record: another switch may have it at the same time.
-        let back = chain.ask(&message(MessageType::LeaseRequest, NAT, owner(2, 1), &reverse));
-        assert_eq!((back.kind(), back.epoch()), (MessageType::LeaseGrant, grant.epoch()));
-        assert_eq!(back.message().value, [&key[..4], &key[8..10]].concat());
-        chain.assert_alike();
-    }
-}
-
-#[test]
-fn nat_ports_run_out_exactly_and_come_back_when_idle() {
-    let mut chain = Chain::new(3);
-    let mut taken = std::collections::HashSet::new();
-    for host in 0..8 {
-        let key = nat_key(host, 1, 5_000, 53, 17);
-        let grant = chain.ask(&lease(NAT, owner(1, 1), &key));
-        assert_eq!(grant.kind(), MessageType::LeaseGrant, "two addresses of four ports each");
-        assert!(taken.insert(grant.message().value.to_vec()));
-    }
-    let more = nat_key(100, 1, 5_000, 53, 17);
-    let full = chain.ask(&Message { packet: b"parked", ..lease(NAT, owner(1, 1), &more) });
-    assert_eq!((full.kind(), full.message().flags), (MessageType::Absent, Flags::EXHAUSTED));
-    let elsewhere = nat_key(100, 2, 5_000, 53, 17);
-    assert_eq!(chain.ask(&lease(NAT, owner(1, 1), &elsewhere)).kind(), MessageType::LeaseGrant);
-    chain.advance(2 * SECOND + STORE_LEASE);
-    chain.assert_alike();
-    for server in &chain.servers {
-        assert!(server.records().is_empty());
-        assert_eq!(server.records().pool(1).unwrap().in_use(), 0);
-    }
-    assert_eq!(chain.ask(&lease(NAT, owner(1, 1), &more)).kind(), MessageType::LeaseGrant);
-}
-
-#[test]
-fn a_binding_in_use_from_one_side_keeps_both() {
-    let mut chain = Chain::new(3);
-    let key = nat_key(1, 1, 2_000, 53, 17);
-    let value = chain.ask(&lease(NAT, owner(1, 1), &key)).message().value.to_vec();
-    let reverse = reverse_of(&key, &value);
-    for _ in 0..5 {
-        chain.advance(1_500 * MS);
-        let back = chain.ask(&message(MessageType::LeaseRequest, NAT, owner(1, 1), &reverse));
-        assert_eq!(back.kind(), MessageType::LeaseGrant);
-    }
-    assert_eq!(chain.head().records().len(), 2);
-    chain.advance(2 * SECOND - 1);
-    assert_eq!(chain.head().records().len(), 2, "the idle time is not over");
-    chain.advance(1);
-    assert_eq!(chain.head().records().len(), 0);
-}
-
-#[test]
-fn a_chain_waits_out_leases_it_may_have_forgotten() {
-    let mut chain = Chain::unformed(3, |_| {});
-    chain.advance(100 * MS);
-    assert_eq!(chain.head().status(chain.now).state, "waiting_out_leases");
-    chain.send(&lease(COUNTER, owner(1, 1), KEY));
-    assert!(chain.reply().is_none());
-    assert_eq!(chain.head().counters().dropped_not_serving, 1);
-    chain.advance(SECOND);
-    assert_eq!(chain.ask(&lease(COUNTER, owner(1, 1), KEY)).kind(), MessageType::LeaseGrant);
-}
-
-#[test]
-fn back_pressure_drops_and_counts_requests_and_recovers() {
-    let mut chain = Chain::new(3);
-    let epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
-    chain.advance(SECOND);
-    chain.down = vec![2];
-    for seq in 1..=200 {
-        chain.send(&update(owner(1, 1), KEY, epoch, seq, b"12345678"));
-    }
-    assert_eq!(chain.head().status(chain.now).unacked, 64);
-    assert_eq!(chain.head().counters().dropped_back_pressure, 200 - 64);
-    chain.down.clear();
-    chain.advance(SECOND);
-    assert_eq!(chain.replies.drain(..).count(), 64);
-    assert_eq!(chain.ask(&update(owner(1, 1), KEY, epoch, 200, b"12345678")).message().seq, 200);
-    chain.assert_alike();
-}
-
-#[test]
-fn a_server_that_lost_its_state_stops_the_chain_wherever_it_is() {
-    for victim in 0..3 {
-        let mut chain = Chain::new(3);
-        chain.ask(&lease(COUNTER, owner(1, 1), KEY));
-        chain.advance(SECOND);
-        chain.servers[victim] = Server::new(settings(3, victim), start(77, chain.now));
-        chain.advance(SECOND);
-        for at in (0..3).filter(|at| *at != victim) {
-            assert_eq!(chain.servers[at].status(chain.now).state, "broken", "server {at}, victim {victim}");
-        }
-        chain.send(&lease(COUNTER, owner(1, 1), KEY));
-        assert!(chain.reply().is_none());
-    }
-}
-
-#[test]
-fn a_server_restarted_before_anything_was_recorded_joins_again() {
-    for victim in 0..3 {
-        let mut chain = Chain::new(3);
-        chain.servers[victim] = Server::new(settings(3, victim), start(77, chain.now));
-        chain.advance(SECOND);
-        let grant = chain.ask(&lease(COUNTER, owner(1, 1), KEY));
-        assert_eq!(grant.kind(), MessageType::LeaseGrant, "victim {victim}");
-        chain.assert_alike();
-    }
-}
-
-#[test]
-fn servers_with_other_settings_do_not_form_a_chain() {
-    let mut chain = Chain::unformed(3, |settings| settings.lease_us += u32::from(settings.position == 1));
-    chain.advance(5 * SECOND);
-    assert_eq!(chain.head().status(chain.now).state, "forming");
 }

@@ -1,9 +1,11 @@
 //! A chain of servers in one process, with a perfect network and a clock that the test sets.
 #![allow(dead_code)]
 
-use state_protocol::{Flags, Message, MessageType, Owner};
+pub mod switch;
+
+use state_protocol::{Flags, KeyRing, Message, MessageType, Owner, SECRET_BYTES, Secret};
 use state_store::core::{
-    AllocatorSettings, IdleNs, Input, Limits, NatSettings, ObjectSettings, Outputs, Server, Settings, Start,
+    AllocatorSettings, IdleNs, Input, Limits, NatSettings, ObjectSettings, Outputs, Record, Server, Settings, Start,
 };
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -13,6 +15,7 @@ pub const SECOND: u64 = 1_000 * MS;
 pub const COUNTER: u16 = 1;
 pub const NAT: u16 = 2;
 pub const LEASE_US: u32 = 100_000;
+pub const TENURE: u64 = 40 * MS;
 /// What the store waits: the lease, 1000 ppm, 1 ms.
 pub const STORE_LEASE: u64 = 100 * MS + 100_000 + MS;
 
@@ -22,6 +25,21 @@ pub fn server_address(at: usize) -> SocketAddrV4 {
 
 pub fn switch_address(switch_id: u32) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::new(10, 1, 0, switch_id as u8), 5407)
+}
+
+/// The secrets of all tests: number 1 is sent with, 2 is accepted too.
+pub fn keys() -> KeyRing {
+    let mut keys = KeyRing::new(1, Secret([1; SECRET_BYTES])).unwrap();
+    assert!(keys.accept(2, Secret([2; SECRET_BYTES])));
+    keys
+}
+
+/// The message, signed.
+pub fn signed(message: &Message<'_>, from: SocketAddrV4, to: SocketAddrV4) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    message.append_to(&mut bytes).unwrap();
+    assert!(keys().sign(&mut bytes, *from.ip(), *to.ip()));
+    bytes
 }
 
 pub fn settings(length: usize, position: usize) -> Settings {
@@ -35,18 +53,24 @@ pub fn settings(length: usize, position: usize) -> Settings {
         key_bytes,
         value_bytes,
         allocator,
+        closed_ns: SECOND,
     };
     Settings {
         chain: (0..length).map(server_address).collect(),
         position,
+        shard: 0,
+        shards: 1,
         lease_us: LEASE_US,
         clock_drift_ppm: 1_000,
         lease_margin_us: 1_000,
         hold_ns: 200 * MS,
+        tenure_ns: TENURE,
+        recall_resend_ns: 5 * MS,
         resend_ns: 10 * MS,
         chain_datagram_bytes: 1_400,
         limits: Limits {
             records: 1_000,
+            sessions: 16,
             held: 8,
             held_per_flow: 4,
             held_bytes: 4_096,
@@ -79,6 +103,7 @@ pub struct Chain {
     pub down: Vec<usize>,
     /// What the switches were sent, oldest first.
     pub replies: VecDeque<Datagram>,
+    stamp: u64,
     queue: VecDeque<Datagram>,
 }
 
@@ -99,10 +124,10 @@ impl Chain {
         let server = |at: usize| {
             let mut settings = settings(length, at);
             adjust(&mut settings);
-            Server::new(settings, start(at as u64 + 1, 0))
+            Server::new(settings, start(at as u64 + 1, 0), keys())
         };
         let servers = (0..length).map(server).collect();
-        Chain { servers, now: 0, down: Vec::new(), replies: VecDeque::new(), queue: VecDeque::new() }
+        Chain { servers, now: 0, down: Vec::new(), replies: VecDeque::new(), stamp: 0, queue: VecDeque::new() }
     }
 
     /// Lets all timers up to `until` fire.
@@ -153,11 +178,15 @@ impl Chain {
         }
     }
 
-    /// Sends to the head from a switch's address, and lets everything settle.
+    /// Sends to the head from a switch's address, signed, and lets everything settle. A message without `request_ns` is sent now.
     pub fn send(&mut self, message: &Message<'_>) {
-        let mut bytes = Vec::new();
-        message.append_to(&mut bytes).unwrap();
-        self.send_bytes(switch_address(message.sender.switch_id), &bytes);
+        let mut message = *message;
+        if message.request_ns == 0 {
+            self.stamp = self.now.max(self.stamp + 1);
+            message.request_ns = self.stamp;
+        }
+        let from = switch_address(message.sender.switch_id);
+        self.send_bytes(from, &signed(&message, from, server_address(0)));
     }
 
     pub fn send_bytes(&mut self, from: SocketAddrV4, bytes: &[u8]) {
@@ -177,9 +206,38 @@ impl Chain {
         let reply = self.reply().expect("no answer");
         assert_eq!(reply.0.to, switch_address(message.sender.switch_id));
         let read = reply.message();
-        assert_eq!((read.sender, read.request_ns, read.port), (message.sender, message.request_ns, message.port));
+        assert!(message.request_ns == 0 || read.request_ns == message.request_ns);
+        assert_eq!((read.sender, read.port, read.shard), (message.sender, message.port, message.shard));
         assert_eq!((read.object_id, read.key), (message.object_id, message.key));
         reply
+    }
+
+    /// Sends, and takes the newest answer; whatever was sent before is not looked at.
+    pub fn ask_last(&mut self, message: &Message<'_>) -> Reply {
+        self.replies.clear();
+        self.send(message);
+        Reply(self.replies.pop_back().expect("no answer"))
+    }
+
+    /// Takes all replies: who was sent what.
+    pub fn sent(&mut self) -> Vec<(u32, MessageType)> {
+        let of = |reply: Datagram| (u32::from(reply.to.ip().octets()[3]), Reply(reply).kind());
+        self.replies.drain(..).map(of).collect()
+    }
+
+    /// Until `until`, the switch sends a heartbeat every third of a lease, and its answers are taken away.
+    pub fn keep_alive(&mut self, sender: Owner, until: u64) {
+        while self.now < until {
+            self.send(&heartbeat(sender));
+            self.replies.retain(|reply| Reply(reply.clone()).kind() != MessageType::HeartbeatAck);
+            self.run_until(until.min(self.now + u64::from(LEASE_US) * 1_000 / 3));
+        }
+    }
+
+    /// The record of a counter at the head.
+    pub fn record(&self, key: &[u8]) -> &Record {
+        let records = self.servers[0].records();
+        records.get(records.find(0, key).expect("no record"))
     }
 
     pub fn head(&self) -> &Server {
@@ -196,7 +254,9 @@ impl Chain {
 pub struct Reply(pub Datagram);
 
 impl Reply {
+    /// The message, which must be genuine.
     pub fn message(&self) -> Message<'_> {
+        assert_eq!(keys().verify(&self.0.bytes, *self.0.from.ip(), *self.0.to.ip()), Ok(()));
         Message::decode(&self.0.bytes).unwrap()
     }
 
@@ -206,6 +266,10 @@ impl Reply {
 
     pub fn epoch(&self) -> u32 {
         self.message().epoch
+    }
+
+    pub fn session(&self) -> u32 {
+        self.message().session
     }
 }
 
@@ -219,11 +283,13 @@ pub fn message<'a>(message_type: MessageType, object_id: u16, sender: Owner, key
         object_id,
         flags: Flags::NONE,
         sender,
-        request_ns: 0x0123_4567_89ab_cdef,
+        request_ns: 0,
         epoch: 0,
         seq: 0,
         lease_us: 0,
         port: 9,
+        session: 0,
+        shard: 0,
         key,
         value: &[],
         packet: &[],
@@ -236,4 +302,21 @@ pub fn lease(object_id: u16, sender: Owner, key: &[u8]) -> Message<'_> {
 
 pub fn update<'a>(sender: Owner, key: &'a [u8], epoch: u32, seq: u64, value: &'a [u8]) -> Message<'a> {
     Message { epoch, seq, value, ..message(MessageType::Update, COUNTER, sender, key) }
+}
+
+pub fn heartbeat(sender: Owner) -> Message<'static> {
+    message(MessageType::Heartbeat, 0, sender, &[])
+}
+
+pub fn release<'a>(sender: Owner, key: &'a [u8], epoch: u32, seq: u64, value: &'a [u8]) -> Message<'a> {
+    Message { epoch, seq, value, ..message(MessageType::Release, COUNTER, sender, key) }
+}
+
+pub fn read_commit(sender: Owner, key: &[u8], epoch: u32, seq: u64) -> Message<'_> {
+    Message { epoch, seq, packet: b"read", ..message(MessageType::ReadCommit, COUNTER, sender, key) }
+}
+
+/// A counter's value.
+pub fn count_of(value: &[u8]) -> u64 {
+    value.try_into().map_or(0, u64::from_be_bytes)
 }

@@ -1,0 +1,273 @@
+//! A model of a switch: docs/state-protocol.md, "Rules of the switch", for counters that packets write and read, and NAT bindings.
+#![allow(dead_code)]
+
+use super::{COUNTER, MS, NAT, SECOND, message, release, update};
+use state_protocol::{Flags, Message, MessageType, Owner};
+use std::collections::BTreeMap;
+
+pub type Key = (u16, Vec<u8>);
+
+/// A reply to a request that was sent longer ago is not taken.
+const LATE_NS: u64 = SECOND;
+const REMOVE_AFTER_NS: u64 = 2 * SECOND;
+const RELEASE_AFTER_NS: u64 = 250 * MS;
+const HEARTBEAT_NS: u64 = 33 * MS;
+
+/// What became of a flow that this switch gave away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Released {
+    No,
+    /// `RELEASE` is on its way; with the value, or because the grant never came.
+    Sent {
+        unknown: bool,
+        closed: bool,
+    },
+    /// All servers know since then, on this switch's clock.
+    Over(u64),
+}
+
+#[derive(Debug, Clone)]
+pub struct Entry {
+    pub epoch: u32,
+    pub seq: u64,
+    pub acked: u64,
+    pub value: Vec<u8>,
+    pub session: u32,
+    pub released: Released,
+    pub last_packet: u64,
+}
+
+/// One life of a switch.
+pub struct Switch {
+    pub owner: Owner,
+    pub entries: BTreeMap<Key, Entry>,
+    pub session: u32,
+    pub session_end: u64,
+    /// Every session's end was extended by so many replies.
+    pub prolonged: u64,
+    pub late: u64,
+    next_heartbeat: u64,
+    last_request: u64,
+    /// Encoded requests, without tag.
+    pub out: Vec<Vec<u8>>,
+    /// Packets that came back: with their final content (acknowledged), or to be processed (parked).
+    pub packets: Vec<Packet>,
+}
+
+pub enum Packet {
+    Parked(Key),
+    /// Content, and the epoch of the acknowledgement that released it.
+    Output(Key, u32, Vec<u8>),
+}
+
+impl Switch {
+    pub fn new(owner: Owner) -> Switch {
+        Switch {
+            owner,
+            entries: BTreeMap::new(),
+            session: 0,
+            session_end: 0,
+            prolonged: 0,
+            late: 0,
+            next_heartbeat: 0,
+            last_request: 0,
+            out: Vec::new(),
+            packets: Vec::new(),
+        }
+    }
+
+    /// Rule 1, and Sessions: a flow is the switch's while its session is the current one and that one's lease lives.
+    pub fn owns(&self, now: u64, key: &Key) -> bool {
+        let current = |entry: &Entry| entry.released == Released::No && entry.session == self.session;
+        now < self.session_end && self.entries.get(key).is_some_and(current)
+    }
+
+    fn send(&mut self, now: u64, request: &Message<'_>) {
+        self.last_request = now.max(self.last_request);
+        let mut bytes = Vec::new();
+        // Only forward NAT keys may allocate.
+        let inside = request.object_id == COUNTER || request.key.first() == Some(&10);
+        let flags = if inside { request.flags } else { request.flags.and(Flags::CLOSED_MASK.with(Flags::UNKNOWN)) };
+        let stamped = Message { request_ns: self.last_request, session: self.session, flags, ..*request };
+        stamped.append_to(&mut bytes).unwrap();
+        self.out.push(bytes);
+    }
+
+    /// A packet of a flow: processed if the flow is this switch's (returns its output, if nothing must be waited for), else parked.
+    pub fn packet(&mut self, now: u64, key: &Key, write: bool) -> Option<Vec<u8>> {
+        if !self.owns(now, key) {
+            let request = super::lease(key.0, self.owner, &key.1);
+            self.send(now, &Message { packet: b"parked", ..request });
+            return None;
+        }
+        let entry = self.entries.get_mut(key)?;
+        entry.last_packet = now;
+        if key.0 == NAT {
+            return None;
+        }
+        if write {
+            let count = super::count_of(&entry.value) + 1;
+            entry.value = count.to_be_bytes().to_vec();
+            entry.seq += 1;
+        }
+        let entry = entry.clone();
+        if write {
+            let request = update(self.owner, &key.1, entry.epoch, entry.seq, &entry.value);
+            self.send(now, &Message { packet: &[&[1][..], &entry.value].concat(), ..request });
+        } else if entry.seq > entry.acked {
+            let read = message(MessageType::ReadCommit, COUNTER, self.owner, &key.1);
+            let packet = [&[0][..], &entry.value].concat();
+            self.send(now, &Message { epoch: entry.epoch, seq: entry.seq, packet: &packet, ..read });
+        } else {
+            return Some(entry.value);
+        }
+        None
+    }
+
+    /// What the packet generator does: heartbeats, updates again, releases of what is idle, releases again.
+    pub fn maintain(&mut self, now: u64, close: bool) {
+        if now >= self.next_heartbeat && self.session > 0 {
+            self.next_heartbeat = now + HEARTBEAT_NS;
+            self.send(now, &super::heartbeat(self.owner));
+        }
+        self.entries
+            .retain(|_, entry| !matches!(entry.released, Released::Over(since) if now >= since + REMOVE_AFTER_NS));
+        let keys: Vec<Key> = self.entries.keys().cloned().collect();
+        for key in keys {
+            let Some(entry) = self.entries.get_mut(&key) else { continue };
+            match entry.released {
+                Released::Over(_) => {}
+                Released::Sent { .. } => self.send_release(now, &key),
+                Released::No if entry.seq > entry.acked => {
+                    let entry = entry.clone();
+                    self.send(now, &update(self.owner, &key.1, entry.epoch, entry.seq, &entry.value));
+                }
+                Released::No if now > entry.last_packet + RELEASE_AFTER_NS => {
+                    entry.released = Released::Sent { unknown: false, closed: close && key.0 == NAT };
+                    self.send_release(now, &key);
+                }
+                Released::No => {}
+            }
+        }
+    }
+
+    fn send_release(&mut self, now: u64, key: &Key) {
+        let Some(entry) = self.entries.get(key).cloned() else { return };
+        let Released::Sent { unknown, closed } = entry.released else { return };
+        let flags = match (unknown, closed) {
+            (true, _) => Flags::UNKNOWN,
+            (_, true) => Flags::CLOSED,
+            _ => Flags::NONE,
+        };
+        let value: &[u8] = if unknown { &[] } else { &entry.value };
+        let request = release(self.owner, &key.1, entry.epoch, entry.seq, value);
+        let idle_ms = (now.saturating_sub(entry.last_packet) / MS) as u32;
+        self.send(now, &Message { object_id: key.0, flags, lease_us: idle_ms, ..request });
+    }
+
+    /// Takes a message that was found genuine.
+    pub fn receive(&mut self, now: u64, reply: &Message<'_>) {
+        if reply.sender != self.owner {
+            return;
+        }
+        let key = (reply.object_id, reply.key.to_vec());
+        if reply.message_type == MessageType::Recall {
+            return self.recall(now, &key, reply.epoch);
+        }
+        if now > reply.request_ns + LATE_NS {
+            self.late += 1;
+            return;
+        }
+        self.hear(reply);
+        match reply.message_type {
+            MessageType::LeaseGrant => self.grant(now, &key, reply),
+            MessageType::UpdateAck => {
+                if let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.epoch == reply.epoch) {
+                    entry.acked = entry.acked.max(reply.seq);
+                    if entry.released == Released::No {
+                        entry.session = entry.session.max(reply.session);
+                    }
+                }
+                if !reply.packet.is_empty() {
+                    self.packets.push(Packet::Output(key, reply.epoch, reply.packet.to_vec()));
+                }
+            }
+            MessageType::Refused | MessageType::ReleaseAck => {
+                let refused = reply.message_type == MessageType::Refused;
+                if let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.epoch == reply.epoch)
+                    && (refused || entry.released != Released::No)
+                    && !matches!(entry.released, Released::Over(_))
+                {
+                    entry.released = Released::Over(now);
+                }
+            }
+            MessageType::Absent | MessageType::HeartbeatAck => {}
+            other => panic!("{other:?} to a switch"),
+        }
+    }
+
+    /// Sessions, 1.
+    fn hear(&mut self, reply: &Message<'_>) {
+        if reply.lease_us == 0 || reply.session < self.session {
+            return;
+        }
+        if reply.session > self.session {
+            (self.session, self.session_end) = (reply.session, 0);
+        }
+        let end = reply.request_ns + u64::from(reply.lease_us) * 1_000;
+        self.prolonged += u64::from(end > self.session_end);
+        self.session_end = self.session_end.max(end);
+    }
+
+    /// Rule 3.
+    fn grant(&mut self, now: u64, key: &Key, reply: &Message<'_>) {
+        let before = self.entries.get(key).map(|entry| (entry.epoch, entry.released));
+        match before {
+            Some((epoch, released)) if epoch == reply.epoch => {
+                if released != Released::No {
+                    self.send_release(now, key);
+                } else if let Some(entry) = self.entries.get_mut(key) {
+                    entry.session = entry.session.max(reply.session);
+                }
+            }
+            Some((epoch, _)) if epoch > reply.epoch => {}
+            _ => {
+                let entry = Entry {
+                    epoch: reply.epoch,
+                    seq: reply.seq,
+                    acked: reply.seq,
+                    value: reply.value.to_vec(),
+                    session: reply.session,
+                    released: Released::No,
+                    last_packet: now,
+                };
+                self.entries.insert(key.clone(), entry);
+            }
+        }
+        if !reply.packet.is_empty() {
+            self.packets.push(Packet::Parked(key.clone()));
+        }
+    }
+
+    /// Rule 6.
+    fn recall(&mut self, now: u64, key: &Key, epoch: u32) {
+        match self.entries.get_mut(key) {
+            Some(entry) if entry.epoch > epoch => return,
+            Some(entry) if entry.epoch == epoch => {
+                if entry.released == Released::No {
+                    entry.released = Released::Sent { unknown: false, closed: false };
+                }
+                if matches!(entry.released, Released::Over(_)) {
+                    // The head does not know yet: it will, without being told.
+                    return;
+                }
+            }
+            _ => {
+                let released = Released::Sent { unknown: true, closed: false };
+                let none = Entry { epoch, seq: 0, acked: 0, value: Vec::new(), session: 0, released, last_packet: now };
+                self.entries.insert(key.clone(), none);
+            }
+        }
+        self.send_release(now, key);
+    }
+}

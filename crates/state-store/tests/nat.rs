@@ -1,0 +1,152 @@
+//! NAT_PORTS of `docs/state-protocol.md`: bindings in pairs, ports that run out and come back.
+
+mod common;
+
+use common::*;
+use state_protocol::{Flags, Message, MessageType, shard_of};
+
+fn nat_key(host: u8, remote: u8, source_port: u16, destination_port: u16, protocol: u8) -> [u8; 13] {
+    let [s0, s1] = source_port.to_be_bytes();
+    let [d0, d1] = destination_port.to_be_bytes();
+    [10, 0, 0, host, 8, 8, 8, remote, s0, s1, d0, d1, protocol]
+}
+
+/// The key of packets that come back to the binding.
+fn reverse_of(key: &[u8], value: &[u8]) -> Vec<u8> {
+    [&key[4..8], &value[..4], &key[10..12], &value[4..], &key[12..]].concat()
+}
+
+#[test]
+fn nat_bindings_are_made_in_pairs_and_found_from_both_sides() {
+    let mut chain = Chain::new(3);
+    for (protocol, source_port, destination_port) in [(6, 2_000, 80), (17, 999, 53), (1, 2_001, 0)] {
+        let key = nat_key(1, 1, source_port, destination_port, protocol);
+        let grant = chain.ask(&Message { packet: b"parked", ..lease(NAT, owner(1, 1), &key) });
+        let value = grant.message().value.to_vec();
+        let port = u16::from_be_bytes([value[4], value[5]]);
+        assert!((2_000..=2_003).contains(&port));
+        assert!(source_port < 2_000 || port == source_port, "preserved if it can be");
+        let reverse = reverse_of(&key, &value);
+        // The other direction is another record: another switch may have it at the same time.
+        let back = chain.ask(&message(MessageType::LeaseRequest, NAT, owner(2, 1), &reverse));
+        assert_eq!((back.kind(), back.epoch()), (MessageType::LeaseGrant, grant.epoch()));
+        assert_eq!(back.message().value, [&key[..4], &key[8..10]].concat());
+        chain.assert_alike();
+    }
+}
+
+#[test]
+fn nat_ports_run_out_exactly_and_come_back_when_idle() {
+    let mut chain = Chain::new(3);
+    let mut taken = std::collections::HashSet::new();
+    for host in 0..8 {
+        let key = nat_key(host, 1, 5_000, 53, 17);
+        let grant = chain.ask(&lease(NAT, owner(1, 1), &key));
+        assert_eq!(grant.kind(), MessageType::LeaseGrant, "two addresses of four ports each");
+        assert!(taken.insert(grant.message().value.to_vec()));
+    }
+    let more = nat_key(100, 1, 5_000, 53, 17);
+    let full = chain.ask(&Message { packet: b"parked", ..lease(NAT, owner(1, 1), &more) });
+    assert_eq!((full.kind(), full.message().flags), (MessageType::Absent, Flags::EXHAUSTED));
+    let elsewhere = nat_key(100, 2, 5_000, 53, 17);
+    assert_eq!(chain.ask(&lease(NAT, owner(1, 1), &elsewhere)).kind(), MessageType::LeaseGrant);
+    let mut flows: Vec<_> =
+        chain.head().records().iter().filter(|r| r.primary).map(|r| (r.key.clone(), r.epoch)).collect();
+    flows.sort_by(|one, other| one.0.as_slice().cmp(other.0.as_slice()));
+    for (key, epoch) in flows {
+        chain.ask(&Message { object_id: NAT, ..release(owner(1, 1), key.as_slice(), epoch, 0, &[0; 6]) });
+    }
+    chain.advance(2 * SECOND + MS);
+    chain.assert_alike();
+    for server in &chain.servers {
+        assert!(server.records().is_empty());
+        assert_eq!(server.records().pool(1).unwrap().in_use(), 0);
+    }
+    assert_eq!(chain.ask(&lease(NAT, owner(1, 1), &more)).kind(), MessageType::LeaseGrant);
+}
+
+#[test]
+fn a_binding_in_use_from_one_side_keeps_both() {
+    let mut chain = Chain::new(3);
+    let key = nat_key(1, 1, 2_000, 53, 17);
+    let grant = chain.ask(&lease(NAT, owner(1, 1), &key));
+    let reverse = reverse_of(&key, grant.message().value);
+    let back = chain.ask(&message(MessageType::LeaseRequest, NAT, owner(2, 1), &reverse));
+    let nat = |sender, key, epoch| Message { object_id: NAT, ..release(sender, key, epoch, 0, &[0; 6]) };
+    chain.ask(&nat(owner(1, 1), &key[..], grant.epoch()));
+    chain.keep_alive(owner(2, 1), chain.now + 7 * SECOND);
+    assert_eq!(chain.head().records().len(), 2);
+    let released = chain.now;
+    chain.ask(&nat(owner(2, 1), &reverse[..], back.epoch()));
+    chain.run_until(released + 2 * SECOND - MS);
+    assert_eq!(chain.head().records().len(), 2, "the idle time is not over");
+    chain.run_until(released + 2 * SECOND + MS);
+    assert_eq!(chain.head().records().len(), 0);
+    assert_eq!(chain.head().records().pool(1).unwrap().in_use(), 0);
+}
+
+#[test]
+fn a_binding_is_closed_if_one_side_is_or_both_are_by_half() {
+    use Flags as F;
+    for (forward, backward, closed) in [
+        (F::CLOSED, F::NONE, true),
+        (F::NONE, F::CLOSED, true),
+        (F::HALF_CLOSED, F::HALF_CLOSED, true),
+        (F::HALF_CLOSED, F::NONE, false),
+        (F::NONE, F::HALF_CLOSED, false),
+    ] {
+        let mut chain = Chain::new(3);
+        // TCP: idle after two hours, closed after a second.
+        let key = nat_key(1, 1, 2_000, 80, 6);
+        let grant = chain.ask(&lease(NAT, owner(1, 1), &key));
+        let reverse = reverse_of(&key, grant.message().value);
+        let back = chain.ask(&message(MessageType::LeaseRequest, NAT, owner(2, 1), &reverse));
+        let nat =
+            |sender, key, epoch, flags| Message { object_id: NAT, flags, ..release(sender, key, epoch, 0, &[0; 6]) };
+        chain.ask(&nat(owner(1, 1), &key[..], grant.epoch(), forward));
+        chain.ask(&nat(owner(2, 1), &reverse[..], back.epoch(), backward));
+        chain.advance(3 * SECOND);
+        assert_eq!(chain.head().records().is_empty(), closed, "{forward:?} {backward:?}");
+        chain.assert_alike();
+    }
+}
+
+#[test]
+fn a_reverse_key_is_of_the_same_shard() {
+    let with = |settings: &mut state_store::core::Settings| {
+        settings.shards = 64;
+        settings.limits.records = 10_000;
+        let state_store::core::AllocatorSettings::NatPorts(nat) = &mut settings.objects[1].allocator else { panic!() };
+        nat.ports = 1_024..=65_535;
+    };
+    let mut made = 0;
+    let mut chain = Chain::with(1, with);
+    for source_port in 0..3_000 {
+        let key = nat_key(1, 1, source_port, 80, 6);
+        if shard_of(&key, 64) != 0 {
+            continue;
+        }
+        let grant = chain.ask(&lease(NAT, owner(1, 1), &key));
+        let reverse = reverse_of(&key, grant.message().value);
+        assert_eq!(shard_of(&reverse, 64), 0);
+        made += 1;
+    }
+    assert!(made > 20, "{made}");
+    // Few ports: those of the shard, and then none.
+    let few = |settings: &mut state_store::core::Settings| {
+        with(settings);
+        let state_store::core::AllocatorSettings::NatPorts(nat) = &mut settings.objects[1].allocator else { panic!() };
+        (nat.ports, nat.external) = (2_000..=2_999, vec![std::net::Ipv4Addr::new(203, 0, 113, 1)]);
+    };
+    let mut chain = Chain::with(1, few);
+    let any = nat_key(1, 1, 1, 80, 6);
+    let good =
+        |port: &u16| shard_of(&reverse_of(&any, &[&[203, 0, 113, 1], &port.to_be_bytes()[..]].concat()), 64) == 0;
+    let expected = (2_000..=2_999).filter(good).count();
+    let keys = (0..60_000).map(|port| nat_key(2, 1, port, 80, 6)).filter(|key| shard_of(key, 64) == 0);
+    let granted = keys
+        .take(expected + 5)
+        .filter(|key| chain.ask(&lease(NAT, owner(1, 1), key)).kind() == MessageType::LeaseGrant);
+    assert_eq!(granted.count(), expected);
+    assert!(expected > 5);
+}
