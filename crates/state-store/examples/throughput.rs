@@ -3,7 +3,8 @@
 //!
 //! `cargo run --release -p state-store --example throughput`; with `serve FILE` it is a server.
 
-use state_protocol::{Flags, Message, MessageType, Owner};
+use secrets::SecretsFile;
+use state_protocol::{Flags, KeyRing, Message, MessageType, Owner, SECRET_BYTES, Secret};
 use state_store::config::Config;
 use state_store::core::{Input, Outputs, Server, Start};
 use state_store::shell;
@@ -57,7 +58,7 @@ fn config_text(chain: &[SocketAddrV4], at: usize) -> String {
     let names: Vec<_> = chain.iter().map(|address| format!("\"{address}\"")).collect();
     format!(
         "name = \"s{at}\"\nlisten = \"{}\"\nchain = [{}]\n\
-         chain_datagram_bytes = 8000\n\
+         chain_datagram_bytes = 8000\nsecrets = \"secrets.toml\"\n\
          [[object]]\nname = \"bench\"\nid = 1\nkey_bytes = 13\nvalue_bytes = 8\nallocator = \"zero\"\n",
         chain[at],
         names.join(", ")
@@ -71,7 +72,7 @@ fn key(flow: u32) -> [u8; 13] {
 }
 
 /// A request for `flow`; an UPDATE when `epoch` is known.
-fn request(bytes: &mut Vec<u8>, flow: u32, epoch: u32, seq: u64, packet: &[u8], now_ns: u64) {
+fn request(keys: &KeyRing, bytes: &mut Vec<u8>, flow: u32, epoch: u32, seq: u64, packet: &[u8], now_ns: u64) {
     let update = epoch > 0;
     let (key, value) = (key(flow), seq.to_be_bytes());
     let message = Message {
@@ -84,12 +85,15 @@ fn request(bytes: &mut Vec<u8>, flow: u32, epoch: u32, seq: u64, packet: &[u8], 
         seq,
         lease_us: 0,
         port: 0,
+        session: 0,
+        shard: 0,
         key: &key,
         value: if update { &value } else { &[] },
         packet: if update { packet } else { &[] },
     };
     bytes.clear();
     message.append_to(bytes).expect("within the protocol's bounds");
+    keys.sign(bytes, Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST);
 }
 
 /// All servers in this thread; datagrams are handed over in batches as the sockets would.
@@ -152,9 +156,14 @@ impl InProcess {
 
 fn in_process(length: usize, packet_bytes: usize) -> Result<f64, Box<dyn Error>> {
     let chain = addresses(length)?;
+    let keys = KeyRing::new(0, Secret([7; SECRET_BYTES])).ok_or("no such secret")?;
     let server = |at: usize| -> Result<Server, Box<dyn Error>> {
         let config = Config::parse(Path::new("bench.toml"), &config_text(&chain, at))?;
-        Ok(Server::new(config.settings, Start { incarnation: at as u64 + 1, epoch_base: 100, seed: 1, now_ns: 0 }))
+        Ok(Server::new(
+            config.settings,
+            Start { incarnation: at as u64 + 1, epoch_base: 100, seed: 1, now_ns: 0 },
+            keys.clone(),
+        ))
     };
     let mut bench = InProcess {
         servers: (0..length).map(server).collect::<Result<_, _>>()?,
@@ -173,7 +182,7 @@ fn in_process(length: usize, packet_bytes: usize) -> Result<f64, Box<dyn Error>>
     let client = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1);
     let (mut bytes, packet) = (Vec::new(), vec![0xab; packet_bytes]);
     for flow in 0..FLOWS {
-        request(&mut bytes, flow, 0, 0, &[], 0);
+        request(&keys, &mut bytes, flow, 0, 0, &[], bench.now_ns());
         bench.post(0, client, &bytes);
         bench.turn();
     }
@@ -184,7 +193,7 @@ fn in_process(length: usize, packet_bytes: usize) -> Result<f64, Box<dyn Error>>
     let start = Instant::now();
     bench.replies = 0;
     for sent in 0..IN_PROCESS_REQUESTS {
-        request(&mut bytes, sent % FLOWS, epoch, u64::from(sent / FLOWS) + 1, &packet, 0);
+        request(&keys, &mut bytes, sent % FLOWS, epoch, u64::from(sent / FLOWS) + 1, &packet, bench.now_ns());
         bench.post(0, client, &bytes);
         // A window, as a switch's network has one: without it the head would be offered more than it can take, and drop.
         while u64::from(sent) - bench.replies.min(u64::from(sent)) >= WINDOW {
@@ -215,17 +224,18 @@ fn loopback(length: usize, packet_bytes: usize) -> Result<(f64, f64), Box<dyn Er
 fn loopback_with(length: usize, packet_bytes: usize, under_way: usize) -> Result<(f64, f64), Box<dyn Error>> {
     let chain = addresses(length)?;
     let directory = tempfile::tempdir()?;
+    let keys = SecretsFile::generate(&directory.path().join("secrets.toml"))?.ring().clone();
     let mut servers = Servers(Vec::new());
     for at in 0..length {
         let path = directory.path().join(format!("{at}.toml"));
         std::fs::write(&path, config_text(&chain, at))?;
         servers.0.push(Command::new(std::env::current_exe()?).arg("serve").arg(&path).spawn()?);
     }
-    while shell::query_status(chain[0], Duration::from_secs(5))?.state != "serving" {}
+    while shell::query_status(chain[0], &keys, Duration::from_secs(5))?.state != "serving" {}
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     socket.set_read_timeout(Some(Duration::from_secs(1)))?;
     let (mut bytes, mut answer, packet) = (Vec::new(), vec![0; 65_536], vec![0xab; packet_bytes]);
-    request(&mut bytes, 0, 0, 0, &[], 0);
+    request(&keys, &mut bytes, 0, 0, 0, &[], 1);
     socket.send_to(&bytes, chain[0])?;
     let count = socket.recv(&mut answer)?;
     let epoch = Message::decode(&answer[..count])?.epoch;
@@ -234,7 +244,7 @@ fn loopback_with(length: usize, packet_bytes: usize, under_way: usize) -> Result
     while start.elapsed() < LOOPBACK_TIME {
         while sent - received < under_way as u64 {
             sent += 1;
-            request(&mut bytes, 0, epoch, sent, &packet, start.elapsed().as_nanos() as u64);
+            request(&keys, &mut bytes, 0, epoch, sent, &packet, start.elapsed().as_nanos() as u64);
             socket.send_to(&bytes, chain[0])?;
         }
         let count = socket.recv(&mut answer)?;

@@ -186,7 +186,7 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// RFC 7857 §2: a NAT keeps a closed TCP connection's binding for 4 minutes.
 const DEFAULT_CLOSED_S: u32 = 240;
 /// Switches take no reply to a request that is older than a second; the rest is for the way.
-const MOST_HOLD_MS: u32 = 900;
+pub const MOST_HOLD_MS: u32 = 900;
 
 impl Config {
     /// Reads and checks a file.

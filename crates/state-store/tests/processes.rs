@@ -3,7 +3,8 @@
 //!
 //! This file has its own `main`: run with `serve FILE` it is a server.
 
-use state_protocol::{Flags, Message, MessageType, Owner};
+use secrets::SecretsFile;
+use state_protocol::{Flags, KeyRing, Message, MessageType, Owner};
 use state_store::config::Config;
 use state_store::core::Status;
 use state_store::shell;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
     }
     for (name, test) in [
         ("chain_answers_from_the_tail", chain_answers_from_the_tail as fn()),
+        ("secrets_change_while_running", secrets_change_while_running),
         ("leases_move_between_switches", leases_move_between_switches),
         ("a_server_restarted_alone_stops_the_chain", a_server_restarted_alone_stops_the_chain),
     ] {
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
 
 struct Chain {
     directory: tempfile::TempDir,
+    keys: KeyRing,
     addresses: Vec<SocketAddrV4>,
     metrics: Vec<SocketAddr>,
     servers: Vec<Child>,
@@ -53,7 +56,8 @@ impl Chain {
         let metrics = listeners.iter().map(|listener| listener.local_addr().unwrap()).collect();
         drop((sockets, listeners));
         let directory = tempfile::tempdir().unwrap();
-        let mut chain = Chain { directory, addresses, metrics, servers: Vec::new() };
+        let keys = SecretsFile::generate(&directory.path().join("secrets.toml")).unwrap().ring().clone();
+        let mut chain = Chain { directory, keys, addresses, metrics, servers: Vec::new() };
         for at in 0..length {
             let server = chain.spawn(at);
             chain.servers.push(server);
@@ -65,7 +69,7 @@ impl Chain {
     fn config(&self, at: usize) -> PathBuf {
         let chain: Vec<_> = self.addresses.iter().map(|address| format!("\"{address}\"")).collect();
         let text = format!(
-            "name = \"s{at}\"\nlisten = \"{}\"\nchain = [{}]\nlease_ms = 100\nmetrics = \"{}\"\n\
+            "name = \"s{at}\"\nlisten = \"{}\"\nchain = [{}]\nlease_ms = 100\nsecrets = \"secrets.toml\"\nmetrics = \"{}\"\n\
              [[object]]\nname = \"counter\"\nid = 1\nkey_bytes = 4\nvalue_bytes = 8\nallocator = \"zero\"\n\
              [[object]]\nname = \"nat\"\nid = 2\nkey_bytes = 13\nvalue_bytes = 6\nallocator = \"nat_ports\"\nexternal = [\"203.0.113.1\"]\n",
             self.addresses[at],
@@ -92,7 +96,8 @@ impl Chain {
     }
 
     fn status(&self, at: usize) -> Status {
-        shell::query_status(self.addresses[at], PATIENCE).unwrap_or_else(|error| panic!("{error}\n{}", self.log(at)))
+        shell::query_status(self.addresses[at], &self.keys, PATIENCE)
+            .unwrap_or_else(|error| panic!("{error}\n{}", self.log(at)))
     }
 
     fn await_state(&self, at: usize, state: &str) {
@@ -140,6 +145,8 @@ impl Drop for Chain {
 /// A switch, as far as the store can tell.
 struct Switch {
     socket: UdpSocket,
+    keys: KeyRing,
+    clock: std::cell::Cell<u64>,
     owner: Owner,
     head: SocketAddrV4,
     tail: SocketAddrV4,
@@ -158,7 +165,8 @@ impl Switch {
     fn new(chain: &Chain, switch_id: u32) -> Switch {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let (head, tail) = (chain.addresses[0], *chain.addresses.last().unwrap());
-        Switch { socket, owner: Owner { switch_id, incarnation: 1 }, head, tail }
+        let (keys, clock) = (chain.keys.clone(), std::cell::Cell::new(1));
+        Switch { socket, keys, clock, owner: Owner { switch_id, incarnation: 1 }, head, tail }
     }
 
     fn request<'a>(&self, message_type: MessageType, object_id: u16, key: &'a [u8]) -> Message<'a> {
@@ -167,11 +175,13 @@ impl Switch {
             object_id,
             flags: Flags::ALLOCATE,
             sender: self.owner,
-            request_ns: 77,
+            request_ns: 0,
             epoch: 0,
             seq: 0,
             lease_us: 0,
             port: 3,
+            session: 0,
+            shard: 0,
             key,
             value: &[],
             packet: &[],
@@ -180,7 +190,9 @@ impl Switch {
 
     fn send(&self, message: &Message<'_>) {
         let mut bytes = Vec::new();
-        message.append_to(&mut bytes).unwrap();
+        self.clock.set(self.clock.get() + 1_000_000);
+        Message { request_ns: self.clock.get(), ..*message }.append_to(&mut bytes).unwrap();
+        assert!(self.keys.sign(&mut bytes, Ipv4Addr::LOCALHOST, *self.head.ip()));
         self.socket.send_to(&bytes, self.head).unwrap();
     }
 
@@ -189,6 +201,7 @@ impl Switch {
         let mut buffer = vec![0; 65_536];
         let (count, from) = self.socket.recv_from(&mut buffer).expect("no answer");
         buffer.truncate(count);
+        assert_eq!(self.keys.verify(&buffer, Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST), Ok(()));
         (Answer(buffer), from)
     }
 
@@ -196,10 +209,11 @@ impl Switch {
         self.send(message);
         let (answer, from) = self.receive();
         let reply = answer.message();
-        assert_eq!((reply.sender, reply.key, reply.request_ns, reply.port), (self.owner, message.key, 77, 3));
-        if reply.message_type != MessageType::Refused {
-            assert_eq!(from, SocketAddr::V4(self.tail), "the tail answers");
-        }
+        assert_eq!(
+            (reply.sender, reply.key, reply.request_ns, reply.port),
+            (self.owner, message.key, self.clock.get(), 3)
+        );
+        assert_eq!(from, SocketAddr::V4(self.tail), "the tail answers");
         answer
     }
 }
@@ -236,13 +250,13 @@ fn chain_answers_from_the_tail() {
 
     for (at, role) in ["head", "middle", "tail"].into_iter().enumerate() {
         let status = chain.await_status(at, |status| status.committed == status.index);
-        assert_eq!((status.role.as_str(), status.records, status.index), (role, 3, 205));
+        assert_eq!((status.role.as_str(), status.records, status.index), (role, 3, 206));
         let text = scrape(chain.metrics[at], "/metrics");
         assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
         assert!(text.contains("stateplane_store_records{object=\"nat\"} 2\n"), "{text}");
     }
     assert!(scrape(chain.metrics[0], "/").starts_with("HTTP/1.1 404 "));
-    switch.socket.send_to(b"SP\x01\x03 too short", switch.head).unwrap();
+    switch.socket.send_to(b"SP\x02\x03 too short", switch.head).unwrap();
     chain.await_status(0, |status| status.malformed == 1);
     chain.stop();
 }
@@ -254,6 +268,36 @@ fn scrape(address: SocketAddr, path: &str) -> String {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text
+}
+
+fn secrets_change_while_running() {
+    let chain = Chain::start(3);
+    let mut switch = Switch::new(&chain, 1);
+    let path = chain.directory.path().join("secrets.toml");
+    let mut file = SecretsFile::load(&path).unwrap();
+    let tell = |logged: &str| {
+        for (at, server) in chain.servers.iter().enumerate() {
+            let times = chain.log(at).matches(logged).count();
+            let pid = nix::unistd::Pid::from_raw(server.id() as i32);
+            nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGHUP).unwrap();
+            // A server that is asked for its status turns to its signals too.
+            chain.await_status(at, |_| chain.log(at).matches(logged).count() > times);
+        }
+    };
+    let heard =
+        |switch: &Switch| switch.ask(&switch.request(MessageType::LeaseRequest, 1, b"flow")).message().message_type;
+    assert_eq!(heard(&switch), MessageType::LeaseGrant);
+    let new = file.add().unwrap();
+    file.save().unwrap();
+    tell("secrets read again");
+    switch.keys = file.ring().clone();
+    assert!(switch.keys.send_with(new));
+    assert_eq!(heard(&switch), MessageType::LeaseGrant, "the new one is accepted");
+    // A file that cannot be used changes nothing.
+    std::fs::write(&path, "send = 7").unwrap();
+    tell("the secrets before stay in use");
+    assert_eq!(heard(&switch), MessageType::LeaseGrant);
+    chain.stop();
 }
 
 fn leases_move_between_switches() {
@@ -269,6 +313,7 @@ fn leases_move_between_switches() {
     let answer = two.ask(&Message { packet: b"parked", ..two.request(MessageType::LeaseRequest, 1, b"flow") });
     assert!(granted.elapsed() >= Duration::from_millis(100), "the lease is waited for");
     let second = answer.message();
+    // The first switch neither sent heartbeats nor heard the recall (in its tenure there is none).
     assert_eq!((second.message_type, second.epoch, second.seq), (MessageType::LeaseGrant, first.epoch + 1, 1));
     assert_eq!((second.value, second.packet), (&value[..], &b"parked"[..]));
 
@@ -284,7 +329,7 @@ fn a_server_restarted_alone_stops_the_chain() {
         let switch = Switch::new(&chain, 1);
         let answer = switch.ask(&switch.request(MessageType::LeaseRequest, 1, b"flow"));
         assert_eq!(answer.message().message_type, MessageType::LeaseGrant);
-        chain.await_status(0, |status| status.committed == 1);
+        chain.await_status(0, |status| status.committed == 2);
         chain.kill(victim);
         chain.servers[victim] = chain.spawn(victim);
         for at in (0..3).filter(|at| *at != victim) {

@@ -100,7 +100,7 @@ impl Server {
     }
 
     /// Sends the recall that is out for a record, if its time has come. It goes down the chain like an answer: so it names no grant that is not on all
-    /// servers, and a head that was deposed recalls nothing.
+    /// servers, and a head that was deposed recalls nothing. It carries the time of the owner's newest request, so that a switch takes no old one.
     fn send_recall(&mut self, now_ns: u64, slot: u32, out: &mut Outputs) {
         let half_lease_ns = u64::from(self.settings.lease_us) * 500;
         let most_resend_ns = self.settings.recall_resend_ns * MOST_BACK_OFF;
@@ -114,8 +114,9 @@ impl Server {
         let recall = *recall;
         let Some(session) = self.records.sessions.of_mut(&recall.owner) else { return };
         session.overdue += u32::from(newly_overdue);
-        let client = session.client;
-        if backed_up {
+        let (client, request_ns) = (session.client, session.newest_request_ns);
+        // A new head that has heard nothing of the switch has no time that the switch would take for fresh.
+        if backed_up || request_ns == 0 {
             return;
         }
         self.counters.recalls += u64::from(!again);
@@ -127,7 +128,7 @@ impl Server {
             object_id: self.records.settings(record.object).id,
             flags: Flags::NONE,
             sender: recall.owner,
-            request_ns: 0,
+            request_ns,
             epoch: recall.epoch,
             seq: 0,
             lease_us: 0,

@@ -171,9 +171,6 @@ impl Switch {
             return;
         }
         let key = (reply.object_id, reply.key.to_vec());
-        if reply.message_type == MessageType::Recall {
-            return self.recall(now, &key, reply.epoch);
-        }
         if now > reply.request_ns + LATE_NS {
             self.late += 1;
             return;
@@ -201,6 +198,7 @@ impl Switch {
                     entry.released = Released::Over(now);
                 }
             }
+            MessageType::Recall => self.recall(now, &key, reply.epoch),
             MessageType::Absent | MessageType::HeartbeatAck => {}
             other => panic!("{other:?} to a switch"),
         }

@@ -1,6 +1,7 @@
 //! `stateplane store`: runs a state store server, checks its configuration, asks a running one how it is.
 
-use state_store::config::Config;
+use secrets::SecretsFile;
+use state_store::config::{Config, MOST_HOLD_MS};
 use state_store::core::Status;
 use state_store::shell;
 use std::net::SocketAddrV4;
@@ -35,6 +36,9 @@ enum Command {
         /// The server's address.
         #[arg(long, value_name = "IP:PORT")]
         address: SocketAddrV4,
+        /// The shared secrets: servers answer nobody without them.
+        #[arg(long, value_name = "FILE")]
+        secrets: PathBuf,
         /// Print JSON.
         #[arg(long)]
         json: bool,
@@ -47,7 +51,9 @@ enum Command {
 /// Runs the command; returns the process exit code.
 pub fn run(args: Args) -> u8 {
     match (args.command, args.config) {
-        (Some(Command::Status { address, json, timeout_ms }), _) => status(address, json, timeout_ms),
+        (Some(Command::Status { address, secrets, json, timeout_ms }), _) => {
+            status(address, &secrets, json, timeout_ms)
+        }
         (None, Some(config)) => serve(&config, args.check),
         (None, None) => 2, // clap demands --config without a subcommand
     }
@@ -58,6 +64,9 @@ fn serve(path: &Path, check: bool) -> u8 {
         Ok(config) => config,
         Err(error) => return fault(&error),
     };
+    if let Err(error) = config.keys() {
+        return fault(&error);
+    }
     if let Err(reason) = sensible(&config) {
         eprintln!("stateplane store: {}: {reason}", path.display());
         return 1;
@@ -84,17 +93,22 @@ fn sensible(config: &Config) -> Result<(), String> {
             "lease_ms: {lease_ms} is too short: switches end leases some 12 ms early and renew them before; write {LEAST_LEASE_MS} or more (default 250)"
         ));
     }
-    if hold_ms < lease_ms {
+    let least_hold_ms = lease_ms.min(u64::from(MOST_HOLD_MS));
+    if hold_ms < least_hold_ms {
         return Err(format!(
             "hold_ms: {hold_ms} is less than lease_ms ({lease_ms}): requests for a dead switch's flows would be dropped before its leases end; \
-             write {lease_ms} or more (default: twice lease_ms)"
+             write {least_hold_ms} or more (default: twice lease_ms, but no more than {MOST_HOLD_MS})"
         ));
     }
     Ok(())
 }
 
-fn status(address: SocketAddrV4, json: bool, timeout_ms: u64) -> u8 {
-    let status = match shell::query_status(address, Duration::from_millis(timeout_ms)) {
+fn status(address: SocketAddrV4, secrets: &Path, json: bool, timeout_ms: u64) -> u8 {
+    let secrets = match SecretsFile::load(secrets) {
+        Ok(secrets) => secrets,
+        Err(error) => return fault(&error),
+    };
+    let status = match shell::query_status(address, secrets.ring(), Duration::from_millis(timeout_ms)) {
         Ok(status) => status,
         Err(error) => return fault(&error),
     };
@@ -115,6 +129,7 @@ fn print_status(address: SocketAddrV4, status: &Status) {
         outln!("  broken: {reason}; restart all servers of the chain");
     }
     outln!("  entries: {} applied, {} at the tail, {} waiting", status.index, status.committed, status.unacked);
+    outln!("  sessions: {}   recalls out: {}", status.sessions, status.recalls);
     outln!("  requests held: {}   malformed datagrams: {}", status.held, status.malformed);
     for object in &status.objects {
         let ports = object.ports_in_use.map(|count| format!(", {count} external ports")).unwrap_or_default();
@@ -140,6 +155,7 @@ mod tests {
             ("lease_ms = 50\n", None),
             ("lease_ms = 49\n", Some("lease_ms: 49")),
             ("lease_ms = 250\nhold_ms = 249\n", Some("hold_ms: 249")),
+            ("lease_ms = 1000\n", None),
         ] {
             let config =
                 Config::parse(Path::new("s.toml"), &example.replace("lease_ms = 250\n", text)).expect("parses");
