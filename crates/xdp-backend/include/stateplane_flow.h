@@ -5,43 +5,65 @@
  * The messages are described in docs/state-protocol.md; "rule N" below means its rules of the switch.
  *
  * Invariants:
- * - A value is handed to the program only while now < lease_end_ns, read together with that lease (sequence lock, or the entry's spin lock).
+ * - A value is handed to the program only while the entry's session is the shard's current one and its lease lives, and the entry is not
+ *   marked released: all read together (sequence lock, or the entry's spin lock).
  * - An entry changes only under its spin lock, with `version` odd meanwhile.
- * - seq >= acked_seq. A packet that saw seq > acked_seq, or made it so, leaves only inside UPDATE or READ_COMMIT.
- * - An entry with seq > acked_seq has SP_FLOW_QUEUED set and stands in the ring (or is in the generator's hands).
+ * - seq >= acked_seq. A packet that saw seq > acked_seq, or made it so, leaves only inside UPDATE or READ_COMMIT (not of an asynchronous object).
+ * - An entry with seq > acked_seq, or released and not acknowledged, has SP_FLOW_QUEUED set and stands in the ring (or is in the generator's hands).
+ * - An epoch under which an entry was released is never the switch's again: neither a late nor a repeated grant brings it back.
  */
 #ifndef STATEPLANE_FLOW_H
 #define STATEPLANE_FLOW_H
 
 #define SP_FLOW_MAGIC 0x5350
-#define SP_FLOW_VERSION 1
+#define SP_FLOW_VERSION 2
 #define SP_FLOW_PORT 5407
-#define SP_FLOW_HEADER_BYTES 48
+#define SP_FLOW_HEADER_BYTES 64
 #define SP_FLOW_OUTER_BYTES 42 /* Ethernet, IPv4 without options, UDP */
 #define SP_FLOW_MAX_ATTEMPTS 64
 #define SP_FLOW_KEY_MAX 64
 #define SP_FLOW_VALUE_MAX 64
 #define SP_FLOW_PACKET_MAX 16384
 #define SP_FLOW_DROP_PORT 511
+#define SP_FLOW_SHARDS_MAX 256
+#define SP_FLOW_SECRETS 4
+/* "Replays": no reply is taken to a request that was sent longer ago. */
+#define SP_FLOW_LATE_NS 1000000000ull
+/* last use is noted this coarsely: a write for each packet would move the cache line between CPUs */
+#define SP_FLOW_USE_GRAIN_NS 100000000ull
 
 enum sp_flow_type {
 	SP_LEASE_REQUEST = 1,
-	SP_LEASE_RENEW = 2,
 	SP_UPDATE = 3,
 	SP_READ_COMMIT = 4,
+	SP_HEARTBEAT = 5,
+	SP_RELEASE = 6,
 	SP_LEASE_GRANT = 65,
 	SP_ABSENT = 66,
 	SP_UPDATE_ACK = 67,
 	SP_REFUSED = 68,
+	SP_HEARTBEAT_ACK = 69,
+	SP_RECALL = 70,
+	SP_RELEASE_ACK = 71,
 };
-enum { SP_FLAG_ALLOCATE = 1 };
+enum { SP_FLAG_ALLOCATE = 1, SP_FLAG_HALF_CLOSED = 4, SP_FLAG_CLOSED = 8, SP_FLAG_UNKNOWN = 16 };
 enum { SP_STATE_HIT, SP_STATE_MISS, SP_STATE_PENDING };
-enum { SP_FLOW_LOCAL, SP_FLOW_LINEARIZABLE };
+enum { SP_FLOW_LOCAL, SP_FLOW_LINEARIZABLE, SP_FLOW_ASYNCHRONOUS };
+enum { SP_PHASE_OPEN, SP_PHASE_HALF_CLOSED, SP_PHASE_CLOSED };
 enum { SP_ALLOCATOR_ZERO, SP_ALLOCATOR_NAT_PORTS, SP_ALLOCATOR_BACKENDS };
 /* What becomes of the packet when the program is through: sp_flow_context.kind. */
 enum { SP_FLOW_NOTHING, SP_FLOW_PARK, SP_FLOW_COMMIT };
 /* Bits of sp_flow_entry_head.flags. */
-enum { SP_FLOW_QUEUED = 1, SP_FLOW_RENEW = 2, SP_FLOW_DYING = 4 /* being removed: no lease, no value any more */ };
+enum {
+	SP_FLOW_QUEUED = 1, /* stands in the ring */
+	SP_FLOW_HALF_CLOSED = SP_FLAG_HALF_CLOSED, /* what the program said of the flow (phase), as RELEASE carries it */
+	SP_FLOW_CLOSED = SP_FLAG_CLOSED,
+	SP_FLOW_UNKNOWN = SP_FLAG_UNKNOWN, /* released: the value here is not that epoch's */
+	SP_FLOW_RELEASED = 32, /* no longer this switch's under this epoch */
+	SP_FLOW_RELEASE_ACKED = 64, /* and the store knows */
+	SP_FLOW_DYING = 128, /* being removed: no value any more */
+};
+#define SP_FLOW_CLOSING (SP_FLOW_HALF_CLOSED | SP_FLOW_CLOSED)
 
 /* Names, for the agent's metrics, stand in crates/switch-agent/src/flow_state.rs in this order. */
 enum sp_flow_stat {
@@ -52,11 +74,10 @@ enum sp_flow_stat {
 	SP_STAT_READ_COMMITS,
 	SP_STAT_ACKS,
 	SP_STAT_REFUSED,
-	SP_STAT_RENEWALS,
 	SP_STAT_RESENT,
 	SP_STAT_CONFLICTS,
 	SP_STAT_COMMIT_CONFLICTS,
-	SP_STAT_LATE_GRANTS,
+	SP_STAT_IGNORED_GRANTS,
 	SP_STAT_MALFORMED,
 	SP_STAT_NOT_FABRIC,
 	SP_STAT_UNKNOWN_OBJECT,
@@ -66,6 +87,15 @@ enum sp_flow_stat {
 	SP_STAT_TOO_BIG,
 	SP_STAT_RING_FULL,
 	SP_STAT_PORTS_EXHAUSTED,
+	SP_STAT_BAD_TAG,
+	SP_STAT_LATE,
+	SP_STAT_RECALLED,
+	SP_STAT_RECALLED_UNKNOWN,
+	SP_STAT_RELEASED,
+	SP_STAT_RELEASE_ACKS,
+	SP_STAT_HEARTBEATS,
+	SP_STAT_NO_HEAD,
+	SP_STAT_NO_SECRET,
 	SP_STAT_BACKENDS_EXHAUSTED,
 	SP_STAT_COUNT,
 };
@@ -99,29 +129,51 @@ enum {
 struct sp_flow_entry_head {
 	__u32 lock_space; /* struct bpf_spin_lock, which BTF wants at the top level of the map's value */
 	__u32 version; /* odd while being written */
-	__u64 lease_end_ns; /* linearizable: this switch's clock. 0: none */
-	__u64 renew_at_ns;
 	__u64 seq;
 	__u64 acked_seq;
-	__u64 last_used_ns; /* local: coarse clock of the last get. linearizable: when the last UPDATE or LEASE_RENEW was sent */
-	__u32 epoch;
-	__u32 flags;
+	__u64 used_ns; /* coarse clock of the last get, to SP_FLOW_USE_GRAIN_NS */
+	__u64 sent_ns; /* when the last UPDATE or RELEASE was sent */
+	__u32 epoch; /* 0: never granted */
+	__u32 session; /* in which the store says that the flow is this switch's */
+	__u16 shard;
+	__u16 flags;
+	__u32 reserved;
 };
 #define SP_FLOW_ENTRY_HEAD_BYTES 56
 _Static_assert(sizeof(struct sp_flow_entry_head) == SP_FLOW_ENTRY_HEAD_BYTES, "the manifest's value_offset counts on it");
 
 #define SP_ROUND8(n) (((n) + 7) & ~7)
 
+/* Written by the agent: crates/dataplane/src/flow.rs has the same layouts. */
 struct sp_flow_settings {
 	__u32 switch_id;
 	__u32 incarnation;
 	__be32 protocol_address;
-	__be32 store_address;
-	__be16 store_port;
-	__be16 own_port;
-	__u32 reserved;
+	__u32 shards; /* of the cluster; 0: not known yet */
 	__u64 lease_margin_ns;
 	__u64 resend_timeout_ns;
+};
+
+/* The head of a shard's chain. */
+struct sp_shard_head {
+	__be32 address; /* 0: not known */
+	__be16 port;
+	__u16 reserved;
+};
+
+/* This switch's session with a shard ("Sessions" 1 and 2). Written under the lock, the number before the end; read without (rule 4). */
+struct sp_session {
+	struct bpf_spin_lock lock;
+	__u32 number; /* 0: none */
+	__u64 lease_end_ns; /* this switch's clock */
+	__u64 lease_ns; /* its length, as the store said last: a third of it is the heartbeats' interval */
+};
+
+/* "Tags": all secrets that are accepted, and which one is sent with. One value, so that a change is one write. */
+struct sp_secret_set {
+	__u64 secret[SP_FLOW_SECRETS][2]; /* as SipHash takes them: two little-endian words */
+	__u32 present; /* bit n: secret n is there */
+	__u32 sends;
 };
 
 struct sp_flow_pending {
@@ -147,6 +199,11 @@ struct sp_flow_header {
 	__be32 lease_us;
 	__be16 port;
 	__be16 packet_bytes;
+	__be32 session;
+	__be16 shard;
+	__u8 key_id;
+	__u8 zero;
+	__be64 tag;
 } __attribute__((packed));
 _Static_assert(sizeof(struct sp_flow_header) == SP_FLOW_HEADER_BYTES, "docs/state-protocol.md");
 
@@ -171,24 +228,32 @@ struct sp_flow_outer {
 } __attribute__((packed));
 _Static_assert(sizeof(struct sp_flow_outer) == SP_FLOW_OUTER_BYTES, "Ethernet + IPv4 + UDP");
 
-/* What does not fit on the stack: a message being put together, and an entry being made. */
+#define SP_FLOW_CHUNK_BYTES 256
+/* What does not fit on the stack: a message being put together or taken apart, and an entry being made. */
 struct sp_flow_scratch {
 	__u32 object_id;
 	__u32 type;
 	__u32 flags;
 	__u32 port;
 	__u64 seq;
-	__u64 lease_end_ns; /* received: where the granted lease ends on this switch's clock */
+	__u64 request_ns; /* received */
+	__u64 lease_ns; /* received */
+	__u64 key_hash; /* received */
 	__u32 epoch;
+	__u32 session; /* received */
+	__u32 shard; /* received, and of a HEARTBEAT */
+	__u32 idle_ms; /* of a RELEASE */
 	__u32 key_bytes;
 	__u32 value_bytes;
 	__u32 with_packet; /* for sp_send: around the packet, or in place of it */
+	__u32 fault; /* why a message is not taken: a statistic */
 	__u8 key[SP_FLOW_KEY_MAX];
 	__u8 value[SP_FLOW_VALUE_MAX];
 	__u8 absent_key[SP_FLOW_KEY_MAX];
 	__u8 reverse_key[SP_FLOW_KEY_MAX];
 	struct bpf_fib_lookup route;
 	__u64 entry[(SP_FLOW_ENTRY_HEAD_BYTES + SP_FLOW_KEY_MAX + SP_FLOW_VALUE_MAX) / 8];
+	__u64 chunk[SP_FLOW_CHUNK_BYTES / 8 + 1]; /* of the datagram, for its tag */
 };
 
 struct {
@@ -197,6 +262,44 @@ struct {
 	__type(key, __u32);
 	__type(value, struct sp_flow_settings);
 } sp_flow_config SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SP_FLOW_SHARDS_MAX);
+	__type(key, __u32);
+	__type(value, struct sp_shard_head);
+} sp_shards SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SP_FLOW_SHARDS_MAX);
+	__type(key, __u32);
+	__type(value, struct sp_session);
+} sp_sessions SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sp_secret_set);
+} sp_secrets SEC(".maps");
+
+/* By a part of the key's hash: no grant is taken to a request sent earlier, because a flow that this switch knew nothing of was recalled (rule 6).
+ * Flows that share a place ask once more. */
+#define SP_GRANT_FLOORS 4096
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SP_GRANT_FLOORS);
+	__type(key, __u32);
+	__type(value, __u64);
+} sp_grant_floor SEC(".maps");
+
+/* Shards that are to get a heartbeat: the agent puts them in each third of the lease, the generator takes them out. */
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, 2 * SP_FLOW_SHARDS_MAX);
+	__type(value, __u32);
+} sp_heartbeats_due SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -216,7 +319,7 @@ struct {
 #define SP_FLOW_RING_PART(name, id, size, kb, vb, consistency, allocator) +(size)
 #define SP_FLOW_RING_SIZE (0 SP_FLOW_OBJECTS(SP_FLOW_RING_PART))
 
-/* Flows with something to re-send or renew: FIFO. (RedPlane §5.2 uses mirrored packets; XDP cannot mirror.) */
+/* Flows with something to re-send: FIFO. (RedPlane §5.2 uses mirrored packets; XDP cannot mirror.) */
 struct {
 	__uint(type, BPF_MAP_TYPE_QUEUE);
 	__uint(max_entries, SP_FLOW_RING_SIZE);
@@ -302,8 +405,10 @@ struct {
 	struct name##_entry {                                                                                          \
 		struct bpf_spin_lock lock;                                                                             \
 		__u32 version;                                                                                         \
-		__u64 lease_end_ns, renew_at_ns, seq, acked_seq, last_used_ns;                                         \
-		__u32 epoch, flags;                                                                                    \
+		__u64 seq, acked_seq, used_ns, sent_ns;                                                                \
+		__u32 epoch, session;                                                                                  \
+		__u16 shard, flags;                                                                                    \
+		__u32 reserved;                                                                                        \
 		__u8 key[SP_ROUND8(kb)];                                                                               \
 		__u8 value[SP_ROUND8(vb)];                                                                             \
 	};                                                                                                             \
@@ -388,10 +493,9 @@ static __always_inline void sp_flow_copy_in(void *to, const void *packet, __u32 
 	__builtin_memcpy(to, packet, bytes);
 }
 
-/* Puts a flow into the ring, unless it stands there. `queue` was decided under the entry's lock, which is let go. */
-static __always_inline int sp_flow_enqueue(struct sp_flow_scratch *scratch, __u32 object_id, const void *key, __u32 key_bytes)
+/* Puts a flow into the ring; `pending` is room for it. SP_FLOW_QUEUED was set under the entry's lock, which is let go. */
+static __always_inline int sp_flow_push(struct sp_flow_pending *pending, __u32 object_id, const void *key, __u32 key_bytes)
 {
-	struct sp_flow_pending *pending = (void *)scratch->entry;
 	__u32 zero = 0;
 	__u64 *work;
 
@@ -409,7 +513,18 @@ static __always_inline int sp_flow_enqueue(struct sp_flow_scratch *scratch, __u3
 	return 0;
 }
 
-/* The fast path: the value and its lease, read together. Returns 0 when a writer was at work or the entry is another flow's by now. */
+/* The same, for what runs on packets; if the ring has no room, the flag goes. */
+static __always_inline void sp_flow_enqueue(struct sp_flow_scratch *scratch, struct sp_flow_entry_head *entry, __u32 object_id,
+					    const void *key, __u32 key_bytes)
+{
+	if (!sp_flow_push((void *)scratch->entry, object_id, key, key_bytes))
+		return;
+	bpf_spin_lock((struct bpf_spin_lock *)entry);
+	entry->flags &= ~SP_FLOW_QUEUED;
+	bpf_spin_unlock((struct bpf_spin_lock *)entry);
+}
+
+/* The fast path: the value and whose it is, read together. Returns 0 when a writer was at work or the entry is another flow's by now. */
 static __always_inline int sp_flow_read(const struct sp_flow_entry_head *entry, const void *entry_key,
 					const void *entry_value, const void *key, __u32 key_bytes, void *value,
 					__u32 value_bytes, struct sp_flow_entry_head *seen)
@@ -418,8 +533,8 @@ static __always_inline int sp_flow_read(const struct sp_flow_entry_head *entry, 
 	int same;
 
 	sp_barrier();
-	seen->lease_end_ns = entry->lease_end_ns;
-	seen->renew_at_ns = entry->renew_at_ns;
+	seen->session = entry->session;
+	seen->shard = entry->shard;
 	seen->seq = entry->seq;
 	seen->acked_seq = entry->acked_seq;
 	seen->epoch = entry->epoch;
@@ -445,8 +560,11 @@ static __always_inline void sp_flow_remember(struct sp_flow_scratch *scratch, __
 	sp_flow_copy(scratch->key, key, key_bytes);
 }
 
+#include "stateplane_flow_session.h"
+#include "stateplane_flow_tag.h"
 #include "stateplane_flow_access.h"
-#include "stateplane_flow_message.h"
+#include "stateplane_flow_send.h"
+#include "stateplane_flow_receive.h"
 #include "stateplane_flow_generator.h"
 #include "stateplane_flow_sweep.h"
 
@@ -465,6 +583,15 @@ SP_FLOW_OBJECTS(SP_FLOW_GET)
 		sp_flow_set(flow, &name, id, key, kb, value, vb, consistency);                                         \
 	}
 SP_FLOW_OBJECTS(SP_FLOW_SET)
+#endif
+
+#ifdef SP_FLOW_HAS_PHASE
+#define SP_FLOW_PHASE(name, id, flows, kb, vb, consistency, allocator)                                                 \
+	static __always_inline void name##_phase(struct sp_flow_context *flow, const __u8 *key, __u32 phase)           \
+	{                                                                                                              \
+		sp_flow_phase(flow, &name, key, kb, phase);                                                            \
+	}
+SP_FLOW_OBJECTS(SP_FLOW_PHASE)
 #endif
 
 #endif

@@ -1,4 +1,4 @@
-/* stateplane_flow_access.h: what a program does with a FlowState: get, get_or_allocate, set. Part of stateplane_flow.h. */
+/* stateplane_flow_access.h: what a program does with a FlowState: get, get_or_allocate, set, phase. Part of stateplane_flow.h. */
 #ifndef STATEPLANE_FLOW_ACCESS_H
 #define STATEPLANE_FLOW_ACCESS_H
 
@@ -8,30 +8,6 @@ static __always_inline void sp_flow_conflict(struct sp_flow_context *flow)
 	sp_flow_count(SP_STAT_COMMIT_CONFLICTS);
 	flow->park = SP_PARK_DROP;
 	flow->kind = SP_FLOW_PARK;
-}
-
-/* A lease is half over: have the generator renew it. Once a try, whichever CPU gets the lock first. */
-static __always_inline void sp_flow_renew(struct sp_flow_entry_head *entry, __u32 object_id, const void *key,
-					  __u32 key_bytes, __u64 now)
-{
-	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
-	int queue = 0;
-
-	bpf_spin_lock((struct bpf_spin_lock *)entry);
-	if (now >= entry->renew_at_ns && now < entry->lease_end_ns) {
-		/* If this one is lost, there is time for another. */
-		entry->renew_at_ns = now + (entry->lease_end_ns - now) / 2;
-		queue = !(entry->flags & SP_FLOW_QUEUED);
-		entry->flags |= SP_FLOW_QUEUED | SP_FLOW_RENEW;
-	}
-	bpf_spin_unlock((struct bpf_spin_lock *)entry);
-	if (!queue || !scratch)
-		return;
-	if (sp_flow_enqueue(scratch, object_id, key, key_bytes)) {
-		bpf_spin_lock((struct bpf_spin_lock *)entry);
-		entry->flags &= ~SP_FLOW_QUEUED;
-		bpf_spin_unlock((struct bpf_spin_lock *)entry);
-	}
 }
 
 /* The output will depend on an update that is not acknowledged yet: it must leave inside READ_COMMIT. Returns a state
@@ -81,7 +57,7 @@ static __always_inline __u32 sp_flow_request(struct sp_flow_context *flow, __u32
 	return SP_STATE_PENDING;
 }
 
-/* A fresh entry in the scratch, with no lease. */
+/* A fresh entry in the scratch, in no session. */
 static __always_inline struct sp_flow_entry_head *sp_flow_new_entry(struct sp_flow_scratch *scratch, const void *key,
 								    __u32 key_bytes, const void *value,
 								    __u32 value_bytes)
@@ -89,7 +65,7 @@ static __always_inline struct sp_flow_entry_head *sp_flow_new_entry(struct sp_fl
 	struct sp_flow_entry_head *entry = (void *)scratch->entry;
 
 	__builtin_memset(entry, 0, sizeof(*entry));
-	entry->last_used_ns = sp_flow_coarse_clock();
+	entry->used_ns = sp_flow_coarse_clock();
 	sp_flow_copy((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, key, key_bytes);
 	sp_flow_copy((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES + SP_ROUND8(key_bytes), value, value_bytes);
 	return entry;
@@ -248,22 +224,19 @@ static __always_inline __u32 sp_flow_get(struct sp_flow_context *flow, void *map
 		flow->read[object_id - 1].seq = seen.seq;
 		flow->read[object_id - 1].epoch = seen.epoch;
 #endif
-		if (mine && consistency == SP_FLOW_LOCAL && !(seen.flags & SP_FLOW_DYING)) {
-			if (now - entry->last_used_ns > 100000000ull)
-				entry->last_used_ns = now;
-			return SP_STATE_HIT;
-		}
-		if (mine && !sp_flow_is_over(seen.lease_end_ns, now)) {
-			if (now >= seen.renew_at_ns)
-				sp_flow_renew(entry, object_id, key, key_bytes, now);
+		if (mine)
+			mine = consistency == SP_FLOW_LOCAL ? !(seen.flags & SP_FLOW_DYING) : sp_flow_owned(&seen, now);
+		if (mine) {
+			if (now - entry->used_ns > SP_FLOW_USE_GRAIN_NS)
+				entry->used_ns = now;
 #ifdef SP_FLOW_HAS_SET /* else no update is ever on its way */
-			if (seen.seq != seen.acked_seq)
+			if (consistency == SP_FLOW_LINEARIZABLE && seen.seq != seen.acked_seq)
 				return sp_flow_depend(flow, object_id, key, key_bytes, seen.seq, seen.epoch);
 #endif
 			return SP_STATE_HIT;
 		}
 	}
-	if (consistency == SP_FLOW_LINEARIZABLE)
+	if (consistency != SP_FLOW_LOCAL)
 		return sp_flow_request(flow, object_id, key, key_bytes, allocate);
 	if (!allocate)
 		return SP_STATE_MISS;
@@ -286,6 +259,7 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 {
 	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
 	struct sp_flow_entry_head *entry;
+	struct sp_session *session = 0;
 	int written = 0, queue = 0;
 	__u64 now, seq = 0, seen_entry;
 
@@ -306,23 +280,28 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 		return;
 	}
 	/* Exact for a lease, which may end while the program runs; before the lock, as no helper may be called under it. */
-	now = consistency == SP_FLOW_LINEARIZABLE ? sp_flow_exact_clock() : sp_flow_coarse_clock();
-	if (entry) {
+	now = consistency == SP_FLOW_LOCAL ? sp_flow_coarse_clock() : sp_flow_exact_clock();
+	/* The shard of a flow never changes, so it can be read without the lock. */
+	if (entry && consistency != SP_FLOW_LOCAL)
+		session = sp_get_session(entry->shard);
+	if (entry && (consistency == SP_FLOW_LOCAL || session)) {
 		void *entry_key = (void *)entry + SP_FLOW_ENTRY_HEAD_BYTES;
 
 		bpf_spin_lock((struct bpf_spin_lock *)entry);
 		if (sp_flow_equal(entry_key, key, key_bytes) && entry->seq == flow->read[object_id - 1].seq &&
-		    !(entry->flags & SP_FLOW_DYING) &&
+		    !(entry->flags & (SP_FLOW_DYING | SP_FLOW_RELEASED)) &&
 		    (consistency == SP_FLOW_LOCAL ||
-		     (entry->epoch == flow->read[object_id - 1].epoch && now < entry->lease_end_ns))) {
+		     (entry->epoch == flow->read[object_id - 1].epoch &&
+		      sp_session_lives_exactly(session, entry->session, now)))) {
 			entry->version++;
 			sp_barrier();
 			sp_flow_copy(entry_key + SP_ROUND8(key_bytes), value, value_bytes);
 			seq = ++entry->seq;
-			entry->last_used_ns = now;
 			if (consistency == SP_FLOW_LOCAL) {
 				entry->acked_seq = seq;
 			} else {
+				if (consistency == SP_FLOW_LINEARIZABLE)
+					entry->sent_ns = now; /* with this packet */
 				queue = !(entry->flags & SP_FLOW_QUEUED);
 				entry->flags |= SP_FLOW_QUEUED;
 			}
@@ -341,11 +320,11 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 	flow->read[object_id - 1].seq = seq;
 	if (consistency == SP_FLOW_LOCAL)
 		return;
-	if (queue && sp_flow_enqueue(scratch, object_id, key, key_bytes)) {
-		bpf_spin_lock((struct bpf_spin_lock *)entry);
-		entry->flags &= ~SP_FLOW_QUEUED;
-		bpf_spin_unlock((struct bpf_spin_lock *)entry);
-	}
+	if (queue)
+		sp_flow_enqueue(scratch, entry, object_id, key, key_bytes);
+	/* Rule 2: the packets of an asynchronous object leave at once; the generator sends the update. (RedPlane's draft, §5.4) */
+	if (consistency == SP_FLOW_ASYNCHRONOUS)
+		return;
 	sp_flow_remember(scratch, object_id, SP_UPDATE, 0, key, key_bytes, seq,
 			 flow->read[object_id - 1].epoch);
 	scratch->value_bytes = value_bytes;
@@ -354,5 +333,32 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 }
 
 #endif /* SP_FLOW_HAS_SET */
+
+#ifdef SP_FLOW_HAS_PHASE
+
+/* What the program says of the flow's life; the release of a flow tells the store. Nothing is written unless it changes. */
+static __always_inline void sp_flow_phase(struct sp_flow_context *flow, void *map, const __u8 *key, __u32 key_bytes, __u32 phase)
+{
+	struct sp_flow_entry_head *entry;
+	__u16 wanted = phase == SP_PHASE_CLOSED ? SP_FLOW_CLOSED : phase == SP_PHASE_HALF_CLOSED ? SP_FLOW_HALF_CLOSED : 0;
+	__u16 known;
+
+	if (flow->kind == SP_FLOW_PARK)
+		return;
+	entry = bpf_map_lookup_elem(map, key);
+	if (!entry)
+		return;
+	known = entry->flags & SP_FLOW_CLOSING;
+	/* The stragglers of a closed flow leave it closed: only OPEN opens it again. */
+	if (known == wanted || (known == SP_FLOW_CLOSED && wanted))
+		return;
+	bpf_spin_lock((struct bpf_spin_lock *)entry);
+	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, key, key_bytes) &&
+	    !(entry->flags & (SP_FLOW_DYING | SP_FLOW_RELEASED)))
+		entry->flags = (entry->flags & ~SP_FLOW_CLOSING) | wanted;
+	bpf_spin_unlock((struct bpf_spin_lock *)entry);
+}
+
+#endif /* SP_FLOW_HAS_PHASE */
 
 #endif

@@ -1,71 +1,109 @@
-/* stateplane_flow_sweep.h: removing flows that this switch no longer needs. Part of stateplane_flow.h.
+/* stateplane_flow_sweep.h: releasing and removing flows that this switch no longer needs. Part of stateplane_flow.h.
  *
  * The agent looks for candidates and gives each to this program as a frame; only here, under the entry's lock, can it be told whether the flow
  * is really idle and a packet on another CPU kept from using it. */
 #ifndef STATEPLANE_FLOW_SWEEP_H
 #define STATEPLANE_FLOW_SWEEP_H
 
-/* What the agent sends, in host order. */
+/* What the agent sends, in host order (crates/dataplane/src/flow.rs). Times are CLOCK_MONOTONIC's. */
 struct sp_flow_sweep_request {
 	__u32 object_id;
 	__u32 reserved;
-	__u64 idle_before_ns; /* CLOCK_MONOTONIC: neither used nor leased since then */
+	__u64 idle_before_ns; /* local: without packets since then; else without packets since then, to be released */
+	__u64 half_closed_before_ns; /* the same of a flow that is closed in one direction */
+	__u64 closed_before_ns; /* and of a closed one */
+	__u64 released_before_ns; /* released, and the last message about it sent, before then: to be removed */
 	__u8 key[SP_FLOW_KEY_MAX];
 };
 
-/* Claims an idle entry: from then on no CPU gives it a lease or a value. Returns 1 if it may be deleted. */
-static __always_inline int sp_flow_claim(void *map, const void *key, __u32 key_bytes, __u64 idle_before_ns, int consistency)
+enum { SP_SWEEP_NOTHING, SP_SWEEP_REMOVE, SP_SWEEP_RELEASE };
+
+/* Is an entry whose state lives in the store to be released (rule 7)? An update that is not acknowledged keeps it. */
+static __always_inline int sp_flow_is_done(const struct sp_flow_entry_head *entry, const struct sp_flow_sweep_request *request)
 {
-	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, key);
-	int idle = 0;
+	__u64 before_ns = request->idle_before_ns;
+
+	if (entry->flags & SP_FLOW_HALF_CLOSED)
+		before_ns = request->half_closed_before_ns;
+	if (entry->flags & SP_FLOW_CLOSED)
+		before_ns = request->closed_before_ns;
+	return entry->used_ns < before_ns && entry->seq == entry->acked_seq && !(entry->flags & SP_FLOW_QUEUED);
+}
+
+/* What is to become of the entry; claims it: from then on no CPU uses it. */
+static __always_inline int sp_flow_claim(void *map, const struct sp_flow_sweep_request *request, __u32 key_bytes, int consistency)
+{
+	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, request->key);
+	int what = SP_SWEEP_NOTHING;
 
 	if (!entry)
-		return 0;
+		return SP_SWEEP_NOTHING;
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
-	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, key, key_bytes)) {
-		if (consistency == SP_FLOW_LOCAL)
-			idle = entry->last_used_ns < idle_before_ns;
-		else /* an update that is not acknowledged, or a place in the ring, keeps the entry */
-			idle = entry->lease_end_ns < idle_before_ns && entry->seq == entry->acked_seq &&
-			       !(entry->flags & SP_FLOW_QUEUED);
-		if (idle) {
+	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, request->key, key_bytes)) {
+		if (consistency == SP_FLOW_LOCAL) {
+			if (entry->used_ns < request->idle_before_ns)
+				what = SP_SWEEP_REMOVE;
+		} else if (entry->flags & SP_FLOW_RELEASED) {
+			if (entry->flags & SP_FLOW_RELEASE_ACKED && !(entry->flags & SP_FLOW_QUEUED) &&
+			    entry->sent_ns < request->released_before_ns)
+				what = SP_SWEEP_REMOVE;
+		} else if (!entry->epoch) { /* never granted */
+			if (entry->used_ns < request->released_before_ns)
+				what = SP_SWEEP_REMOVE;
+		} else if (sp_flow_is_done(entry, request)) {
+			what = SP_SWEEP_RELEASE;
+		}
+		if (what != SP_SWEEP_NOTHING) {
 			entry->version++;
 			sp_barrier();
-			entry->flags |= SP_FLOW_DYING;
-			entry->lease_end_ns = 0;
+			entry->flags |= what == SP_SWEEP_REMOVE ? SP_FLOW_DYING : SP_FLOW_RELEASED | SP_FLOW_QUEUED;
 			sp_barrier();
 			entry->version++;
 		}
 	}
 	bpf_spin_unlock((struct bpf_spin_lock *)entry);
-	return idle;
+	return what;
+}
+
+/* What was claimed for release stands in the ring from now on; if there is no room, it is tried again. */
+static __always_inline void sp_flow_unqueue(void *map, const void *key, __u32 key_bytes)
+{
+	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, key);
+
+	if (!entry)
+		return;
+	bpf_spin_lock((struct bpf_spin_lock *)entry);
+	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, key, key_bytes))
+		entry->flags &= ~(SP_FLOW_QUEUED | SP_FLOW_RELEASED);
+	bpf_spin_unlock((struct bpf_spin_lock *)entry);
 }
 
 #define SP_FLOW_CASE_SWEEP(name, id, flows, kb, vb, consistency, allocator)                                            \
 	case id:                                                                                                       \
-		if (sp_flow_claim(&name, key, kb, idle_before_ns, consistency)) {                             \
-			bpf_map_delete_elem(&name, key);                                                      \
-			return XDP_DROP;                                                                               \
-		}                                                                                                      \
+		what = sp_flow_claim(&name, &request, kb, consistency);                                                \
+		if (what == SP_SWEEP_REMOVE)                                                                           \
+			bpf_map_delete_elem(&name, request.key);                                                       \
+		else if (what == SP_SWEEP_RELEASE && sp_flow_push(&pending, id, request.key, kb))                      \
+			sp_flow_unqueue(&name, request.key, kb);                                                       \
 		break;
 
-/* XDP_DROP: the flow is gone; XDP_PASS: it is in use, or was gone before. */
+/* XDP_DROP: the flow is gone; XDP_TX: its release is on its way; XDP_PASS: it is in use, or was gone before. */
 SEC("xdp.frags")
 int sp_sweep(struct xdp_md *xdp)
 {
-	struct sp_flow_sweep_request *request = (void *)(long)xdp->data;
+	struct sp_flow_sweep_request *data = (void *)(long)xdp->data;
 	/* Not in the scratch: before Linux 6.2 a packet may come in between while this runs. */
-	__u64 key[SP_FLOW_KEY_MAX / 8];
-	__u64 idle_before_ns;
+	struct sp_flow_sweep_request request;
+	struct sp_flow_pending pending;
+	int what = SP_SWEEP_NOTHING;
 
-	if ((void *)(request + 1) > (void *)(long)xdp->data_end)
+	if ((void *)(data + 1) > (void *)(long)xdp->data_end)
 		return XDP_ABORTED;
-	__builtin_memcpy(key, request->key, SP_FLOW_KEY_MAX);
-	idle_before_ns = request->idle_before_ns;
-	switch (request->object_id) {
+	__builtin_memcpy(&request, data, sizeof(request));
+	switch (request.object_id) {
 		SP_FLOW_OBJECTS(SP_FLOW_CASE_SWEEP)
 	}
-	return XDP_PASS;
+	return what == SP_SWEEP_REMOVE ? XDP_DROP : what == SP_SWEEP_RELEASE ? XDP_TX : XDP_PASS;
 }
 
 #endif

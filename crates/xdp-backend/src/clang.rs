@@ -11,7 +11,10 @@ const HEADERS: &[(&str, &str)] = &[
     ("stateplane_xdp.h", include_str!("../include/stateplane_xdp.h")),
     ("stateplane_flow.h", include_str!("../include/stateplane_flow.h")),
     ("stateplane_flow_access.h", include_str!("../include/stateplane_flow_access.h")),
-    ("stateplane_flow_message.h", include_str!("../include/stateplane_flow_message.h")),
+    ("stateplane_flow_session.h", include_str!("../include/stateplane_flow_session.h")),
+    ("stateplane_flow_tag.h", include_str!("../include/stateplane_flow_tag.h")),
+    ("stateplane_flow_send.h", include_str!("../include/stateplane_flow_send.h")),
+    ("stateplane_flow_receive.h", include_str!("../include/stateplane_flow_receive.h")),
     ("stateplane_flow_generator.h", include_str!("../include/stateplane_flow_generator.h")),
     ("stateplane_flow_sweep.h", include_str!("../include/stateplane_flow_sweep.h")),
 ];

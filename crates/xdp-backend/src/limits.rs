@@ -14,7 +14,7 @@ const HASH_ENTRY_BYTES: u64 = 48;
 /// XDP's headroom (256 bytes) less what the kernel keeps of it (`struct xdp_frame`).
 const HEADROOM_BYTES: u32 = 216;
 /// Headers of an UPDATE around key and value (docs/state-protocol.md), which stand before the packet.
-const UPDATE_BYTES: u32 = 90;
+const UPDATE_BYTES: u32 = 106;
 
 impl Generator<'_> {
     /// Maps that are too large, and FlowState objects that are used as they cannot be. After everything is declared.
@@ -74,7 +74,7 @@ impl Generator<'_> {
         let mut sends_updates: Option<String> = None;
         for (index, instance) in self.program.externs.iter().enumerate() {
             let Some(flow) = self.flows.iter().find(|flow| flow.c_name == instance.c_name) else { continue };
-            let linearizable = flow.consistency == 1;
+            let linearizable = flow.consistency != 0;
             let bytes = flow.key_bytes + flow.value_bytes;
             let most = HEADROOM_BYTES - UPDATE_BYTES;
             if linearizable && bytes > most {

@@ -1,0 +1,486 @@
+/* stateplane_flow_receive.h: the state protocol's messages as the switch takes them. Part of stateplane_flow.h.
+ * docs/state-protocol.md has the format; nothing of a message counts before its tag is found right. */
+#ifndef STATEPLANE_FLOW_RECEIVE_H
+#define STATEPLANE_FLOW_RECEIVE_H
+
+/* ---- what a message does to its flow's entry -------------------------------------------------------------------- */
+
+static __always_inline __u64 *sp_flow_floor(const struct sp_flow_scratch *scratch)
+{
+	__u32 index = scratch->key_hash & (SP_GRANT_FLOORS - 1);
+
+	return bpf_map_lookup_elem(&sp_grant_floor, &index);
+}
+
+/* Rule 3. The grant's key, value, seq, epoch and session stand in the scratch. */
+static __always_inline int sp_flow_install(void *map, struct sp_flow_scratch *scratch, __u32 key_bytes,
+					    __u32 value_bytes, __u64 now)
+{
+	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, scratch->key);
+	__u64 *floor = sp_flow_floor(scratch);
+	int ignored = 1;
+	void *entry_key;
+
+	if (!entry) {
+		/* First one that was never granted: what comes in between (a recall) then finds it. If another CPU is faster, it is as good. */
+		bpf_map_update_elem(map, scratch->key,
+				    sp_flow_new_entry(scratch, scratch->key, key_bytes, scratch->value, value_bytes),
+				    BPF_NOEXIST);
+		entry = bpf_map_lookup_elem(map, scratch->key);
+		if (!entry) {
+			sp_flow_count(SP_STAT_FLOWS_FULL);
+			return -1;
+		}
+	}
+	if (!floor)
+		return -1;
+	entry_key = (void *)entry + SP_FLOW_ENTRY_HEAD_BYTES;
+	bpf_spin_lock((struct bpf_spin_lock *)entry);
+	/* Rule 6: read after the entry is there, as a recall looks for the entry after it raised the floor. */
+	if (sp_flow_equal(entry_key, scratch->key, key_bytes) && !(entry->flags & SP_FLOW_DYING) &&
+	    scratch->request_ns > *(volatile __u64 *)floor) {
+		if (scratch->epoch > entry->epoch) {
+			entry->version++;
+			sp_barrier();
+			entry->epoch = scratch->epoch;
+			entry->seq = scratch->seq;
+			entry->acked_seq = scratch->seq;
+			entry->session = scratch->session;
+			entry->shard = scratch->shard;
+			entry->used_ns = now;
+			entry->flags &= SP_FLOW_QUEUED; /* a new grant: neither released nor closed */
+			sp_flow_copy(entry_key + SP_ROUND8(key_bytes), scratch->value, value_bytes);
+			sp_barrier();
+			entry->version++;
+			ignored = 0;
+		} else if (scratch->epoch == entry->epoch && !(entry->flags & SP_FLOW_RELEASED)) {
+			/* Same grant: what stands here is the newest. */
+			if (scratch->session > entry->session) {
+				entry->version++;
+				sp_barrier();
+				entry->session = scratch->session;
+				entry->shard = scratch->shard;
+				sp_barrier();
+				entry->version++;
+			}
+			ignored = 0;
+		}
+	}
+	bpf_spin_unlock((struct bpf_spin_lock *)entry);
+	sp_flow_count(ignored ? SP_STAT_IGNORED_GRANTS : SP_STAT_GRANTS);
+	return 0;
+}
+
+/* An acknowledgement covers every update up to its seq, and says that the flow is owned in its session. */
+static __always_inline void sp_flow_acknowledge(void *map, struct sp_flow_scratch *scratch, __u32 key_bytes)
+{
+	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, scratch->key);
+
+	if (!entry)
+		return;
+	bpf_spin_lock((struct bpf_spin_lock *)entry);
+	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes) &&
+	    scratch->epoch == entry->epoch) {
+		entry->version++;
+		sp_barrier();
+		if (scratch->seq > entry->acked_seq && scratch->seq <= entry->seq)
+			entry->acked_seq = scratch->seq;
+		if (scratch->session > entry->session && !(entry->flags & SP_FLOW_RELEASED)) {
+			entry->session = scratch->session;
+			entry->shard = scratch->shard;
+		}
+		sp_barrier();
+		entry->version++;
+	}
+	bpf_spin_unlock((struct bpf_spin_lock *)entry);
+}
+
+/* The store knows that the flow is released under the entry's epoch; or (REFUSED) that epoch is not the current grant, or this switch not the owner, so it
+ * never will be this switch's again. Nothing is to be sent any more, and the entry may go, once no late grant can come. */
+static __always_inline void sp_flow_forget(void *map, struct sp_flow_scratch *scratch, __u32 key_bytes, __u64 now)
+{
+	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, scratch->key);
+
+	if (!entry)
+		return;
+	bpf_spin_lock((struct bpf_spin_lock *)entry);
+	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes) &&
+	    scratch->epoch == entry->epoch && (entry->flags & SP_FLOW_RELEASED || scratch->type == SP_REFUSED)) {
+		entry->version++;
+		sp_barrier();
+		if (scratch->type == SP_REFUSED) {
+			entry->flags |= SP_FLOW_UNKNOWN;
+			entry->sent_ns = now;
+		}
+		entry->flags |= SP_FLOW_RELEASED | SP_FLOW_RELEASE_ACKED;
+		entry->acked_seq = entry->seq;
+		sp_barrier();
+		entry->version++;
+	}
+	bpf_spin_unlock((struct bpf_spin_lock *)entry);
+}
+
+/* Puts a released entry's RELEASE together in the scratch; under the entry's lock. */
+static __always_inline void sp_flow_tell_release(struct sp_flow_scratch *scratch, struct sp_flow_entry_head *entry, __u32 key_bytes,
+						 __u32 value_bytes, __u64 now)
+{
+	__u64 idle_ns = now > entry->used_ns ? now - entry->used_ns : 0;
+
+	scratch->type = SP_RELEASE;
+	scratch->flags = entry->flags & (SP_FLOW_CLOSING | SP_FLOW_UNKNOWN);
+	scratch->port = SP_FLOW_DROP_PORT;
+	scratch->epoch = entry->epoch;
+	scratch->seq = entry->seq;
+	scratch->idle_ms = idle_ns >> 52 ? 0xffffffffu : idle_ns / 1000000;
+	scratch->value_bytes = entry->flags & SP_FLOW_UNKNOWN ? 0 : value_bytes;
+	if (scratch->value_bytes)
+		sp_flow_copy(scratch->value, (void *)entry + SP_FLOW_ENTRY_HEAD_BYTES + SP_ROUND8(key_bytes), value_bytes);
+	entry->sent_ns = now;
+}
+
+/* Rule 6. Returns 1 when a RELEASE stands in the scratch, 0 when there is nothing to say. */
+static __always_inline int sp_flow_recall(void *map, struct sp_flow_scratch *scratch, __u32 key_bytes, __u32 value_bytes)
+{
+	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, scratch->key);
+	__u64 now = sp_flow_exact_clock(), *floor;
+	int answer = 0, queue = 0;
+
+	if (!entry) {
+		/* From now on a grant that was asked for before is ignored. A CPU that is installing one has put its entry in before it reads the floor. */
+		floor = sp_flow_floor(scratch);
+		if (!floor)
+			return 0;
+		*(volatile __u64 *)floor = now;
+		__sync_fetch_and_add(floor, 0); /* a full barrier */
+		entry = bpf_map_lookup_elem(map, scratch->key);
+	}
+	if (!entry) {
+		scratch->type = SP_RELEASE;
+		scratch->flags = SP_FLAG_UNKNOWN;
+		scratch->port = SP_FLOW_DROP_PORT;
+		scratch->seq = 0;
+		scratch->idle_ms = 0xffffffffu;
+		scratch->value_bytes = 0;
+		sp_flow_count(SP_STAT_RECALLED_UNKNOWN);
+		return 1;
+	}
+	bpf_spin_lock((struct bpf_spin_lock *)entry);
+	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes) &&
+	    !(entry->flags & SP_FLOW_DYING) && scratch->epoch >= entry->epoch) {
+		entry->version++;
+		sp_barrier();
+		if (scratch->epoch > entry->epoch) { /* the grant is lost or late: it is ignored when it comes */
+			entry->epoch = scratch->epoch;
+			entry->acked_seq = entry->seq;
+			entry->flags = (entry->flags & SP_FLOW_QUEUED) | SP_FLOW_UNKNOWN;
+		}
+		entry->flags |= SP_FLOW_RELEASED; /* from here on it is not this switch's */
+		queue = !(entry->flags & (SP_FLOW_QUEUED | SP_FLOW_RELEASE_ACKED));
+		if (queue)
+			entry->flags |= SP_FLOW_QUEUED;
+		sp_flow_tell_release(scratch, entry, key_bytes, value_bytes, now);
+		sp_barrier();
+		entry->version++;
+		answer = 1;
+	}
+	bpf_spin_unlock((struct bpf_spin_lock *)entry);
+	if (queue)
+		sp_flow_enqueue(scratch, entry, scratch->object_id, scratch->key, key_bytes);
+	sp_flow_count(SP_STAT_RECALLED);
+	return answer;
+}
+
+enum { SP_EFFECT_DONE, SP_EFFECT_ANSWER = 1, SP_EFFECT_UNKNOWN_OBJECT = -1, SP_EFFECT_NO_ROOM = -2 };
+
+static __always_inline int sp_flow_apply(void *map, struct sp_flow_scratch *scratch, __u32 key_bytes,
+					  __u32 value_bytes, __u64 now)
+{
+	switch (scratch->type) {
+	case SP_LEASE_GRANT:
+		return sp_flow_install(map, scratch, key_bytes, value_bytes, now) ? SP_EFFECT_NO_ROOM : SP_EFFECT_DONE;
+	case SP_UPDATE_ACK:
+		sp_flow_count(SP_STAT_ACKS);
+		sp_flow_acknowledge(map, scratch, key_bytes);
+		return SP_EFFECT_DONE;
+	case SP_REFUSED:
+		sp_flow_count(SP_STAT_REFUSED);
+		sp_flow_forget(map, scratch, key_bytes, now);
+		return SP_EFFECT_DONE;
+	case SP_RELEASE_ACK:
+		sp_flow_count(SP_STAT_RELEASE_ACKS);
+		sp_flow_forget(map, scratch, key_bytes, now);
+		return SP_EFFECT_DONE;
+	case SP_RECALL:
+		return sp_flow_recall(map, scratch, key_bytes, value_bytes);
+	}
+	return SP_EFFECT_DONE;
+}
+
+/* Only the sizes that the object has are taken. */
+#define SP_FLOW_CASE_SIZES(name, id, flows, kb, vb, consistency, allocator)                                            \
+	case id:                                                                                                       \
+		known = consistency != SP_FLOW_LOCAL && scratch->key_bytes == kb &&                                    \
+			scratch->value_bytes == (scratch->type == SP_LEASE_GRANT ? vb : 0);                            \
+		break;
+#define SP_FLOW_CASE_APPLY(name, id, flows, kb, vb, consistency, allocator)                                            \
+	case id:                                                                                                       \
+		if (consistency != SP_FLOW_LOCAL)                                                                      \
+			effect = sp_flow_apply(&name, scratch, kb, vb, now);                                           \
+		break;
+
+/* Does the message in the scratch name an object, with its sizes? A heartbeat's answer names none. */
+static __always_inline int sp_flow_known(const struct sp_flow_scratch *scratch)
+{
+	int known = 0;
+
+	switch (scratch->object_id) {
+	case 0:
+		known = scratch->type == SP_HEARTBEAT_ACK;
+		break;
+		SP_FLOW_OBJECTS(SP_FLOW_CASE_SIZES)
+	}
+	return known;
+}
+
+/* Lets the message in the scratch take its effect on its flow's entry: one of the enum above. */
+static __always_inline int sp_flow_take_effect(struct sp_flow_scratch *scratch)
+{
+	int effect = SP_EFFECT_DONE;
+	__u64 now = sp_flow_exact_clock();
+
+	switch (scratch->object_id) {
+		SP_FLOW_OBJECTS(SP_FLOW_CASE_APPLY)
+	}
+	return effect;
+}
+
+/* ---- reading a message ------------------------------------------------------------------------------------------ */
+
+static __always_inline int sp_flow_is_reply(__u32 type)
+{
+	return type >= SP_LEASE_GRANT && type <= SP_RELEASE_ACK;
+}
+
+/* May a message of the type have a packet? */
+static __always_inline int sp_flow_carries_packet(__u32 type)
+{
+	return type == SP_LEASE_GRANT || type == SP_ABSENT || type == SP_UPDATE_ACK;
+}
+
+/* Reads the message's header into the scratch. Returns the length of the packet in it, or -1 if it is malformed. */
+static __always_inline int sp_flow_decode(struct xdp_md *xdp, struct sp_flow_scratch *scratch, const struct sp_flow_settings *settings)
+{
+	struct sp_flow_outer *outer = (void *)(long)xdp->data;
+	struct sp_flow_header *header = (void *)(outer + 1);
+	__u32 key_bytes, value_bytes, packet_bytes, udp_length, type;
+
+	if ((void *)(header + 1) > (void *)(long)xdp->data_end)
+		return -1;
+	if (header->magic != bpf_htons(SP_FLOW_MAGIC) || header->version != SP_FLOW_VERSION ||
+	    header->switch_id != bpf_htonl(settings->switch_id) ||
+	    header->incarnation != bpf_htonl(settings->incarnation))
+		return -1; /* an earlier incarnation's lease is not ours */
+	type = header->type;
+	if (!sp_flow_is_reply(type) || header->zero)
+		return -1;
+	if (outer->fragment & bpf_htons(0x3fff)) /* what stands here may be the middle of anything */
+		return -1;
+	scratch->type = type;
+	scratch->object_id = bpf_ntohs(header->object_id);
+	scratch->flags = bpf_ntohs(header->flags);
+	scratch->epoch = bpf_ntohl(header->epoch);
+	scratch->seq = bpf_be64_to_cpu(header->seq);
+	scratch->port = bpf_ntohs(header->port);
+	scratch->request_ns = bpf_be64_to_cpu(header->request_ns);
+	scratch->lease_ns = (__u64)bpf_ntohl(header->lease_us) * 1000;
+	scratch->session = bpf_ntohl(header->session);
+	scratch->shard = bpf_ntohs(header->shard);
+	key_bytes = bpf_ntohs(header->key_bytes);
+	value_bytes = bpf_ntohs(header->value_bytes);
+	packet_bytes = bpf_ntohs(header->packet_bytes);
+	udp_length = bpf_ntohs(outer->udp_length);
+	if (key_bytes > SP_FLOW_KEY_MAX || (key_bytes == 0) != (type == SP_HEARTBEAT_ACK) || value_bytes > SP_FLOW_VALUE_MAX ||
+	    (value_bytes == 0) == (type == SP_LEASE_GRANT) || packet_bytes > SP_FLOW_PACKET_MAX ||
+	    (packet_bytes && !sp_flow_carries_packet(type)) || scratch->shard >= settings->shards)
+		return -1;
+	if (udp_length != 8 + SP_FLOW_HEADER_BYTES + key_bytes + value_bytes + packet_bytes ||
+	    bpf_ntohs(outer->total_length) != 20 + udp_length || bpf_xdp_get_buff_len(xdp) < 34 + (__u64)udp_length)
+		return -1;
+	scratch->key_bytes = key_bytes;
+	scratch->value_bytes = value_bytes;
+	return packet_bytes;
+}
+
+/* Key and value into the scratch. */
+static __always_inline int sp_flow_load_key(struct xdp_md *xdp, struct sp_flow_scratch *scratch)
+{
+	__u64 key_bytes = scratch->key_bytes, value_bytes = scratch->value_bytes;
+
+	asm volatile("" : "+r"(key_bytes), "+r"(value_bytes));
+	for (__u32 i = 0; i < SP_FLOW_KEY_MAX / 8; i++) {
+		((__u64 *)scratch->key)[i] = 0;
+		((__u64 *)scratch->value)[i] = 0;
+	}
+	if (key_bytes > SP_FLOW_KEY_MAX || value_bytes > SP_FLOW_VALUE_MAX)
+		return -1;
+	if (key_bytes && bpf_xdp_load_bytes(xdp, SP_FLOW_OUTER_BYTES + SP_FLOW_HEADER_BYTES, scratch->key, key_bytes))
+		return -1;
+	if (value_bytes && bpf_xdp_load_bytes(xdp, SP_FLOW_OUTER_BYTES + SP_FLOW_HEADER_BYTES + key_bytes,
+					      scratch->value, value_bytes))
+		return -1;
+	scratch->key_hash = sp_key_hash(scratch->key, key_bytes);
+	return 0;
+}
+
+/* Rule 8: is the message from who knows a secret of this fabric? */
+static __always_inline int sp_flow_is_genuine(struct xdp_md *xdp, __u32 body_bytes)
+{
+	struct sp_flow_outer *outer = (void *)(long)xdp->data;
+	struct sp_flow_header *header = (void *)(outer + 1);
+	__u32 zero = 0, key_id;
+	struct sp_secret_set *secrets = bpf_map_lookup_elem(&sp_secrets, &zero);
+	__u64 tag = 0, claimed;
+
+	if (!secrets || (void *)(header + 1) > (void *)(long)xdp->data_end)
+		return 0;
+	key_id = header->key_id;
+	claimed = bpf_be64_to_cpu(header->tag);
+	if (key_id >= SP_FLOW_SECRETS || !(secrets->present >> key_id & 1))
+		return 0;
+	return !sp_tag(xdp, key_id, body_bytes, &tag) && tag == claimed;
+}
+
+/* Reads a message and checks all that makes it one to be taken: the length of its packet, or -1 with scratch->fault. */
+static __always_inline int sp_flow_read_message(struct xdp_md *xdp, struct sp_flow_scratch *scratch, const struct sp_flow_settings *settings)
+{
+	int packet_bytes = sp_flow_decode(xdp, scratch, settings);
+	__u64 now;
+
+	scratch->fault = SP_STAT_MALFORMED;
+	if (packet_bytes < 0)
+		return -1;
+	scratch->fault = SP_STAT_BAD_TAG;
+	if (!sp_flow_is_genuine(xdp, scratch->key_bytes + scratch->value_bytes + packet_bytes))
+		return -1;
+	/* "Replays". A recall answers no request. */
+	now = sp_flow_exact_clock();
+	scratch->fault = SP_STAT_MALFORMED;
+	if (scratch->type != SP_RECALL && scratch->request_ns > now)
+		return -1; /* nobody answers a request before it was sent */
+	scratch->fault = SP_STAT_LATE;
+	if (scratch->type != SP_RECALL && now - scratch->request_ns > SP_FLOW_LATE_NS)
+		return -1;
+	scratch->fault = SP_STAT_MALFORMED;
+	if (sp_flow_load_key(xdp, scratch))
+		return -1;
+	scratch->fault = SP_STAT_UNKNOWN_OBJECT;
+	return sp_flow_known(scratch) ? packet_bytes : -1;
+}
+
+/* ---- the packet in it ------------------------------------------------------------------------------------------- */
+
+/* Leaves only the packet in the message: also cuts off what Ethernet padded. */
+static __always_inline int sp_flow_strip(struct xdp_md *xdp, __u32 message_bytes, __u32 packet_bytes)
+{
+	int padding = (int)bpf_xdp_get_buff_len(xdp) - (int)(message_bytes + packet_bytes);
+
+	if (padding > 0 && bpf_xdp_adjust_tail(xdp, -padding))
+		return -1;
+	return bpf_xdp_adjust_head(xdp, message_bytes);
+}
+
+/* What becomes of the packet in the message: -1 when it shall now run through the program, else the XDP verdict. */
+static __always_inline int sp_flow_let_go(struct xdp_md *xdp, struct sp_flow_context *flow, struct sp_flow_scratch *scratch,
+					  int packet_bytes)
+{
+	__u32 zero = 0;
+
+	if (packet_bytes < 14)
+		return XDP_DROP; /* nothing to let go */
+	if (sp_flow_strip(xdp,
+			  SP_FLOW_OUTER_BYTES + SP_FLOW_HEADER_BYTES + scratch->key_bytes + scratch->value_bytes,
+			  packet_bytes))
+		return XDP_ABORTED;
+	if (scratch->type == SP_UPDATE_ACK) {
+		if (!sp_test_mode)
+			return bpf_redirect_map(&sp_ports, scratch->port & 0x1ff, 0);
+		struct sp_test_value *test = bpf_map_lookup_elem(&sp_test, &zero);
+		if (test) {
+			test->verdict = 1;
+			test->egress_port = scratch->port & 0x1ff;
+		}
+		return XDP_PASS;
+	}
+	if (scratch->type == SP_ABSENT) {
+		sp_flow_count(SP_STAT_ABSENT);
+		flow->absent_object = scratch->object_id;
+		for (__u32 i = 0; i < SP_FLOW_KEY_MAX / 8; i++)
+			((__u64 *)scratch->absent_key)[i] = ((__u64 *)scratch->key)[i];
+	}
+	flow->ingress_port = scratch->port & 0x1ff;
+	flow->attempts = scratch->port >> 9;
+	return -1;
+}
+
+/* A message from the store, to this switch. Its packet, if the P4 program shall see it, goes on in sp_again. */
+SEC("xdp.frags")
+int sp_receive(struct xdp_md *xdp)
+{
+	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
+	struct sp_flow_context flow = {};
+	__u32 port = 0, zero = 0;
+	struct sp_flow_settings *settings = bpf_map_lookup_elem(&sp_flow_config, &zero);
+	struct sp_session *session;
+	__u8 *fabric;
+	int packet_bytes, effect, verdict;
+
+	if (!scratch || !settings || !sp_ingress_port(xdp, &port))
+		return XDP_ABORTED;
+	fabric = bpf_map_lookup_elem(&sp_fabric_port, &port);
+	if (!fabric || !*fabric) { /* rule 8 */
+		sp_flow_count(SP_STAT_NOT_FABRIC);
+		return XDP_DROP;
+	}
+	packet_bytes = sp_flow_read_message(xdp, scratch, settings);
+	if (packet_bytes < 0) {
+		sp_flow_count(scratch->fault);
+		return XDP_DROP;
+	}
+	session = sp_get_session(scratch->shard);
+	/* The replies that went down the chain. */
+	if (session && (sp_flow_carries_packet(scratch->type) || scratch->type == SP_HEARTBEAT_ACK))
+		sp_session_prolong(session, scratch->session, scratch->request_ns, scratch->lease_ns, settings->lease_margin_ns);
+	effect = sp_flow_take_effect(scratch);
+	if (effect == SP_EFFECT_ANSWER)
+		return sp_flow_send_by_tail_call(xdp, scratch, 0);
+	if (effect < 0)
+		return XDP_DROP; /* no room for the flow: its packet could only ask again */
+	verdict = sp_flow_let_go(xdp, &flow, scratch, packet_bytes);
+	return verdict == -1 ? sp_flow_run_again(xdp, &flow) : verdict;
+}
+
+#define SP_FLOW_REMOTE_PART(name, id, flows, kb, vb, consistency, allocator)                                     \
+	+(consistency != SP_FLOW_LOCAL)
+#define SP_FLOW_ANY_REMOTE (0 SP_FLOW_OBJECTS(SP_FLOW_REMOTE_PART))
+
+/* Every packet comes by here first. -1: an ordinary packet; else the XDP verdict. */
+static __always_inline int sp_flow_receive(struct xdp_md *xdp)
+{
+	struct sp_flow_outer *outer = (void *)(long)xdp->data;
+	struct sp_flow_settings *settings;
+	__u32 zero = 0;
+
+	if (!SP_FLOW_ANY_REMOTE)
+		return -1;
+	if ((void *)(outer + 1) > (void *)(long)xdp->data_end || outer->protocol != 17 ||
+	    outer->destination_port != bpf_htons(SP_FLOW_PORT) || outer->ethertype != bpf_htons(0x0800) ||
+	    outer->version_ihl != 0x45)
+		return -1;
+	settings = bpf_map_lookup_elem(&sp_flow_config, &zero);
+	if (!settings || !settings->protocol_address || outer->destination != settings->protocol_address)
+		return -1;
+	bpf_tail_call(xdp, &sp_programs, SP_PROGRAM_RECEIVE);
+	return XDP_ABORTED;
+}
+
+#endif

@@ -1,0 +1,119 @@
+/* stateplane_flow_tag.h: the keyed tags of messages: SipHash-2-4 in the data plane (docs/state-protocol.md, "Tags"). Part of stateplane_flow.h.
+ *
+ * Of a message in a frame: source and destination address stand together in the IPv4 header, then comes the datagram, with the tag as zero. Packets may lie
+ * in several fragments, so all after the header is copied in chunks to the scratch. */
+#ifndef STATEPLANE_FLOW_TAG_H
+#define STATEPLANE_FLOW_TAG_H
+
+struct sp_sip {
+	__u64 v0, v1, v2, v3;
+};
+
+#define SP_ROTATE(x, bits) (((x) << (bits)) | ((x) >> (64 - (bits))))
+
+static __always_inline void sp_sip_round(struct sp_sip *s)
+{
+	s->v0 += s->v1;
+	s->v1 = SP_ROTATE(s->v1, 13) ^ s->v0;
+	s->v0 = SP_ROTATE(s->v0, 32);
+	s->v2 += s->v3;
+	s->v3 = SP_ROTATE(s->v3, 16) ^ s->v2;
+	s->v0 += s->v3;
+	s->v3 = SP_ROTATE(s->v3, 21) ^ s->v0;
+	s->v2 += s->v1;
+	s->v1 = SP_ROTATE(s->v1, 17) ^ s->v2;
+	s->v2 = SP_ROTATE(s->v2, 32);
+}
+
+static __always_inline void sp_sip_word(struct sp_sip *s, __u64 word)
+{
+	s->v3 ^= word;
+	sp_sip_round(s);
+	sp_sip_round(s);
+	s->v0 ^= word;
+}
+
+/* What the chunks' loop works on. */
+struct sp_tag_work {
+	struct sp_sip sip;
+	struct xdp_md *xdp;
+	struct sp_flow_scratch *scratch;
+	__u32 offset;
+	__u32 left;
+	__u64 failed;
+};
+
+/* One chunk of key, value and packet: whole words into the hash; what is left of the last one stays in the scratch. */
+static long sp_tag_chunk(__u32 index, void *context)
+{
+	struct sp_tag_work *work = context;
+	struct sp_flow_scratch *scratch = work->scratch;
+	struct sp_sip sip = work->sip;
+	__u64 bytes = work->left;
+
+	if (bytes > SP_FLOW_CHUNK_BYTES)
+		bytes = SP_FLOW_CHUNK_BYTES;
+	asm volatile("" : "+r"(bytes));
+	if (bytes < 1 || bytes > SP_FLOW_CHUNK_BYTES)
+		return 1;
+	scratch->chunk[(bytes / 8) & 63] = 0;
+	if (bpf_xdp_load_bytes(work->xdp, work->offset, scratch->chunk, bytes)) {
+		work->failed = 1;
+		return 1;
+	}
+	for (__u32 i = 0; i < SP_FLOW_CHUNK_BYTES / 8; i++) {
+		if (i >= bytes / 8)
+			break;
+		sp_sip_word(&sip, scratch->chunk[i]);
+	}
+	work->sip = sip;
+	work->offset += bytes;
+	work->left -= bytes;
+	return 0;
+}
+
+/* The tag of the message in the frame, into *tag; `body_bytes`: key, value and packet. -1: the frame is not so long. */
+static __noinline int sp_tag(struct xdp_md *xdp, __u32 key_id, __u32 body_bytes, __u64 *tag)
+{
+	void *data = (void *)(long)xdp->data;
+	struct sp_flow_outer *outer = data;
+	struct sp_flow_header *header = (void *)(outer + 1);
+	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
+	__u32 zero = 0;
+	struct sp_secret_set *secrets = bpf_map_lookup_elem(&sp_secrets, &zero);
+	struct sp_tag_work work;
+	__u64 last;
+
+	if (!scratch || !secrets || !tag || body_bytes > SP_FLOW_KEY_MAX + SP_FLOW_VALUE_MAX + SP_FLOW_PACKET_MAX ||
+	    (void *)(header + 1) > (void *)(long)xdp->data_end)
+		return -1;
+	key_id &= SP_FLOW_SECRETS - 1;
+	work.sip.v0 = secrets->secret[key_id][0] ^ 0x736f6d6570736575ull;
+	work.sip.v1 = secrets->secret[key_id][1] ^ 0x646f72616e646f6dull;
+	work.sip.v2 = secrets->secret[key_id][0] ^ 0x6c7967656e657261ull;
+	work.sip.v3 = secrets->secret[key_id][1] ^ 0x7465646279746573ull;
+	sp_sip_word(&work.sip, *(sp_u64a *)&outer->source); /* and destination */
+	for (__u32 i = 0; i < SP_FLOW_HEADER_BYTES / 8 - 1; i++)
+		sp_sip_word(&work.sip, ((sp_u64a *)header)[i]);
+	sp_sip_word(&work.sip, 0); /* the tag */
+	work.xdp = xdp;
+	work.scratch = scratch;
+	work.offset = SP_FLOW_OUTER_BYTES + SP_FLOW_HEADER_BYTES;
+	work.left = body_bytes;
+	work.failed = 0;
+	if (body_bytes)
+		bpf_loop((body_bytes + SP_FLOW_CHUNK_BYTES - 1) / SP_FLOW_CHUNK_BYTES, sp_tag_chunk, &work, 0);
+	if (work.failed || work.left)
+		return -1;
+	last = (__u64)(8 + SP_FLOW_HEADER_BYTES + body_bytes) << 56;
+	if (body_bytes & 7)
+		last |= scratch->chunk[((body_bytes & (SP_FLOW_CHUNK_BYTES - 1)) / 8) & 31];
+	sp_sip_word(&work.sip, last);
+	work.sip.v2 ^= 0xff;
+	for (int i = 0; i < 4; i++)
+		sp_sip_round(&work.sip);
+	*tag = work.sip.v0 ^ work.sip.v1 ^ work.sip.v2 ^ work.sip.v3;
+	return 0;
+}
+
+#endif
