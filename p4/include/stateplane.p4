@@ -10,7 +10,21 @@ enum Consistency {
     LOCAL,
     /// Per-flow linearizable (RedPlane Definition 4): the state lives in the replicated store, one switch at a time holds a lease on a flow, and no
     /// output leaves before the update that it depends on is on every server of the chain.
-    LINEARIZABLE
+    LINEARIZABLE,
+    /// The same store, owners and hand-over (a flow that moves between living switches goes on where it was), but packets do not wait for the store: they
+    /// leave at once, and updates follow in the background, many in one. A switch that dies takes the updates of its last few milliseconds with it. For
+    /// counters and the like. (RedPlane's "weak consistency mode")
+    ASYNCHRONOUS
+}
+
+/// How far a flow's life has come, as the program sees it: when its state, and what was allocated with it, may go.
+enum FlowPhase {
+    /// In use; lives until it is idle for long.
+    OPEN,
+    /// Closed in the direction of this key. A binding is closed once both of its directions are.
+    HALF_CLOSED,
+    /// Closed: nothing more comes.
+    CLOSED
 }
 
 /// Who makes the first value of a flow that has none, when asked by get_or_allocate.
@@ -50,6 +64,9 @@ extern FlowState<K, V> {
     /// Replaces the flow's state. The last lookup in this object on this packet must have been of the same key (else the packet is dropped, and counted
     /// as `commit_conflicts`: there is no value that this one could follow from). Only after `get` or `get_or_allocate` said HIT for the same key on this packet.
     void set(in K key, in V value);
+    /// Says how far the flow's life has come (closed flows leave the switch and, a while later, the store: its `closed_s`). Only after `get` or
+    /// `get_or_allocate` said HIT for the same key on this packet; a flow that this switch does not have is left alone. CLOSED stays until OPEN.
+    void phase(in K key, in FlowPhase phase);
 }
 
 /// What the kernel's routing table says of a destination.

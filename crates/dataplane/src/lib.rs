@@ -9,6 +9,7 @@
 mod arrays;
 mod dataplane;
 mod error;
+pub mod flow;
 mod layout;
 mod link;
 mod object;

@@ -66,8 +66,20 @@ pub struct CNames {
 impl CNames {
     /// Names of tables, actions and extern objects: they become maps, structs and functions.
     pub fn objects() -> CNames {
-        let endings =
-            &["default", "masks", "key", "value", "mask", "entry", "entry_key", "search", "round", "get", "set"];
+        let endings = &[
+            "default",
+            "masks",
+            "key",
+            "value",
+            "mask",
+            "entry",
+            "entry_key",
+            "search",
+            "round",
+            "get",
+            "set",
+            "phase",
+        ];
         CNames { prefix: "p4_", endings, used: HashMap::new() }
     }
 

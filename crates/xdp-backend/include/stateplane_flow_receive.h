@@ -64,6 +64,8 @@ static __always_inline int sp_flow_install(void *map, struct sp_flow_scratch *sc
 				entry->version++;
 			}
 			ignored = 0;
+		} else if (scratch->epoch == entry->epoch && !(entry->flags & SP_FLOW_RELEASE_ACKED)) {
+			entry->sent_ns = 0; /* the store does not know of the release: it leaves again, as soon as the generator runs */
 		}
 	}
 	bpf_spin_unlock((struct bpf_spin_lock *)entry);
@@ -108,10 +110,9 @@ static __always_inline void sp_flow_forget(void *map, struct sp_flow_scratch *sc
 	    scratch->epoch == entry->epoch && (entry->flags & SP_FLOW_RELEASED || scratch->type == SP_REFUSED)) {
 		entry->version++;
 		sp_barrier();
-		if (scratch->type == SP_REFUSED) {
+		if (scratch->type == SP_REFUSED)
 			entry->flags |= SP_FLOW_UNKNOWN;
-			entry->sent_ns = now;
-		}
+		entry->sent_ns = now; /* the two seconds count from here */
 		entry->flags |= SP_FLOW_RELEASED | SP_FLOW_RELEASE_ACKED;
 		entry->acked_seq = entry->seq;
 		sp_barrier();
@@ -281,7 +282,7 @@ static __always_inline int sp_flow_decode(struct xdp_md *xdp, struct sp_flow_scr
 	    header->incarnation != bpf_htonl(settings->incarnation))
 		return -1; /* an earlier incarnation's lease is not ours */
 	type = header->type;
-	if (!sp_flow_is_reply(type) || header->zero)
+	if (!sp_flow_is_reply(type))
 		return -1;
 	if (outer->fragment & bpf_htons(0x3fff)) /* what stands here may be the middle of anything */
 		return -1;

@@ -9,6 +9,10 @@ struct sp_sip {
 	__u64 v0, v1, v2, v3;
 };
 
+/* Source and destination address in a frame. */
+#define SP_FLOW_ADDRESSES_AT 26
+_Static_assert(__builtin_offsetof(struct sp_flow_outer, source) == SP_FLOW_ADDRESSES_AT, "IPv4 behind Ethernet");
+
 #define SP_ROTATE(x, bits) (((x) << (bits)) | ((x) >> (64 - (bits))))
 
 static __always_inline void sp_sip_round(struct sp_sip *s)
@@ -92,7 +96,7 @@ static __noinline int sp_tag(struct xdp_md *xdp, __u32 key_id, __u32 body_bytes,
 	work.sip.v1 = secrets->secret[key_id][1] ^ 0x646f72616e646f6dull;
 	work.sip.v2 = secrets->secret[key_id][0] ^ 0x6c7967656e657261ull;
 	work.sip.v3 = secrets->secret[key_id][1] ^ 0x7465646279746573ull;
-	sp_sip_word(&work.sip, *(sp_u64a *)&outer->source); /* and destination */
+	sp_sip_word(&work.sip, *(sp_u64a *)(data + SP_FLOW_ADDRESSES_AT));
 	for (__u32 i = 0; i < SP_FLOW_HEADER_BYTES / 8 - 1; i++)
 		sp_sip_word(&work.sip, ((sp_u64a *)header)[i]);
 	sp_sip_word(&work.sip, 0); /* the tag */

@@ -19,6 +19,10 @@ pub(crate) struct FlowObject {
     pub c_name: String,
 }
 
+/// `Consistency` in stateplane.p4, by position.
+pub(crate) const LOCAL: u32 = 0;
+pub(crate) const LINEARIZABLE: u32 = 1;
+
 const MAX_BYTES: u32 = 64;
 /// Bytes of the runtime's bookkeeping before the key in the map's value (SP_FLOW_DECLARE in stateplane_flow.h); the value follows the key.
 const KEY_OFFSET: u32 = 56;
@@ -26,7 +30,7 @@ const KEY_OFFSET: u32 = 56;
 impl Generator<'_> {
     /// Is there an object whose state lives in the store?
     pub fn linearizable(&self) -> bool {
-        self.flows.iter().any(|flow| flow.consistency == 1)
+        self.flows.iter().any(|flow| flow.consistency != LOCAL)
     }
 
     /// Reads a FlowState's declaration.
@@ -52,7 +56,12 @@ impl Generator<'_> {
             object_id,
             map: instance.c_name.clone(),
             size,
-            consistency: if consistency == 1 { "linearizable" } else { "local" }.into(),
+            consistency: match consistency {
+                LOCAL => "local",
+                LINEARIZABLE => "linearizable",
+                _ => "asynchronous",
+            }
+            .into(),
             allocator: match allocator {
                 1 => "nat_ports",
                 2 => "backends",
@@ -121,7 +130,7 @@ impl Generator<'_> {
         }
     }
 
-    /// `get`, `get_or_allocate`, `set`
+    /// `get`, `get_or_allocate`, `set`, `phase`
     pub fn flow_call(
         &mut self,
         instance: &ExternInstance,
@@ -148,10 +157,19 @@ impl Generator<'_> {
             self.out.line("}");
             return;
         }
+        if name == "phase" {
+            if let Some(Argument::In(phase)) = arguments.get(1) {
+                let phase = self.expr(phase);
+                self.out.line(format!("{}_phase(&flow, sp_key, {phase});", flow.c_name));
+            }
+            self.flow_phases = true;
+            self.out.line("}");
+            return;
+        }
         self.wire_buffer("sp_value", flow.value_bytes, None, location);
         let allocate = u8::from(name == "get_or_allocate");
         self.out.line(format!("__u32 sp_result = {}_get(&flow, sp_key, sp_value, {allocate});", flow.c_name));
-        if flow.consistency == 1 {
+        if flow.consistency != LOCAL {
             // PENDING: the packet, as it came in, waits in the network for the lease.
             self.out.line("if (flow.kind == 1) return sp_flow_park(xdp, &flow);");
         }

@@ -45,6 +45,8 @@ pub(crate) struct Generator<'a> {
     pub flows: Vec<FlowObject>,
     /// Does the program call `set`? Then a conflict between CPUs can make it run again on the same packet.
     pub flow_sets: bool,
+    /// The program calls `phase`.
+    pub flow_phases: bool,
     /// Some checksum covers the payload.
     pub payload_sums: bool,
     locals: Vec<(String, String, String)>,
@@ -89,6 +91,7 @@ impl<'a> Generator<'a> {
             emitted: Vec::new(),
             flows: Vec::new(),
             flow_sets: false,
+            flow_phases: false,
             payload_sums: false,
             locals: Vec::new(),
             truncates: false,
@@ -370,6 +373,9 @@ impl<'a> Generator<'a> {
             text.line(format!("#define SP_FLOW_OBJECTS(X) {}", objects.join(" ")));
             if self.flow_sets {
                 text.line("#define SP_FLOW_HAS_SET");
+            }
+            if self.flow_phases {
+                text.line("#define SP_FLOW_HAS_PHASE");
             }
             text.line("#include \"stateplane_flow.h\"");
             text.line("");

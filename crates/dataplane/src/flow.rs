@@ -1,0 +1,217 @@
+//! What the FlowState runtime shares with its agent: settings, secrets, shards' heads, sessions, heartbeats and sweeps. The layouts are those of
+//! `stateplane_flow.h` and `stateplane_flow_sweep.h`.
+
+use crate::Dataplane;
+use crate::error::{Error, Result};
+use crate::layout::{u32_at, u64_at};
+use libbpf_rs::{MapCore, MapFlags};
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+/// Shards that a cluster can have (`SP_FLOW_SHARDS_MAX`).
+pub const MOST_SHARDS: usize = 256;
+/// Secrets that a switch can have (`SP_FLOW_SECRETS`).
+pub const SECRETS: usize = 4;
+/// Longest key.
+const KEY_BYTES: usize = 64;
+const SETTINGS: &str = "sp_flow_config";
+const SHARDS: &str = "sp_shards";
+const SESSIONS: &str = "sp_sessions";
+const SECRET_SET: &str = "sp_secrets";
+const HEARTBEATS: &str = "sp_heartbeats_due";
+const SWEEP: &str = "sp_sweep";
+const XDP_DROP: u32 = 1;
+const XDP_TX: u32 = 3;
+
+/// Offsets in a FlowState map's value (`struct sp_flow_entry_head`).
+pub mod entry_at {
+    /// u64: the last update.
+    pub const SEQ: usize = 8;
+    /// u64: the last update that the store has.
+    pub const ACKED_SEQ: usize = 16;
+    /// u64: the last packet, on a coarse clock.
+    pub const USED_NS: usize = 24;
+    /// u64: the last update or release sent.
+    pub const SENT_NS: usize = 32;
+    /// u32: the grant.
+    pub const EPOCH: usize = 40;
+    /// u32: the session in which the flow is this switch's.
+    pub const SESSION: usize = 44;
+    /// u16.
+    pub const SHARD: usize = 48;
+    /// u16, [`super::entry_flags`].
+    pub const FLAGS: usize = 50;
+    /// The key, padded to whole words; the value follows (its offset is in the manifest).
+    pub const KEY: usize = 56;
+}
+
+/// Bits of an entry's flags.
+pub mod entry_flags {
+    /// Stands in the pending ring.
+    pub const QUEUED: u16 = 1;
+    /// The program said so.
+    pub const HALF_CLOSED: u16 = 4;
+    /// The program said so.
+    pub const CLOSED: u16 = 8;
+    /// Released, and the value here is not that epoch's.
+    pub const UNKNOWN: u16 = 16;
+    /// Not this switch's under this epoch any more.
+    pub const RELEASED: u16 = 32;
+    /// And the store knows.
+    pub const RELEASE_ACKED: u16 = 64;
+    /// Being removed.
+    pub const DYING: u16 = 128;
+}
+
+/// `struct sp_flow_settings`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowSettings {
+    /// Who this is in the state protocol.
+    pub switch_id: u32,
+    /// Which life of it.
+    pub incarnation: u32,
+    /// Source of its messages, and where replies go.
+    pub protocol_address: Ipv4Addr,
+    /// Of the cluster; 0: not known yet.
+    pub shards: u32,
+    /// Subtracted from every lease.
+    pub lease_margin_ns: u64,
+    /// An update or release that is not acknowledged for so long is sent again.
+    pub resend_timeout_ns: u64,
+}
+
+impl FlowSettings {
+    fn to_bytes(self) -> Vec<u8> {
+        let mut bytes = vec![];
+        bytes.extend(self.switch_id.to_ne_bytes());
+        bytes.extend(self.incarnation.to_ne_bytes());
+        bytes.extend(self.protocol_address.octets());
+        bytes.extend(self.shards.to_ne_bytes());
+        bytes.extend(self.lease_margin_ns.to_ne_bytes());
+        bytes.extend(self.resend_timeout_ns.to_ne_bytes());
+        bytes
+    }
+}
+
+/// `struct sp_secret_set`: what is accepted, and what is sent with.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct SecretSet {
+    /// By number.
+    pub secrets: [Option<[u8; 16]>; SECRETS],
+    /// The number of the one that tags what is sent.
+    pub sends: u8,
+}
+
+impl std::fmt::Debug for SecretSet {
+    /// Secrets are never printed.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let known = self.secrets.map(|secret| secret.is_some());
+        f.debug_struct("SecretSet").field("known", &known).field("sends", &self.sends).finish()
+    }
+}
+
+/// A session with a shard, as the data plane knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Session {
+    /// 0: none.
+    pub number: u32,
+    /// CLOCK_MONOTONIC.
+    pub lease_end_ns: u64,
+    /// The lease's length, as the store said last.
+    pub lease_ns: u64,
+}
+
+/// When flows go: `struct sp_flow_sweep_request` without the flow. CLOCK_MONOTONIC; 0: never.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct SweepBefore {
+    /// No packet since then: a local flow is removed, another one released.
+    pub idle_ns: u64,
+    /// The same of a flow that is half closed.
+    pub half_closed_ns: u64,
+    /// And of a closed one.
+    pub closed_ns: u64,
+    /// Released, and that acknowledged, before then: removed.
+    pub released_ns: u64,
+}
+
+/// What a sweep did with a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Swept {
+    /// It is in use, or was gone before.
+    Kept,
+    /// Its release is on its way to the store.
+    Released,
+    /// It is gone.
+    Removed,
+}
+
+impl Dataplane {
+    /// Does the object have state that lives in the store?
+    pub fn has_flow_runtime(&self) -> bool {
+        self.has_map(SETTINGS)
+    }
+
+    /// Writes the runtime's settings.
+    pub fn set_flow_settings(&self, settings: FlowSettings) -> Result<()> {
+        self.write_array(SETTINGS, 0, &settings.to_bytes())
+    }
+
+    /// How many shards the runtime thinks there are.
+    pub fn shards(&self) -> Result<u32> {
+        Ok(u32_at(&self.read_array(SETTINGS, 0)?, 12))
+    }
+
+    /// Replaces the secrets; in one write, so messages are checked and tagged all the time.
+    pub fn set_secrets(&self, set: &SecretSet) -> Result<()> {
+        let mut bytes = vec![];
+        let mut present = 0u32;
+        for (number, secret) in set.secrets.iter().enumerate() {
+            bytes.extend(secret.unwrap_or_default());
+            present |= u32::from(secret.is_some()) << number;
+        }
+        bytes.extend(present.to_ne_bytes());
+        bytes.extend(u32::from(set.sends).to_ne_bytes());
+        self.write_array(SECRET_SET, 0, &bytes)
+    }
+
+    /// Says where a shard's requests go: the head of its chain. `None`: nowhere (they are dropped and counted).
+    pub fn set_shard_head(&self, shard: u32, head: Option<SocketAddrV4>) -> Result<()> {
+        let mut bytes = head.map_or([0; 4], |head| head.ip().octets()).to_vec();
+        bytes.extend(head.map_or(0, |head| head.port()).to_be_bytes());
+        bytes.extend([0; 2]);
+        self.write_array(SHARDS, shard, &bytes)
+    }
+
+    /// The session with a shard.
+    pub fn session(&self, shard: u32) -> Result<Session> {
+        let bytes = self.read_array(SESSIONS, shard)?;
+        Ok(Session { number: u32_at(&bytes, 4), lease_end_ns: u64_at(&bytes, 8), lease_ns: u64_at(&bytes, 16) })
+    }
+
+    /// Forgets the session with a shard: its flows are nobody's on this switch until the store says otherwise.
+    pub fn clear_session(&self, shard: u32) -> Result<()> {
+        self.write_array(SESSIONS, shard, &[0; 24])
+    }
+
+    /// Has the packet generator's next frame become a heartbeat to the shard.
+    pub fn push_heartbeat(&self, shard: u32) -> Result<()> {
+        let map = self.required_map(HEARTBEATS, "the FlowState runtime")?;
+        map.update(&[], &shard.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|error| Error::libbpf(format!("queue a heartbeat of shard {shard}"), error))
+    }
+
+    /// Lets the runtime release or remove a flow, if it is as idle as that.
+    pub fn sweep(&self, object_id: u16, key: &[u8], before: SweepBefore) -> Result<Swept> {
+        let mut request = u32::from(object_id).to_ne_bytes().to_vec();
+        request.extend(0u32.to_ne_bytes());
+        for ns in [before.idle_ns, before.half_closed_ns, before.closed_ns, before.released_ns] {
+            request.extend(ns.to_ne_bytes());
+        }
+        request.extend(key);
+        request.resize(40 + KEY_BYTES, 0);
+        Ok(match self.run_request(SWEEP, &request)? {
+            XDP_DROP => Swept::Removed,
+            XDP_TX => Swept::Released,
+            _ => Swept::Kept,
+        })
+    }
+}

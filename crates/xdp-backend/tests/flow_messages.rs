@@ -1,0 +1,405 @@
+//! The state protocol's messages as the compiled object makes and takes them, against the codec's own reading of docs/state-protocol.md: tags over packets of
+//! all sizes, shards, sessions, recall and release.
+
+use dataplane::flow::{FlowSettings, SecretSet, SweepBefore, Swept};
+use dataplane::{Dataplane, Object, Settings, Verdict};
+use state_protocol::{Flags, HEADER_BYTES, KeyRing, Message, MessageType, Owner, Secret, shard_of};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::Path;
+
+const SELF: Owner = Owner { switch_id: 7, incarnation: 0x1234_5678 };
+const PROTOCOL_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 255, 0, 7);
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 2, 3, 10);
+const FABRIC_PORT: u32 = 1;
+const HOST_PORT: u32 = 2;
+const TO_STORE: u32 = 0xffff;
+const OUTER_BYTES: usize = 42;
+const SHARDS: u16 = 13;
+const LEASE_US: u32 = 250_000;
+const SECOND: u64 = 1_000_000_000;
+/// No request is sent at 0.
+const START: u64 = 10 * SECOND;
+
+struct Rig {
+    dataplane: Dataplane,
+    ring: KeyRing,
+    map: String,
+}
+
+fn secret(byte: u8) -> [u8; 16] {
+    std::array::from_fn(|index| byte.wrapping_mul(7).wrapping_add(index as u8))
+}
+
+fn head(shard: u16) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::new(10, 2, 1, shard as u8 + 1), 5407 + shard)
+}
+
+fn rig(defines: &[&str]) -> Rig {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sim/tests/counter.p4");
+    let defines = defines.iter().map(ToString::to_string).collect();
+    let outcome = p4_check::check_file(&source, &p4_syntax::Options { defines, ..Default::default() });
+    let program = outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
+    let folder = tempfile::tempdir().unwrap();
+    let object = folder.path().join("counter.o");
+    let options = xdp_backend::Options { program_name: "counter.p4".to_owned(), ..Default::default() };
+    let manifest = xdp_backend::compile(program, &options, &object).unwrap().generated.manifest;
+    let map = manifest.flow_states[0].map.clone();
+    let mut opened = Object::open(&object, manifest).unwrap();
+    opened.set(Settings { test_mode: true, host_traffic: false, virtual_clock: true }).unwrap();
+    let dataplane = opened.load().unwrap();
+    let settings = FlowSettings {
+        switch_id: SELF.switch_id,
+        incarnation: SELF.incarnation,
+        protocol_address: PROTOCOL_ADDRESS,
+        shards: u32::from(SHARDS),
+        lease_margin_ns: 10_000_000,
+        resend_timeout_ns: 3_000_000,
+    };
+    dataplane.set_flow_settings(settings).unwrap();
+    for shard in 0..SHARDS {
+        dataplane.set_shard_head(u32::from(shard), Some(head(shard))).unwrap();
+    }
+    dataplane.write_array("sp_fabric_port", FABRIC_PORT, &[1]).unwrap();
+    let rig = Rig { dataplane, ring: KeyRing::new(1, Secret(secret(1))).unwrap(), map };
+    rig.secrets(&[(1, 1)], 1);
+    rig
+}
+
+impl Rig {
+    fn secrets(&self, known: &[(usize, u8)], sends: u8) {
+        let mut set = SecretSet { sends, ..Default::default() };
+        for (number, byte) in known {
+            set.secrets[*number] = Some(secret(*byte));
+        }
+        self.dataplane.set_secrets(&set).unwrap();
+    }
+
+    /// A packet of a flow with `extra` bytes of payload comes in.
+    fn packet(&self, flow: u32, extra: usize, now_ns: u64) -> (Verdict, Vec<u8>) {
+        let outcome = self.dataplane.run(&frame(flow, extra), HOST_PORT, now_ns).unwrap();
+        (outcome.verdict, outcome.frame)
+    }
+
+    /// A packet that must leave inside a message; its datagram, found genuine.
+    fn asks(&self, flow: u32, extra: usize, now_ns: u64) -> Vec<u8> {
+        let (verdict, frame) = self.packet(flow, extra, now_ns);
+        assert_eq!(verdict, Verdict::Forward { port: TO_STORE }, "{extra} bytes more");
+        self.datagram(&frame)
+    }
+
+    /// The datagram of a frame that the switch sent; checks all around it.
+    fn datagram(&self, frame: &[u8]) -> Vec<u8> {
+        let datagram = frame[OUTER_BYTES..].to_vec();
+        let address = |at: usize| Ipv4Addr::from(<[u8; 4]>::try_from(&frame[at..at + 4]).unwrap());
+        assert_eq!(self.ring.verify(&datagram, address(26), address(30)), Ok(()), "{} bytes", datagram.len());
+        let message = Message::decode(&datagram).unwrap();
+        if message.message_type != MessageType::Heartbeat {
+            assert_eq!(message.shard, shard_of(message.key, SHARDS), "{:?}", message.key);
+        }
+        let port = u16::from_be_bytes([frame[36], frame[37]]);
+        assert_eq!(
+            (address(26), address(30), port),
+            (PROTOCOL_ADDRESS, *head(message.shard).ip(), head(message.shard).port())
+        );
+        assert_eq!(message.sender, SELF);
+        datagram
+    }
+
+    /// A message comes in from a server, tagged.
+    fn reply(&self, message: &Message<'_>, now_ns: u64) -> (Verdict, Vec<u8>) {
+        let mut datagram = Vec::new();
+        message.append_to(&mut datagram).unwrap();
+        assert!(self.ring.sign(&mut datagram, SERVER, PROTOCOL_ADDRESS));
+        self.raw(&datagram, now_ns)
+    }
+
+    fn raw(&self, datagram: &[u8], now_ns: u64) -> (Verdict, Vec<u8>) {
+        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0];
+        frame.extend(((datagram.len() + 28) as u16).to_be_bytes());
+        frame.extend([0, 0, 0x40, 0, 64, 17, 0, 0]);
+        frame.extend(SERVER.octets());
+        frame.extend(PROTOCOL_ADDRESS.octets());
+        frame.extend(state_protocol::PORT.to_be_bytes());
+        frame.extend(state_protocol::PORT.to_be_bytes());
+        frame.extend(((datagram.len() + 8) as u16).to_be_bytes());
+        frame.extend([0, 0]);
+        frame.extend_from_slice(datagram);
+        let outcome = self.dataplane.run(&frame, FABRIC_PORT, now_ns).unwrap();
+        (outcome.verdict, outcome.frame)
+    }
+
+    /// The store's answer to a LEASE_REQUEST.
+    fn grant(&self, request: &[u8], epoch: u32, session: u32, count: u64, now_ns: u64) -> (Verdict, Vec<u8>) {
+        let value = count.to_be_bytes();
+        let request = Message::decode(request).unwrap();
+        assert_eq!(request.message_type, MessageType::LeaseRequest);
+        self.reply(&granted(&request, epoch, session, &value), now_ns)
+    }
+
+    /// A flow that this switch owns under an epoch; its next count goes out inside this UPDATE.
+    fn own(&self, flow: u32, epoch: u32, session: u32, now_ns: u64) -> Vec<u8> {
+        let request = self.asks(flow, 0, now_ns);
+        let (verdict, frame) = self.grant(&request, epoch, session, 0, now_ns + 1);
+        assert_eq!(verdict, Verdict::Forward { port: TO_STORE });
+        let update = self.datagram(&frame);
+        assert_eq!(Message::decode(&update).unwrap().message_type, MessageType::Update);
+        update
+    }
+
+    /// What the generator sends now, by kind.
+    fn generate(&self, now_ns: u64) -> Vec<Vec<u8>> {
+        let queued = self.dataplane.read_array("sp_generator_work", 0).unwrap();
+        let queued = u64::from_ne_bytes(queued.try_into().unwrap());
+        let frames = (0..queued + 1).filter_map(|_| self.dataplane.run_generator(now_ns).unwrap());
+        frames.map(|frame| self.datagram(&frame)).collect()
+    }
+
+    fn count(&self, event: &str) -> u64 {
+        use libbpf_rs::{MapCore, MapFlags};
+        let names = ["malformed", "bad_tag", "late"];
+        let index = [11u32, 20, 21][names.iter().position(|name| *name == event).unwrap()];
+        let map = self.dataplane.map("sp_flow_stats").unwrap();
+        let values = map.lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
+        values.iter().map(|bytes| u64::from_ne_bytes(bytes[..8].try_into().unwrap())).sum()
+    }
+
+    fn sweep(&self, before: SweepBefore) -> Vec<Swept> {
+        use libbpf_rs::MapCore;
+        let keys: Vec<Vec<u8>> = self.dataplane.map(&self.map).unwrap().keys().collect();
+        keys.iter().map(|key| self.dataplane.sweep(1, key, before).unwrap()).collect()
+    }
+}
+
+fn granted<'a>(request: &Message<'a>, epoch: u32, session: u32, value: &'a [u8]) -> Message<'a> {
+    Message { message_type: MessageType::LeaseGrant, epoch, session, value, lease_us: LEASE_US, seq: 0, ..*request }
+}
+
+fn acknowledged<'a>(update: &Message<'a>) -> Message<'a> {
+    Message { message_type: MessageType::UpdateAck, lease_us: LEASE_US, value: &[], ..*update }
+}
+
+fn recall<'a>(about: &Message<'a>, epoch: u32) -> Message<'a> {
+    let empty: &[u8] = &[];
+    Message {
+        message_type: MessageType::Recall,
+        epoch,
+        value: empty,
+        packet: empty,
+        request_ns: 0,
+        seq: 0,
+        lease_us: 0,
+        ..*about
+    }
+}
+
+fn frame(flow: u32, extra: usize) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+    frame.extend([0x45, 0, 0, 40, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1]);
+    frame.extend(flow.to_be_bytes());
+    frame.extend([0x30, 0x39, 0, 80, 0, 20, 0, 0]);
+    frame.extend(1u32.to_be_bytes());
+    frame.extend([0; 8]);
+    frame.extend((0..extra).map(|index| (index * 31 + extra) as u8));
+    frame
+}
+
+#[test]
+fn tags_of_packets_of_every_size() {
+    let rig = rig(&[]);
+    let mut now_ns = START;
+    // Around words, chunks of 256 bytes, a page, and the longest.
+    let sizes = (0..300).chain((300..2000).step_by(13)).chain([3000, 4000, 4096, 8950, 9001, 16_330]);
+    for (flow, extra) in sizes.enumerate() {
+        now_ns += 1_000_000;
+        let request = rig.asks(flow as u32, extra, now_ns);
+        let message = Message::decode(&request).unwrap();
+        assert_eq!(message.packet, frame(flow as u32, extra));
+        let (verdict, sent) = rig.grant(&request, 5, 1, 0, now_ns);
+        assert_eq!(verdict, Verdict::Forward { port: TO_STORE }, "{extra} bytes more");
+        let update = rig.datagram(&sent);
+        let message = Message::decode(&update).unwrap();
+        assert_eq!((message.message_type, message.seq, message.session), (MessageType::Update, 1, 1));
+        let (verdict, out) = rig.reply(&acknowledged(&message), now_ns);
+        assert_eq!(verdict, Verdict::Forward { port: 3 });
+        assert_eq!(out, message.packet, "{extra} bytes more");
+    }
+    assert_eq!((rig.count("malformed"), rig.count("bad_tag"), rig.count("late")), (0, 0, 0));
+}
+
+#[test]
+fn what_is_not_genuine_changes_nothing() {
+    let rig = rig(&[]);
+    let request = rig.asks(1, 700, START);
+    let value = 9u64.to_be_bytes();
+    let message = Message::decode(&request).unwrap();
+    let mut good = Vec::new();
+    granted(&message, 5, 1, &value).append_to(&mut good).unwrap();
+    assert!(rig.ring.sign(&mut good, SERVER, PROTOCOL_ADDRESS));
+    let mut refused = 0;
+    // Each bit of the header that is not of its form, and some of the rest.
+    for bit in (8 * 4..8 * 12)
+        .chain(8 * 24..8 * 28)
+        .chain(8 * 32..8 * 46)
+        .chain(8 * 48..8 * 64)
+        .chain((8 * 64..8 * good.len()).step_by(37))
+    {
+        let mut bad = good.clone();
+        bad[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(rig.raw(&bad, START + 1).0, Verdict::Drop, "bit {bit}");
+        refused += 1;
+    }
+    // Another secret under the same number; another number; from another address (by another's tag).
+    for ring in [KeyRing::new(1, Secret(secret(2))), KeyRing::new(2, Secret(secret(1)))] {
+        let mut bad = good.clone();
+        assert!(ring.unwrap().sign(&mut bad, SERVER, PROTOCOL_ADDRESS));
+        assert_eq!(rig.raw(&bad, START + 1).0, Verdict::Drop);
+        refused += 1;
+    }
+    let mut bad = good.clone();
+    assert!(rig.ring.sign(&mut bad, Ipv4Addr::new(10, 2, 3, 11), PROTOCOL_ADDRESS));
+    assert_eq!(rig.raw(&bad, START + 1).0, Verdict::Drop);
+    assert_eq!(rig.count("bad_tag") + rig.count("malformed"), refused + 1);
+    assert!(rig.count("bad_tag") > 200);
+    assert_eq!(rig.dataplane.session(u32::from(message.shard)).unwrap().number, 0);
+    assert_eq!(rig.raw(&good, START + 2).0, Verdict::Forward { port: TO_STORE });
+    assert_eq!(rig.dataplane.session(u32::from(message.shard)).unwrap().number, 1);
+}
+
+#[test]
+fn secrets_change_without_a_gap() {
+    let mut rig = rig(&[]);
+    let request = rig.asks(1, 0, START);
+    rig.secrets(&[(1, 1), (2, 2)], 1);
+    rig.asks(1, 0, START);
+    rig.secrets(&[(1, 1), (2, 2)], 2);
+    // What was signed before still counts.
+    assert_eq!(rig.grant(&request, 5, 1, 0, START + 1).0, Verdict::Forward { port: TO_STORE });
+    rig.ring = KeyRing::new(2, Secret(secret(2))).unwrap();
+    rig.asks(2, 0, START);
+    rig.secrets(&[(2, 2)], 2);
+    let request = rig.asks(3, 0, START);
+    rig.ring = KeyRing::new(1, Secret(secret(1))).unwrap();
+    assert_eq!(rig.reply(&granted(&Message::decode(&request).unwrap(), 5, 1, &[0; 8]), START + 1).0, Verdict::Drop);
+    assert_eq!(rig.count("bad_tag"), 1);
+}
+
+#[test]
+fn a_heartbeat_prolongs_all_flows_of_the_shard() {
+    let rig = rig(&[]);
+    let update = rig.own(1, 5, 44, START);
+    let update = Message::decode(&update).unwrap();
+    rig.reply(&acknowledged(&update), START + 2);
+    let shard = u32::from(update.shard);
+    let later = START + 240_000_000;
+    assert_eq!(rig.dataplane.session(shard).unwrap().lease_end_ns, START + 240_000_000 + 1);
+    rig.dataplane.push_heartbeat(shard).unwrap();
+    rig.dataplane.push_heartbeat((shard + 1) % u32::from(SHARDS)).unwrap(); // no session there: nothing leaves
+    let sent = rig.generate(later);
+    let [beat] = &sent[..] else { panic!("{} messages", sent.len()) };
+    let beat = Message::decode(beat).unwrap();
+    assert_eq!((beat.message_type, beat.session, u32::from(beat.shard)), (MessageType::Heartbeat, 44, shard));
+    let answer = Message { message_type: MessageType::HeartbeatAck, lease_us: LEASE_US, ..beat };
+    rig.reply(&answer, later + 5);
+    assert_eq!(rig.dataplane.session(shard).unwrap().lease_end_ns, later + 240_000_000);
+    // The flow goes on without a request, although its own last message is long ago.
+    let goes_on = rig.asks(1, 0, later + 200_000_000);
+    assert_eq!(Message::decode(&goes_on).unwrap().message_type, MessageType::Update);
+    // An answer of an older session, or a late one, prolongs nothing.
+    let end = rig.dataplane.session(shard).unwrap();
+    rig.reply(&Message { session: 43, ..answer }, later + 6);
+    rig.reply(&Message { lease_us: u32::MAX, ..answer }, later + SECOND + 6);
+    assert_eq!((rig.dataplane.session(shard).unwrap(), rig.count("late")), (end, 1));
+    // A newer one is another session: the flow is not of it.
+    rig.reply(&Message { session: 45, ..answer }, later + 100_000_000);
+    assert_eq!(Message::decode(&rig.asks(1, 0, later + 200_000_001)).unwrap().message_type, MessageType::LeaseRequest);
+}
+
+#[test]
+fn a_recalled_flow_is_released_with_its_newest_state_and_stays_so() {
+    let rig = rig(&[]);
+    let update = rig.own(1, 5, 44, START);
+    let update = Message::decode(&update).unwrap();
+    let (verdict, frame) = rig.reply(&recall(&update, 5), START + 3_000_000);
+    assert_eq!(verdict, Verdict::Forward { port: TO_STORE });
+    let release = rig.datagram(&frame);
+    let release = Message::decode(&release).unwrap();
+    let expected = (MessageType::Release, 5, 1, &1u64.to_be_bytes()[..], Flags::NONE);
+    assert_eq!((release.message_type, release.epoch, release.seq, release.value, release.flags), expected);
+    // Not the switch's any more: a packet asks, and neither an old acknowledgement nor a repeated grant brings the flow back.
+    rig.reply(&acknowledged(&update), START + 3_000_001);
+    let request = rig.asks(1, 0, START + 3_000_002);
+    assert_eq!(Message::decode(&request).unwrap().message_type, MessageType::LeaseRequest);
+    let (_, again) = rig.grant(&request, 5, 44, 0, START + 3_000_003);
+    assert_eq!(Message::decode(&rig.datagram(&again)).unwrap().message_type, MessageType::LeaseRequest);
+    // Released again and again until the store says that it knows; the update is not sent any more.
+    let sent = rig.generate(START + 10_000_000);
+    assert_eq!(sent.len(), 1);
+    assert_eq!(
+        Message { request_ns: 0, lease_us: 0, ..Message::decode(&sent[0]).unwrap() },
+        Message { request_ns: 0, lease_us: 0, ..release }
+    );
+    assert_eq!(rig.sweep(SweepBefore { released_ns: u64::MAX, ..Default::default() }), [Swept::Kept]);
+    rig.reply(
+        &Message { message_type: MessageType::ReleaseAck, value: &[], lease_us: 0, ..release },
+        START + 11_000_000,
+    );
+    assert_eq!(rig.generate(START + 20_000_000).len(), 0);
+    // The next grant is a new one.
+    let (_, sent) = rig.grant(&request, 6, 44, 7, START + 30_000_000);
+    let update = rig.datagram(&sent);
+    assert_eq!(Message::decode(&update).unwrap().value, 8u64.to_be_bytes());
+    // And another recall of the old epoch says nothing.
+    assert_eq!(rig.reply(&recall(&release, 5), START + 31_000_000).0, Verdict::Drop);
+}
+
+#[test]
+fn a_recall_that_overtakes_its_grant_keeps_the_grant_out() {
+    let rig = rig(&[]);
+    // Of a flow that the switch knows nothing of, and of one that it has had under an older epoch.
+    let old = rig.own(2, 5, 44, START);
+    let refused =
+        Message { message_type: MessageType::Refused, value: &[], packet: &[], ..Message::decode(&old).unwrap() };
+    rig.reply(&refused, START + 1_000_000);
+    for flow in [1, 2] {
+        let request = rig.asks(flow, 0, START + 2_000_000);
+        let message = Message::decode(&request).unwrap();
+        let (verdict, frame) = rig.reply(&recall(&message, 9), START + 3_000_000);
+        assert_eq!(verdict, Verdict::Forward { port: TO_STORE });
+        let release = rig.datagram(&frame);
+        let release = Message::decode(&release).unwrap();
+        assert_eq!((release.epoch, release.flags, release.value), (9, Flags::UNKNOWN, &[][..]), "flow {flow}");
+        let (_, again) = rig.grant(&request, 9, 45, 0, START + 4_000_000);
+        assert_eq!(Message::decode(&rig.datagram(&again)).unwrap().message_type, MessageType::LeaseRequest);
+        // One asked for later, and granted anew, is taken.
+        let later = rig.asks(flow, 0, START + 5_000_000);
+        let (_, taken) = rig.grant(&later, 10, 45, 0, START + 6_000_000);
+        assert_eq!(Message::decode(&rig.datagram(&taken)).unwrap().message_type, MessageType::Update, "flow {flow}");
+    }
+}
+
+#[test]
+fn idle_flows_are_released_and_then_removed() {
+    let rig = rig(&[]);
+    let update = rig.own(1, 5, 44, START);
+    let update = Message::decode(&update).unwrap();
+    let idle = SweepBefore { idle_ns: START + SECOND, ..Default::default() };
+    assert_eq!(rig.sweep(idle), [Swept::Kept], "its update is not acknowledged");
+    rig.reply(&acknowledged(&update), START + 2);
+    assert_eq!(rig.generate(START + 1_000_000).len(), 0);
+    assert_eq!(rig.sweep(SweepBefore { idle_ns: START, ..Default::default() }), [Swept::Kept], "used since then");
+    assert_eq!(rig.sweep(idle), [Swept::Released]);
+    assert_eq!(rig.sweep(idle), [Swept::Kept]);
+    let sent = rig.generate(START + 60 * SECOND + 1);
+    let release = Message::decode(&sent[0]).unwrap();
+    assert_eq!((sent.len(), release.message_type, release.epoch, release.seq), (1, MessageType::Release, 5, 1));
+    // Idle milliseconds.
+    assert_eq!(release.lease_us, 60_000);
+    let acknowledged_ns = START + 61 * SECOND;
+    rig.reply(&Message { message_type: MessageType::ReleaseAck, value: &[], lease_us: 0, ..release }, acknowledged_ns);
+    assert_eq!(rig.generate(acknowledged_ns + 1).len(), 0);
+    let released = |ns| SweepBefore { released_ns: ns, ..Default::default() };
+    assert_eq!(rig.sweep(released(acknowledged_ns)), [Swept::Kept]);
+    assert_eq!(rig.sweep(released(acknowledged_ns + 1)), [Swept::Removed]);
+    assert_eq!(rig.sweep(released(u64::MAX)), []);
+    assert_eq!(HEADER_BYTES, 64);
+}
