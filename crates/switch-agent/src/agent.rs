@@ -4,12 +4,14 @@ use crate::addresses::{self, Watch};
 use crate::config::Config;
 use crate::control::{PortStatus, Reply, Request, Status};
 use crate::error::{Error, Result};
+use crate::flow_state;
 use crate::generator::{self, Generator};
 use crate::load::Counted;
 use crate::run_dir::{RunDirectory, State};
 use crate::start::{self, Started};
 use crate::sweep;
 use dataplane::Dataplane;
+use std::net::SocketAddrV4;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -65,6 +67,7 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
     };
     let mut terminate = signal(SignalKind::terminate()).map_err(system("watch SIGTERM"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(system("watch SIGINT"))?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(system("watch SIGHUP"))?;
     // Before the metrics' address, which the agent that runs already has too.
     let earlier = RunDirectory::of(&config.name)?;
     if earlier.path().is_dir() {
@@ -105,6 +108,7 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
         tokio::select! {
             _ = terminate.recv() => break agent.config.detach,
             _ = interrupt.recv() => break agent.config.detach,
+            _ = hangup.recv() => agent.read_secrets(),
             Some(detach) = stopped.recv() => break detach,
             () = watch.changed() => tokio::time::sleep(SETTLE).await,
             () = tokio::time::sleep(LOOK_INTERVAL) => {}
@@ -184,6 +188,24 @@ async fn converse(agent: Arc<Agent>, stream: UnixStream, stop: mpsc::Sender<bool
 }
 
 impl Agent {
+    /// Reads the shared secrets again; if the file is at fault, the earlier ones stay.
+    fn read_secrets(&self) {
+        let Some(path) = self.config.secrets.as_ref().filter(|_| self.dataplane.has_flow_runtime()) else { return };
+        let result = flow_state::read_secrets(path).and_then(|set| Ok(self.dataplane.set_secrets(&set)?));
+        match result {
+            Ok(()) => tracing::info!("secrets: read {}", path.display()),
+            Err(error) => tracing::error!("secrets: {error}; the ones read before stay"),
+        }
+    }
+
+    /// Makes the store's cluster have these shards, the head of each shard's chain in their order: what a view says, or a configuration with `store`.
+    #[allow(dead_code, reason = "the controller's views call this")]
+    pub(crate) fn set_shards(&self, heads: Vec<SocketAddrV4>) -> Result<()> {
+        let _one_at_a_time = self.changes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let incarnation = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner).incarnation;
+        flow_state::set_shards(&self.dataplane, &self.config, incarnation, &heads)
+    }
+
     /// Brings the data plane in line with the host's addresses and interfaces.
     fn look(&self) {
         let result = addresses::local()

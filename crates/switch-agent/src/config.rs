@@ -20,8 +20,10 @@ pub struct Config {
     pub switch_id: u32,
     /// The state protocol's source address.
     pub protocol_address: Option<Ipv4Addr>,
-    /// The head of the store's chain.
+    /// The head of the chain of a store with a single shard.
     pub store: Option<SocketAddrV4>,
+    /// The fabric's shared secrets (`stateplane keys`); relative to the configuration file. SIGHUP has it read again.
+    pub secrets: Option<PathBuf>,
     /// ARP, neighbour discovery and packets for the host's own addresses go to the kernel.
     #[serde(default = "yes")]
     pub host_traffic: bool,
@@ -39,7 +41,7 @@ pub struct Config {
     /// An update that is not acknowledged for so long is sent again.
     #[serde(default = "default_resend_timeout_us")]
     pub resend_timeout_us: u64,
-    /// A flow that no packet has used for so long leaves this switch's tables. (A linearizable flow stays in the store, which has idle times of its own.)
+    /// A flow that no packet has used for so long leaves this switch's tables.
     #[serde(default)]
     pub idle: Idle,
     /// Ports.
@@ -79,15 +81,15 @@ fn default_resend_timeout_us() -> u64 {
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Idle {
-    /// Linearizable objects: so long after the lease ended.
-    pub linearizable_s: u64,
+    /// Linearizable and asynchronous objects: so long after the last packet the flow goes back to the store, which has idle times of its own.
+    pub release_after_s: u64,
     /// Local objects: so long after the last packet. This is the only copy, so as long as RFC 5382 (REQ-5) asks for TCP.
     pub local_s: u64,
 }
 
 impl Default for Idle {
     fn default() -> Idle {
-        Idle { linearizable_s: 10, local_s: 7_440 }
+        Idle { release_after_s: 60, local_s: 7_440 }
     }
 }
 
@@ -265,6 +267,7 @@ impl Config {
         config.file = path.to_owned();
         if let Some(directory) = path.parent() {
             config.object = directory.join(&config.object);
+            config.secrets = config.secrets.map(|secrets| directory.join(secrets));
         }
         config.validate()?;
         Ok(config)
@@ -299,8 +302,8 @@ impl Config {
                 }
             }
         }
-        if self.idle.linearizable_s == 0 || self.idle.local_s == 0 {
-            return self.fault("idle", "linearizable_s and local_s must be 1 or more");
+        if self.idle.release_after_s == 0 || self.idle.local_s == 0 {
+            return self.fault("idle", "release_after_s and local_s must be 1 or more");
         }
         if !(100..=1_000_000).contains(&self.generator_interval_us) {
             return self.fault("generator_interval_us", "must be 100 to 1000000 (0.1 ms to 1 s)");
@@ -425,6 +428,7 @@ external = ["203.0.113.1"]
             ("switch_id = 1", "switch_id = 1\ngenerator_interval_us = 1", "generator_interval_us"),
             ("[\"203.0.113.1\"]", "[\"203.0.113.1\"]\nports = \"0-9\"", "nat_pool.ports"),
             ("switch_id = 1", "switch_id = 1\nlease_margin_us = 999", "lease_margin_us: 999"),
+            ("switch_id = 1", "switch_id = 1\nidle = { release_after_s = 0 }", "idle: release_after_s"),
             ("switch_id = 1", "switch_id = 1\nresend_timeout_us = 0", "resend_timeout_us: 0"),
             ("name = \"s1\"", "name = ", "line 2"),
         ] {

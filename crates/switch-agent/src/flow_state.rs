@@ -1,34 +1,28 @@
 //! FlowState: the settings that the data plane needs, and a look at the flows it holds.
 
 use crate::config::Config;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use dataplane::Dataplane;
+use dataplane::flow::{FlowSettings, MOST_SHARDS, SecretSet};
 use libbpf_rs::{MapCore, MapFlags};
 use manifest::{FlowState, WireField};
+use secrets::SecretsFile;
 use serde::{Deserialize, Serialize};
-
-/// UDP port of the state protocol (docs/state-protocol.md).
-const PROTOCOL_PORT: u16 = state_protocol::PORT;
-
-/// `struct sp_flow_settings`, as in stateplane_flow.h.
-pub(crate) fn settings(config: &Config, incarnation: u32) -> Vec<u8> {
-    let mut bytes = vec![];
-    bytes.extend(config.switch_id.to_ne_bytes());
-    bytes.extend(incarnation.to_ne_bytes());
-    bytes.extend(config.protocol_address.map_or([0; 4], |address| address.octets()));
-    bytes.extend(config.store.map_or([0; 4], |store| store.ip().octets()));
-    bytes.extend(config.store.map_or(PROTOCOL_PORT, |store| store.port()).to_be_bytes());
-    bytes.extend(PROTOCOL_PORT.to_be_bytes());
-    bytes.extend(0u32.to_ne_bytes());
-    bytes.extend((config.lease_margin_us * 1_000).to_ne_bytes());
-    bytes.extend((config.resend_timeout_us * 1_000).to_ne_bytes());
-    bytes
-}
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::Path;
 
 /// Writes what the object's FlowState maps need; maps that the object does not have are skipped.
 pub(crate) fn configure(dataplane: &Dataplane, config: &Config, incarnation: u32) -> Result<()> {
-    if dataplane.has_map("sp_flow_config") {
-        dataplane.write_array("sp_flow_config", 0, &settings(config, incarnation))?;
+    if dataplane.has_flow_runtime() {
+        // A successor goes on with the shards that it finds, until it is told of others.
+        let shards = dataplane.shards()?;
+        dataplane.set_flow_settings(settings(config, incarnation, shards))?;
+        if let Some(secrets) = &config.secrets {
+            dataplane.set_secrets(&read_secrets(secrets)?)?;
+        }
+        if let Some(store) = config.store {
+            set_shards(dataplane, config, incarnation, &[store])?;
+        }
     }
     if let Some(pool) = &config.nat_pool {
         // The range was checked when the configuration was read.
@@ -48,8 +42,55 @@ pub(crate) fn configure(dataplane: &Dataplane, config: &Config, incarnation: u32
     Ok(())
 }
 
+fn settings(config: &Config, incarnation: u32, shards: u32) -> FlowSettings {
+    FlowSettings {
+        switch_id: config.switch_id,
+        incarnation,
+        protocol_address: config.protocol_address.unwrap_or(Ipv4Addr::UNSPECIFIED),
+        shards,
+        lease_margin_ns: config.lease_margin_us * 1_000,
+        resend_timeout_ns: config.resend_timeout_us * 1_000,
+    }
+}
+
+/// Reads the file of shared secrets.
+pub(crate) fn read_secrets(path: &Path) -> Result<SecretSet> {
+    let file = SecretsFile::load(path).map_err(|error| Error::Other(error.to_string()))?;
+    let ring = file.ring();
+    Ok(SecretSet {
+        secrets: std::array::from_fn(|id| ring.secret(id as u8).map(|secret| secret.0)),
+        sends: ring.sending(),
+    })
+}
+
+/// Makes the cluster have these shards: `heads[n]` is the head of shard n's chain. Another number of shards is another cluster: the sessions with
+/// the earlier one are over, and its flows are asked for anew.
+pub(crate) fn set_shards(
+    dataplane: &Dataplane,
+    config: &Config,
+    incarnation: u32,
+    heads: &[SocketAddrV4],
+) -> Result<()> {
+    if heads.is_empty() || heads.len() > MOST_SHARDS {
+        return Err(Error::Other(format!("{} shards; a cluster has 1 to {MOST_SHARDS}", heads.len())));
+    }
+    let shards = heads.len() as u32;
+    let same = dataplane.shards()? == shards;
+    for (shard, head) in (0u32..).zip(heads) {
+        dataplane.set_shard_head(shard, Some(*head))?;
+    }
+    if !same {
+        for shard in 0..MOST_SHARDS as u32 {
+            dataplane.clear_session(shard)?;
+        }
+        // Last: from here on requests find all heads.
+        dataplane.set_flow_settings(settings(config, incarnation, shards))?;
+    }
+    Ok(())
+}
+
 /// What the runtime counts, in the order of `enum sp_flow_stat` in stateplane_flow.h.
-const EVENTS: [&str; 22] = [
+const EVENTS: [&str; 30] = [
     "parked",
     "grants",
     "absent",
@@ -57,11 +98,10 @@ const EVENTS: [&str; 22] = [
     "read_commits",
     "acks",
     "refused",
-    "renewals",
     "resent",
     "conflicts",
     "commit_conflicts",
-    "late_grants",
+    "ignored_grants",
     "malformed",
     "not_fabric",
     "unknown_object",
@@ -71,6 +111,15 @@ const EVENTS: [&str; 22] = [
     "too_big",
     "ring_full",
     "ports_exhausted",
+    "bad_tag",
+    "late",
+    "recalled",
+    "recalled_unknown",
+    "released",
+    "release_acks",
+    "heartbeats",
+    "no_head",
+    "no_secret",
     "backends_exhausted",
 ];
 
@@ -127,18 +176,14 @@ fn fields(fields: &[WireField], bytes: &[u8]) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
 
     #[test]
-    fn settings_have_the_runtimes_layout() {
-        let text = "name='a'\nobject='a.o'\nswitch_id=7\nprotocol_address='10.255.0.1'\nstore='10.2.1.10:5407'\n\
-                    lease_margin_us=3000\nresend_timeout_us=4000\n[[port]]\ninterface='a'\nport=1\nfabric=true";
-        let config = Config::parse(Path::new("a.toml"), text).unwrap();
-        let bytes = settings(&config, 9);
-        assert_eq!(bytes.len(), 40);
-        assert_eq!(bytes[..8], [7, 0, 0, 0, 9, 0, 0, 0]);
-        assert_eq!(bytes[8..16], [10, 255, 0, 1, 10, 2, 1, 10]);
-        assert_eq!(bytes[16..20], [0x15, 0x1f, 0x15, 0x1f]);
-        assert_eq!(bytes[24..32], 3_000_000u64.to_ne_bytes());
+    fn the_events_names_are_the_runtimes() {
+        let header = include_str!("../../xdp-backend/include/stateplane_flow.h");
+        let (_, list) = header.split_once("enum sp_flow_stat {").unwrap();
+        let (list, _) = list.split_once("SP_STAT_COUNT").unwrap();
+        let names: Vec<String> =
+            list.split(',').filter_map(|name| name.trim().strip_prefix("SP_STAT_")).map(str::to_lowercase).collect();
+        assert_eq!(names, EVENTS);
     }
 }

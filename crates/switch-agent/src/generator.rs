@@ -1,6 +1,9 @@
-//! The packet generator: the counterpart of a switching chip's, by BPF_PROG_RUN with live frames. It runs only while the program has queued work.
+//! The packet generator: the counterpart of a switching chip's, by BPF_PROG_RUN with live frames. It runs while the program has queued work, and for the
+//! heartbeats of sessions.
 
+use crate::sweep::now_ns;
 use dataplane::Dataplane;
+use dataplane::flow::MOST_SHARDS;
 use metrics::Histogram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -62,9 +65,11 @@ pub(crate) fn start(
         return None;
     }
     let run = move || {
+        let mut heartbeats = Heartbeats::default();
         while !generator.stop.load(Ordering::Relaxed) {
             let look = Instant::now();
-            tick(&dataplane, &generator);
+            let due = heartbeats.queue_due(&dataplane, now_ns());
+            tick(&dataplane, &generator, due);
             std::thread::sleep(interval);
             let late = look.elapsed().saturating_sub(interval);
             generator.lag_us.store(u64::try_from(late.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
@@ -79,17 +84,56 @@ pub(crate) fn start(
     }
 }
 
-fn tick(dataplane: &Dataplane, generator: &Generator) {
+/// A shard without a session is looked at this often.
+const LOOK_NS: u64 = 20_000_000;
+/// However short the lease, no more often than this.
+const LEAST_INTERVAL_NS: u64 = 1_000_000;
+
+/// When each shard's next heartbeat is due (docs/state-protocol.md, "Sessions" 5).
+#[derive(Default)]
+struct Heartbeats {
+    due_ns: Vec<u64>,
+}
+
+impl Heartbeats {
+    /// Queues the heartbeats that are due; how many.
+    fn queue_due(&mut self, dataplane: &Dataplane, now_ns: u64) -> u64 {
+        // Which of them exist can change while this runs; reading costs one system call for each look.
+        self.due_ns.resize(MOST_SHARDS, 0);
+        let mut shards = None;
+        let mut queued = 0;
+        for shard in 0..MOST_SHARDS {
+            if self.due_ns[shard] > now_ns {
+                continue;
+            }
+            let known = *shards.get_or_insert_with(|| dataplane.shards().unwrap_or(0) as usize);
+            let session = match shard < known {
+                true => dataplane.session(shard as u32).unwrap_or_default(),
+                false => Default::default(),
+            };
+            self.due_ns[shard] = now_ns + LOOK_NS;
+            // A full queue means that the generator cannot run now: these are still in it.
+            if session.number != 0 && dataplane.push_heartbeat(shard as u32).is_ok() {
+                self.due_ns[shard] = now_ns + (session.lease_ns / 3).max(LEAST_INTERVAL_NS);
+                queued += 1;
+            }
+        }
+        queued
+    }
+}
+
+fn tick(dataplane: &Dataplane, generator: &Generator, heartbeats: u64) {
     let ifindex = generator.ifindex.load(Ordering::Relaxed);
     let queued = match dataplane.read_array(WORK, 0) {
         Ok(bytes) => bytes.get(..8).and_then(|bytes| bytes.try_into().ok()).map_or(0, i64::from_ne_bytes),
         Err(_) => 0,
     };
     // Packets pop and push while this reads: a moment below zero is possible.
-    if ifindex == 0 || queued <= 0 {
+    // Heartbeats go first, whatever is queued.
+    let frames = (queued.max(0).unsigned_abs() + heartbeats).min(BURST);
+    if ifindex == 0 || frames == 0 {
         return;
     }
-    let frames = queued.unsigned_abs().min(BURST);
     let start = Instant::now();
     match dataplane.run_live(PROGRAM, &[0; FRAME_BYTES], ifindex, frames as u32) {
         Ok(()) => {

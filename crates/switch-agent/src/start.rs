@@ -44,8 +44,20 @@ pub(crate) fn check(config: &Config) -> Result<Manifest> {
         }
     }
     for state in &manifest.flow_states {
-        if state.consistency == "linearizable" && config.store.is_none() {
-            return config.fault("store", format!("is needed: the program's FlowState {} is linearizable", state.name));
+        if state.consistency != "local" {
+            let is = format!("is needed: the program's FlowState {} is {}", state.name, state.consistency);
+            if config.store.is_none() {
+                return config.fault("store", is);
+            }
+            match &config.secrets {
+                None => {
+                    let remedy = "name the fabric's file of secrets (`stateplane keys generate FILE` makes one)";
+                    return config.fault("secrets", format!("{is}; {remedy}"));
+                }
+                Some(path) => {
+                    flow_state::read_secrets(path).or_else(|error| config.fault("secrets", error.to_string()))?;
+                }
+            }
         }
         if state.consistency == "local" && state.allocator == "nat_ports" && config.nat_pool.is_none() {
             return config
@@ -83,12 +95,14 @@ pub(crate) fn start(config: &Config, fresh: bool) -> Result<Started> {
     interfaces(config)?;
     let run = RunDirectory::of(&config.name)?;
     let hold = run.open()?;
-    let previous = if fresh { None } else { run.state() };
+    let previous = run.state();
+    let last_incarnation = previous.as_ref().map_or(0, |state| state.incarnation);
+    let previous = previous.filter(|_| !fresh);
     let (dataplane, state, how) = match previous {
         None => {
             // Pins of a start that never got as far as a state, or of a state that cannot be read.
             run.discard()?;
-            let (dataplane, state) = load(config, &run, manifest, hash, 1)?;
+            let (dataplane, state) = load(config, &run, manifest, hash, 1, last_incarnation)?;
             apply_tables(&dataplane, config, None)?;
             (dataplane, state, "started")
         }
@@ -136,6 +150,7 @@ fn load(
     manifest: Manifest,
     hash: String,
     generation: u32,
+    last_incarnation: u32,
 ) -> Result<(Dataplane, State)> {
     let mut object = Object::open(&config.object, manifest)?;
     object.set(Settings { test_mode: false, host_traffic: config.host_traffic, virtual_clock: false })?;
@@ -144,10 +159,17 @@ fn load(
     dataplane.pin(&run.generation(generation))?;
     let path = run.manifest(generation);
     std::fs::write(&path, dataplane.manifest().to_json()).map_err(|error| Error::path("write", &path, error))?;
-    // 0 means none in the state protocol.
-    let incarnation = rand::random_range(1..=u32::MAX);
+    let incarnation = ticks_since_2025().max(last_incarnation.saturating_add(1));
     let state = State { generation, hash, incarnation, ports: vec![], entries: vec![], defaults: vec![] };
     Ok((dataplane, state))
+}
+
+/// Of 250 ms, by the wall clock, as the store counts its epochs: a later life of a switch has a higher number, so that the store can tell an old one's messages.
+fn ticks_since_2025() -> u32 {
+    const START_OF_2025_S: u64 = 1_735_689_600;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let ticks = now.as_millis() as u64 / 250;
+    ticks.saturating_sub(START_OF_2025_S * 4).clamp(1, u64::from(u32::MAX)) as u32
 }
 
 fn take_over(config: &Config, run: &RunDirectory, manifest: Manifest, state: &State) -> Result<Dataplane> {
@@ -165,7 +187,7 @@ fn replace(
     old: &State,
 ) -> Result<(Dataplane, State, &'static str)> {
     let generation = run.generations().into_iter().max().unwrap_or(old.generation) + 1;
-    let (dataplane, mut state) = load(config, run, manifest, hash, generation)?;
+    let (dataplane, mut state) = load(config, run, manifest, hash, generation, old.incarnation)?;
     let before = Manifest::read(&run.manifest(old.generation))
         .map_err(Error::from)
         .and_then(|manifest| Ok(Dataplane::open_pinned(&run.generation(old.generation), manifest)?));

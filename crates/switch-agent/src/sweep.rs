@@ -1,4 +1,4 @@
-//! Removes idle flows from the FlowState maps, so that they hold the flows in use.
+//! Releases idle and closed flows and removes them from the FlowState maps, so that these hold the flows in use.
 //!
 //! It finds candidates by reading the maps; whether one really goes is decided by the object's `sp_sweep`, under the entry's lock
 //! (stateplane_flow_sweep.h), so a packet never loses a flow that it is using.
@@ -7,6 +7,7 @@ use crate::agent::Agent;
 use crate::config::Idle;
 use crate::error::Result;
 use dataplane::Dataplane;
+use dataplane::flow::{SweepBefore, Swept, entry_at, entry_flags};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use manifest::FlowState;
 use std::sync::Arc;
@@ -15,14 +16,14 @@ use std::time::Duration;
 
 const PROGRAM: &str = "sp_sweep";
 /// How often the maps are looked through. A look at 100,000 flows takes some tens of milliseconds of one core.
-const INTERVAL: Duration = Duration::from_secs(5);
-/// Longest key.
-const KEY_BYTES: usize = 64;
-/// In the map's value (`struct sp_flow_entry_head`).
-const LEASE_END_AT: usize = 8;
-const LAST_USED_AT: usize = 40;
-/// XDP_DROP: the entry is gone.
-const REMOVED: u32 = 1;
+const INTERVAL: Duration = Duration::from_secs(2);
+const SECOND_NS: u64 = 1_000_000_000;
+/// Rule 7 of docs/state-protocol.md: a closed flow without packets for so long goes back to the store.
+const CLOSED_AFTER_NS: u64 = SECOND_NS;
+/// One that is closed in one direction: longer, because coming back would cost it its mark.
+const HALF_CLOSED_AFTER_NS: u64 = 5 * SECOND_NS;
+/// Rule 7: no late grant can be taken any more.
+const REMOVED_AFTER_NS: u64 = 2 * SECOND_NS;
 
 /// Sweeps now and then, until the runtime ends.
 pub(crate) fn start(agent: Arc<Agent>) {
@@ -44,28 +45,33 @@ pub(crate) fn start(agent: Arc<Agent>) {
 }
 
 /// The clock of bpf_ktime_get_ns.
-fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     use nix::time::{ClockId, clock_gettime};
     clock_gettime(ClockId::CLOCK_MONOTONIC)
         .map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
 }
 
-/// Removes the flows that are idle at `now_ns`; how many.
+/// Releases and removes the flows that are idle at `now_ns`; how many were removed.
 pub(crate) fn sweep(dataplane: &Dataplane, idle: Idle, now_ns: u64) -> Result<u64> {
     let mut removed = 0;
     for object in &dataplane.manifest().flow_states {
         let Some(map) = dataplane.map(&object.map) else { continue };
         let local = object.consistency == "local";
-        let idle_s = if local { idle.local_s } else { idle.linearizable_s };
-        let idle_before_ns = now_ns.saturating_sub(idle_s.saturating_mul(1_000_000_000));
-        let at = if local { LAST_USED_AT } else { LEASE_END_AT };
-        let is_idle = |value: &[u8]| word(value, at) < idle_before_ns;
+        let idle_s = if local { idle.local_s } else { idle.release_after_s };
+        let before = SweepBefore {
+            idle_ns: now_ns.saturating_sub(idle_s.saturating_mul(SECOND_NS)),
+            half_closed_ns: now_ns.saturating_sub(HALF_CLOSED_AFTER_NS),
+            closed_ns: now_ns.saturating_sub(CLOSED_AFTER_NS),
+            released_ns: now_ns.saturating_sub(REMOVED_AFTER_NS),
+        };
+        let is_idle = |value: &[u8]| word(value, entry_at::USED_NS) < before.idle_ns;
         for key in map.keys() {
             let Ok(Some(value)) = map.lookup(&key, MapFlags::ANY) else { continue };
-            if !is_idle(&value) || (local && !pair_is_idle(map, object, &key, &value, is_idle)) {
-                continue;
-            }
-            if dataplane.run_request(PROGRAM, &request(object, &key, idle_before_ns))? == REMOVED {
+            let candidate = match local {
+                true => is_idle(&value) && pair_is_idle(map, object, &key, &value, is_idle),
+                false => is_done(&value, before),
+            };
+            if candidate && dataplane.sweep(object.object_id, &key, before)? == Swept::Removed {
                 removed += 1;
             }
         }
@@ -73,18 +79,23 @@ pub(crate) fn sweep(dataplane: &Dataplane, idle: Idle, now_ns: u64) -> Result<u6
     Ok(removed)
 }
 
-fn word(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(u64::MAX, u64::from_ne_bytes)
+/// May a flow whose state lives in the store be one to release or remove? The runtime looks again.
+fn is_done(value: &[u8], before: SweepBefore) -> bool {
+    let flags = value.get(entry_at::FLAGS..entry_at::FLAGS + 2).and_then(|bytes| bytes.try_into().ok());
+    let flags = flags.map_or(0, u16::from_ne_bytes);
+    let used_ns = word(value, entry_at::USED_NS);
+    if flags & entry_flags::RELEASED != 0 {
+        return word(value, entry_at::SENT_NS) < before.released_ns;
+    }
+    let never_granted = value.get(entry_at::EPOCH..entry_at::EPOCH + 4) == Some(&[0; 4]);
+    used_ns < before.idle_ns
+        || (never_granted && used_ns < before.released_ns)
+        || (flags & entry_flags::CLOSED != 0 && used_ns < before.closed_ns)
+        || (flags & entry_flags::HALF_CLOSED != 0 && used_ns < before.half_closed_ns)
 }
 
-/// `struct sp_flow_sweep_request`
-fn request(object: &FlowState, key: &[u8], idle_before_ns: u64) -> Vec<u8> {
-    let mut bytes = u32::from(object.object_id).to_ne_bytes().to_vec();
-    bytes.extend(0u32.to_ne_bytes());
-    bytes.extend(idle_before_ns.to_ne_bytes());
-    bytes.extend(key);
-    bytes.resize(16 + KEY_BYTES, 0);
-    bytes
+fn word(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(u64::MAX, u64::from_ne_bytes)
 }
 
 /// A binding of a NAT or of a load balancer goes only with the one of the other direction: neither may be in use.

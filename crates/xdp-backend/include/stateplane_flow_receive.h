@@ -363,13 +363,13 @@ static __always_inline int sp_flow_read_message(struct xdp_md *xdp, struct sp_fl
 	scratch->fault = SP_STAT_BAD_TAG;
 	if (!sp_flow_is_genuine(xdp, scratch->key_bytes + scratch->value_bytes + packet_bytes))
 		return -1;
-	/* "Replays". A recall answers no request. */
+	/* "Replays". A recall carries the newest request_ns that the head has of this switch. */
 	now = sp_flow_exact_clock();
 	scratch->fault = SP_STAT_MALFORMED;
-	if (scratch->type != SP_RECALL && scratch->request_ns > now)
+	if (scratch->request_ns > now)
 		return -1; /* nobody answers a request before it was sent */
 	scratch->fault = SP_STAT_LATE;
-	if (scratch->type != SP_RECALL && now - scratch->request_ns > SP_FLOW_LATE_NS)
+	if (now - scratch->request_ns > SP_FLOW_LATE_NS)
 		return -1;
 	scratch->fault = SP_STAT_MALFORMED;
 	if (sp_flow_load_key(xdp, scratch))

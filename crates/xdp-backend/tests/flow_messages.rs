@@ -180,16 +180,7 @@ fn acknowledged<'a>(update: &Message<'a>) -> Message<'a> {
 
 fn recall<'a>(about: &Message<'a>, epoch: u32) -> Message<'a> {
     let empty: &[u8] = &[];
-    Message {
-        message_type: MessageType::Recall,
-        epoch,
-        value: empty,
-        packet: empty,
-        request_ns: 0,
-        seq: 0,
-        lease_us: 0,
-        ..*about
-    }
+    Message { message_type: MessageType::Recall, epoch, value: empty, packet: empty, seq: 0, lease_us: 0, ..*about }
 }
 
 fn frame(flow: u32, extra: usize) -> Vec<u8> {
@@ -348,7 +339,9 @@ fn a_recalled_flow_is_released_with_its_newest_state_and_stays_so() {
     let (_, sent) = rig.grant(&request, 6, 44, 7, START + 30_000_000);
     let update = rig.datagram(&sent);
     assert_eq!(Message::decode(&update).unwrap().value, 8u64.to_be_bytes());
-    // And another recall of the old epoch says nothing.
+    // And another recall of the old epoch says nothing, nor does one that was heard long ago.
+    let late = rig.reply(&recall(&Message::decode(&update).unwrap(), 6), START + 2 * SECOND);
+    assert_eq!((late.0, rig.count("late")), (Verdict::Drop, 1));
     assert_eq!(rig.reply(&recall(&release, 5), START + 31_000_000).0, Verdict::Drop);
 }
 
