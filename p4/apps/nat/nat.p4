@@ -32,6 +32,12 @@ const bit<8> PROTOCOL_ICMP = 1;
 const bit<8> PROTOCOL_TCP = 6;
 const bit<8> PROTOCOL_UDP = 17;
 
+// In tcp_t.offset_and_flags.
+const bit<16> TCP_FIN = 1;
+const bit<16> TCP_SYN = 2;
+const bit<16> TCP_RST = 4;
+const bit<16> TCP_PHASES = TCP_FIN | TCP_SYN | TCP_RST;
+
 const bit<8> ICMP_ECHO_REPLY = 0;
 const bit<8> ICMP_UNREACHABLE = 3;
 const bit<8> ICMP_ECHO_REQUEST = 8;
@@ -545,6 +551,18 @@ control NatIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
                 }
                 mark_to_drop(standard_metadata);
                 return;
+            }
+
+            // How far the connection has come: what is closed gives its external port back early. (The store waits its `closed_s`; a forged RST, if it has
+            // the right addresses and ports, costs an idle connection its binding, which RFC 5382 leaves to the NAT.)
+            if (hdr.tcp.isValid() && hdr.tcp.offset_and_flags & TCP_PHASES != 0) {
+                if (hdr.tcp.offset_and_flags & TCP_RST != 0) {
+                    bindings.phase(meta.key, FlowPhase.CLOSED);
+                } else if (hdr.tcp.offset_and_flags & TCP_FIN != 0) {
+                    bindings.phase(meta.key, FlowPhase.HALF_CLOSED);
+                } else {
+                    bindings.phase(meta.key, FlowPhase.OPEN);
+                }
             }
 
             bit<64> address_change;
