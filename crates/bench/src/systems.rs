@@ -4,6 +4,7 @@ use crate::flows::{EXTERNAL, EXTERNAL_ADDRESSES, Flow, INSIDE, PORT_LOW};
 use crate::kernel::{self, CObject};
 use crate::network::Network;
 use anyhow::{Context, Result, bail};
+use dataplane::flow::{Session, entry_at};
 use dataplane::{ActionSpec, AttachMode, Dataplane, EntrySpec, KeySpec, Object, Settings, Write};
 use libbpf_rs::MapCore;
 use manifest::Manifest;
@@ -184,16 +185,15 @@ fn establish_p4(dataplane: &Dataplane, flows: &[Flow]) -> Result<()> {
         );
     }
     let now = monotonic_ns()?;
+    let session = Session { number: SESSION, lease_end_ns: now + LEASE_NS, lease_ns: LEASE_NS };
+    dataplane.set_session(0, session)?;
     for flow in flows {
         for (key, value) in flow.keys().into_iter().zip(flow.values()) {
             let mut padded_key = vec![0u8; key_bytes];
             padded_key[..13].copy_from_slice(&key);
-            // struct sp_flow_entry_head: lock, version, lease_end_ns, renew_at_ns, seq, acked_seq, last_used_ns, epoch, flags.
-            let mut entry = vec![0u8; value_bytes];
-            entry[8..16].copy_from_slice(&(now + LEASE_NS).to_ne_bytes());
-            entry[16..24].copy_from_slice(&(now + LEASE_NS).to_ne_bytes());
-            entry[40..48].copy_from_slice(&now.to_ne_bytes());
-            entry[48..52].copy_from_slice(&1u32.to_ne_bytes());
+            entry[entry_at::USED_NS..entry_at::USED_NS + 8].copy_from_slice(&now.to_ne_bytes());
+            entry[entry_at::EPOCH..entry_at::EPOCH + 4].copy_from_slice(&1u32.to_ne_bytes());
+            entry[entry_at::SESSION..entry_at::SESSION + 4].copy_from_slice(&SESSION.to_ne_bytes());
             entry[ENTRY_HEAD_BYTES..at].copy_from_slice(&padded_key);
             entry[at..at + 6].copy_from_slice(&value);
             kernel::write(map, &padded_key, &entry)?;
@@ -202,5 +202,7 @@ fn establish_p4(dataplane: &Dataplane, flows: &[Flow]) -> Result<()> {
     Ok(())
 }
 
-/// SP_FLOW_ENTRY_HEAD_BYTES in stateplane_flow.h.
-const ENTRY_HEAD_BYTES: usize = 56;
+/// Where an entry's key stands.
+const ENTRY_HEAD_BYTES: usize = entry_at::KEY;
+/// Of the flows, with shard 0.
+const SESSION: u32 = 1;

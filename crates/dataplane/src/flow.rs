@@ -189,7 +189,16 @@ impl Dataplane {
 
     /// Forgets the session with a shard: its flows are nobody's on this switch until the store says otherwise.
     pub fn clear_session(&self, shard: u32) -> Result<()> {
-        self.write_array(SESSIONS, shard, &[0; 24])
+        self.set_session(shard, Session::default())
+    }
+
+    /// Writes a session: for who plays the store, such as a benchmark.
+    pub fn set_session(&self, shard: u32, session: Session) -> Result<()> {
+        let mut bytes = vec![0; 4]; // the lock
+        bytes.extend(session.number.to_ne_bytes());
+        bytes.extend(session.lease_end_ns.to_ne_bytes());
+        bytes.extend(session.lease_ns.to_ne_bytes());
+        self.write_array(SESSIONS, shard, &bytes)
     }
 
     /// Has the packet generator's next frame become a heartbeat to the shard.

@@ -4,13 +4,15 @@ use crate::generate::{self, Conversation, carrier};
 use crate::mutate;
 use crate::nat::{Binding, Key};
 use crate::network::{self, FABRIC_PORT, PROTOCOL_ADDRESS};
-use crate::rig::{self, Counts, Mode, Pool, Rig, Step};
+use crate::entries::SHARDS;
+use crate::rig::{self, Counts, Mode, Pool, Rig, SERVER, Step};
 use crate::shrink;
 use anyhow::{Result, ensure};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use state_protocol::{Flags, Message, MessageType, Owner};
+use state_protocol::{Flags, KeyRing, Message, MessageType, Owner};
+use std::net::Ipv4Addr;
 
 /// After so many steps the state is emptied: bindings enough, and a failure's history stays short.
 const EPOCH: u64 = 20_000;
@@ -110,7 +112,7 @@ pub fn messages(seed: u64, count: u64) -> Result<Counts> {
         let (mut history, mut flows, mut now_ns) = (Vec::new(), Vec::new(), START_NS);
         rig.reset(pool)?;
         for number in 0..count {
-            if flows.is_empty() || history.len() as u64 >= EPOCH || rig.entries.len() > HOSTILE_ENTRIES {
+            if flows.is_empty() || history.len() as u64 >= EPOCH || rig.entries.flows.len() > HOSTILE_ENTRIES {
                 rig.reset(pool)?;
                 history.clear();
                 flows = (0..24).map(|_| flow(&mut random)).collect();
@@ -124,7 +126,7 @@ pub fn messages(seed: u64, count: u64) -> Result<Counts> {
                     port: random.random_range(0..3),
                     now_ns,
                 }),
-                _ => Action::Frame(message(&flows, now_ns, &mut random)),
+                _ => Action::Frame(message(&rig.ring, &flows, now_ns, &mut random)),
             };
             history.push(action.clone());
             if let Err(error) = action.run(rig) {
@@ -153,7 +155,7 @@ fn flow(random: &mut StdRng) -> Conversation {
 }
 
 /// A message for or about one of the flows; mostly spoilt.
-fn message(flows: &[Conversation], now_ns: u64, random: &mut StdRng) -> Step {
+fn message(ring: &KeyRing, flows: &[Conversation], now_ns: u64, random: &mut StdRng) -> Step {
     let mut payload = Vec::new();
     let (key, binding) = flows[random.random_range(0..flows.len())];
     let inside = Binding { address: key.source, port: key.source_port };
@@ -171,6 +173,14 @@ fn message(flows: &[Conversation], now_ns: u64, random: &mut StdRng) -> Step {
             payload[at] = if random.random() { random.random() } else { payload[at] ^ 1 << random.random_range(0..8) };
         } else {
             payload = mutate::bytes(&payload, 0, random);
+        }
+    }
+    // What is spoilt and signed again gets further.
+    if !spoilt || random.random_bool(0.7) {
+        ring.sign(&mut payload, SERVER, Ipv4Addr::from(PROTOCOL_ADDRESS));
+        if spoilt && random.random_bool(0.1) && payload.len() > 63 {
+            let bit = random.random_range(0..payload.len() * 8);
+            payload[bit / 8] ^= 1 << (bit % 8);
         }
     }
     let destination = if random.random_bool(0.9) { PROTOCOL_ADDRESS } else { [198, 51, 100, 1] };
@@ -200,9 +210,13 @@ fn well_formed<'a>(key: &'a [u8], value: &'a [u8], packet: &'a [u8], now_ns: u64
     let types = [
         MessageType::LeaseGrant,
         MessageType::LeaseGrant,
+        MessageType::LeaseGrant,
         MessageType::Absent,
         MessageType::UpdateAck,
         MessageType::Refused,
+        MessageType::HeartbeatAck,
+        MessageType::Recall,
+        MessageType::ReleaseAck,
     ];
     let message_type = *types.choose(random).unwrap_or(&MessageType::LeaseGrant);
     let sender = match random.random_range(0..12) {
@@ -210,18 +224,24 @@ fn well_formed<'a>(key: &'a [u8], value: &'a [u8], packet: &'a [u8], now_ns: u64
         1 => Owner { switch_id: SELF.switch_id + 1, ..SELF },
         _ => SELF,
     };
+    let beat = message_type == MessageType::HeartbeatAck;
+    let carries = [MessageType::LeaseGrant, MessageType::Absent, MessageType::UpdateAck].contains(&message_type);
     Message {
         message_type,
-        object_id: if random.random_bool(0.95) { crate::entries::OBJECT } else { random.random() },
+        session: random.random_range(0..5),
+        shard: if random.random_bool(0.95) { random.random_range(0..SHARDS) } else { random.random() },
+        object_id: if beat {
+            0
+        } else if random.random_bool(0.95) { crate::entries::OBJECT } else { random.random() },
         flags: Flags(if random.random_bool(0.8) { 0 } else { random.random() }),
         sender,
-        request_ns: now_ns - random.random_range(0..400_000_000),
+        request_ns: now_ns - random.random_range(0..if random.random_bool(0.9) { 400_000_000 } else { 1_500_000_000 }),
         epoch: random.random_range(0..6),
         seq: random.random_range(0..4),
         lease_us: *[0, 1, 10_000, 10_001, 60_000, 250_000, u32::MAX].choose(random).unwrap_or(&0),
         port: if random.random_bool(0.7) { 1 << 9 | 1 } else { random.random() },
-        key,
+        key: if beat { &[] } else { key },
         value: if message_type == MessageType::LeaseGrant { value } else { &[] },
-        packet: if message_type == MessageType::Refused { &[] } else { packet },
+        packet: if carries { packet } else { &[] },
     }
 }

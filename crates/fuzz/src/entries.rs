@@ -3,33 +3,89 @@
 
 use crate::nat::{Binding, Key, word16};
 use crate::network::{FABRIC_PORT, PROTOCOL_ADDRESS};
-use state_protocol::{Message, MessageType, Owner};
-use std::collections::BTreeMap;
+use state_protocol::{KeyRing, Message, MessageType, Owner, key_hash};
+use std::collections::{BTreeMap, HashMap};
+use std::net::Ipv4Addr;
 
 /// Who this switch is.
 pub const SELF: Owner = Owner { switch_id: 7, incarnation: 0x1234_5678 };
 /// Subtracted from every lease, in ns.
 pub const LEASE_MARGIN_NS: u64 = 10_000_000;
+/// A release is sent again after so long.
+pub const RESEND_NS: u64 = 3_000_000;
 /// The NAT's only FlowState.
 pub const OBJECT: u16 = 1;
+/// Of the model's cluster.
+pub const SHARDS: u16 = 3;
+/// A reply to a request that was sent longer ago is not taken.
+const LATE_NS: u64 = 1_000_000_000;
+/// `SP_GRANT_FLOORS`.
+const FLOORS: u64 = 4096;
 
 /// A flow's bookkeeping, without what is nobody's business.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// On this switch's clock; 0: none.
-    pub lease_end_ns: u64,
     /// Last update.
     pub seq: u64,
     /// Last update that the store has.
     pub acked_seq: u64,
     /// The grant; 0: none.
     pub epoch: u32,
+    /// In which the flow is this switch's.
+    pub session: u32,
+    /// The session's.
+    pub shard: u16,
+    /// Not this switch's under this epoch any more.
+    pub released: bool,
+    /// And the store knows.
+    pub release_acked: bool,
+    /// The value is not this epoch's.
+    pub unknown: bool,
     /// Six bytes.
     pub value: Binding,
 }
 
-/// The map.
-pub type Entries = BTreeMap<Key, Entry>;
+/// A session with a shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Session {
+    /// 0: none.
+    pub number: u32,
+    /// On this switch's clock.
+    pub lease_end_ns: u64,
+}
+
+/// All that a switch remembers of its flows.
+#[derive(Default)]
+pub struct Entries {
+    /// The map.
+    pub flows: BTreeMap<Key, Entry>,
+    /// By shard.
+    pub sessions: [Session; SHARDS as usize],
+    /// When the last message about a released flow was sent.
+    pub sent_ns: HashMap<Key, u64>,
+    /// By part of the key's hash: no grant is taken that was asked for before.
+    pub floors: HashMap<u64, u64>,
+}
+
+impl Entries {
+    /// May the program use the flow?
+    pub fn owned(&self, key: &Key, now_ns: u64) -> Option<Entry> {
+        let entry = self.flows.get(key)?;
+        let session = self.sessions.get(usize::from(entry.shard))?;
+        let lives = session.number != 0 && session.number == entry.session && now_ns < session.lease_end_ns;
+        (lives && !entry.released).then_some(*entry)
+    }
+
+    /// The flows whose release the packet generator sends at this time.
+    pub fn due(&self, now_ns: u64) -> Vec<Key> {
+        let due = |(key, entry): (&Key, &Entry)| {
+            let sent_ns = self.sent_ns.get(key).copied().unwrap_or(0);
+            let due = entry.released && !entry.release_acked && now_ns > sent_ns && now_ns - sent_ns >= RESEND_NS;
+            due.then_some(*key)
+        };
+        self.flows.iter().filter_map(due).collect()
+    }
+}
 
 /// What a frame is to the state protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,14 +105,27 @@ pub enum Received {
         /// Piggybacked; empty: none.
         packet: Vec<u8>,
     },
+    /// A recall: the switch answers with the flow's release under this epoch, without a value if it has none of that.
+    Recalled {
+        /// The key it was about.
+        key: Key,
+        /// Of the recall.
+        epoch: u32,
+        /// The entry's as it is now; none: the switch has none, or one that says nothing.
+        entry: Option<Entry>,
+    },
 }
 
 /// Indices of `sp_flow_stats`.
-pub const MALFORMED: usize = 12;
+pub const MALFORMED: usize = 11;
 /// The same.
-pub const NOT_FABRIC: usize = 13;
+pub const NOT_FABRIC: usize = 12;
 /// The same.
-pub const UNKNOWN_OBJECT: usize = 14;
+pub const UNKNOWN_OBJECT: usize = 13;
+/// The same.
+pub const BAD_TAG: usize = 20;
+/// The same.
+pub const LATE: usize = 21;
 
 const ETHERNET: usize = 14;
 const OUTER: usize = 42;
@@ -79,69 +148,137 @@ fn datagram(frame: &[u8]) -> Option<&[u8]> {
 }
 
 /// Lets a frame from a port take its effect.
-pub fn receive(entries: &mut Entries, frame: &[u8], port: u32, now_ns: u64) -> Received {
+pub fn receive(entries: &mut Entries, ring: &KeyRing, frame: &[u8], port: u32, now_ns: u64) -> Received {
     if !is_message(frame) {
         return Received::Ordinary;
     }
     if port != FABRIC_PORT {
         return Received::Refused(&[NOT_FABRIC]);
     }
-    let message = match datagram(frame).map(Message::decode) {
-        Some(Ok(message)) => message,
-        // A value that its type does not carry may also count as one of no object's size.
-        _ => return Received::Refused(&[MALFORMED, UNKNOWN_OBJECT]),
+    let Some((datagram, Ok(message))) = datagram(frame).map(|datagram| (datagram, Message::decode(datagram))) else {
+        return Received::Refused(&[MALFORMED]);
     };
-    let replies = [MessageType::LeaseGrant, MessageType::Absent, MessageType::UpdateAck, MessageType::Refused];
-    // Nobody answers a request before it was sent.
-    if message.sender != SELF || !replies.contains(&message.message_type) || message.request_ns > now_ns {
+    use MessageType::{Absent, HeartbeatAck, LeaseGrant, Recall, Refused, ReleaseAck, UpdateAck};
+    let replies = [LeaseGrant, Absent, UpdateAck, Refused, HeartbeatAck, Recall, ReleaseAck];
+    if message.sender != SELF || !replies.contains(&message.message_type) || message.shard >= SHARDS {
         return Received::Refused(&[MALFORMED]);
     }
-    let value_bytes = if message.message_type == MessageType::LeaseGrant { 6 } else { 0 };
-    let (Ok(key), true) = (message.key.try_into(), message.object_id == OBJECT && message.value.len() == value_bytes)
-    else {
+    let source = Ipv4Addr::new(frame[26], frame[27], frame[28], frame[29]);
+    if ring.verify(datagram, source, Ipv4Addr::from(PROTOCOL_ADDRESS)).is_err() {
+        return Received::Refused(&[BAD_TAG]);
+    }
+    // Nobody answers a request before it was sent.
+    if message.request_ns > now_ns {
+        return Received::Refused(&[MALFORMED]);
+    }
+    if now_ns - message.request_ns > LATE_NS {
+        return Received::Refused(&[LATE]);
+    }
+    let value_bytes = if message.message_type == LeaseGrant { 6 } else { 0 };
+    let known = message.object_id == OBJECT && message.key.len() == 13 && message.value.len() == value_bytes;
+    if message.message_type == HeartbeatAck && message.object_id == 0 {
+        prolong(entries, &message);
+        return Received::Refused(&[]);
+    }
+    let (Ok(key), true) = (message.key.try_into(), known) else {
         return Received::Refused(&[UNKNOWN_OBJECT]);
     };
     let key = Key::from_bytes(key);
+    if matches!(message.message_type, LeaseGrant | Absent | UpdateAck) {
+        prolong(entries, &message);
+    }
+    if message.message_type == Recall {
+        return recalled(entries, key, message.epoch, now_ns);
+    }
     apply(entries, key, &message, now_ns);
     Received::Taken { kind: message.message_type, key, port: message.port, packet: message.packet.to_vec() }
 }
 
-/// Rules 3 and 4.
-fn apply(entries: &mut Entries, key: Key, message: &Message<'_>, now_ns: u64) {
+/// "Sessions" 1: never back, and nothing of an older session.
+fn prolong(entries: &mut Entries, message: &Message<'_>) {
     let lease_ns = u64::from(message.lease_us) * 1000;
-    let lease_end_ns =
-        if lease_ns > LEASE_MARGIN_NS { message.request_ns.wrapping_add(lease_ns - LEASE_MARGIN_NS) } else { 0 };
-    let live = lease_end_ns > now_ns;
-    match (message.message_type, entries.get_mut(&key)) {
-        (MessageType::LeaseGrant, entry) if live => {
-            let granted = Entry {
-                lease_end_ns,
-                seq: message.seq,
-                acked_seq: message.seq,
-                epoch: message.epoch,
-                value: Binding::from_bytes(message.value),
-            };
-            match entry {
-                Some(entry) if entry.epoch == message.epoch => {
-                    entry.lease_end_ns = entry.lease_end_ns.max(lease_end_ns)
-                }
-                Some(entry) if entry.epoch > message.epoch => {}
-                Some(entry) => *entry = granted,
-                None => drop(entries.insert(key, granted)),
-            }
+    let lease_end_ns = if lease_ns > LEASE_MARGIN_NS { message.request_ns + lease_ns - LEASE_MARGIN_NS } else { 0 };
+    let session = &mut entries.sessions[usize::from(message.shard)];
+    if message.session > session.number {
+        *session = Session { number: message.session, lease_end_ns };
+    } else if message.session == session.number && message.session != 0 {
+        session.lease_end_ns = session.lease_end_ns.max(lease_end_ns);
+    }
+}
+
+fn floor_of(key: &Key) -> u64 {
+    key_hash(&key.to_bytes()) % FLOORS
+}
+
+/// Rule 6.
+fn recalled(entries: &mut Entries, key: Key, epoch: u32, now_ns: u64) -> Received {
+    let Some(entry) = entries.flows.get_mut(&key) else {
+        entries.floors.insert(floor_of(&key), now_ns);
+        return Received::Recalled { key, epoch, entry: None };
+    };
+    if epoch < entry.epoch {
+        return Received::Refused(&[]);
+    }
+    if epoch > entry.epoch {
+        *entry = Entry { epoch, acked_seq: entry.seq, unknown: true, release_acked: false, ..*entry };
+    }
+    entry.released = true;
+    entries.sent_ns.insert(key, now_ns);
+    Received::Recalled { key, epoch, entry: Some(*entry) }
+}
+
+/// Rules 2 and 3.
+fn apply(entries: &mut Entries, key: Key, message: &Message<'_>, now_ns: u64) {
+    let floor = entries.floors.get(&floor_of(&key)).copied().unwrap_or(0);
+    if message.message_type == MessageType::LeaseGrant {
+        let never = Entry {
+            seq: 0,
+            acked_seq: 0,
+            epoch: 0,
+            session: 0,
+            shard: 0,
+            released: false,
+            release_acked: false,
+            unknown: false,
+            value: Binding::from_bytes(message.value),
+        };
+        let entry = entries.flows.entry(key).or_insert(never);
+        if message.epoch == 0 || message.request_ns <= floor || message.epoch < entry.epoch {
+            return;
         }
-        (MessageType::UpdateAck, Some(entry)) if entry.epoch == message.epoch => {
+        if message.epoch > entry.epoch {
+            let (seq, epoch, session, shard) = (message.seq, message.epoch, message.session, message.shard);
+            *entry = Entry { seq, acked_seq: seq, epoch, session, shard, ..never };
+            return;
+        }
+        if !entry.released && message.session > entry.session {
+            (entry.session, entry.shard) = (message.session, message.shard);
+        }
+        if entry.released && !entry.release_acked {
+            entries.sent_ns.insert(key, 0); // it is sent again, soon
+        }
+        return;
+    }
+    let Some(entry) = entries.flows.get_mut(&key).filter(|entry| entry.epoch == message.epoch) else { return };
+    match message.message_type {
+        MessageType::UpdateAck => {
             if message.seq <= entry.seq {
                 entry.acked_seq = entry.acked_seq.max(message.seq);
             }
-            if live {
-                entry.lease_end_ns = entry.lease_end_ns.max(lease_end_ns);
+            if !entry.released && message.session > entry.session {
+                (entry.session, entry.shard) = (message.session, message.shard);
             }
         }
-        // Forgotten: epoch 0 lets the next grant install the store's value.
-        (MessageType::Refused, Some(entry)) if message.epoch == entry.epoch => {
-            *entry = Entry { lease_end_ns: 0, epoch: 0, acked_seq: entry.seq, ..*entry };
+        // Never this switch's again under this epoch.
+        MessageType::Refused => {
+            *entry = Entry { released: true, release_acked: true, unknown: true, acked_seq: entry.seq, ..*entry };
         }
-        _ => {}
+        MessageType::ReleaseAck if entry.released => {
+            *entry = Entry { release_acked: true, acked_seq: entry.seq, ..*entry };
+        }
+        _ => return,
+    }
+    if message.message_type != MessageType::UpdateAck {
+        entries.sent_ns.insert(key, now_ns);
     }
 }

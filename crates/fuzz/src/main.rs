@@ -53,7 +53,7 @@ enum Command {
 
 fn tell(name: &str, counts: Counts) {
     println!(
-        "{name}: {} frames: {} translated, {} routed, {} to the host, {} dropped; {} bindings made, {} packets waited at the store, {} leases renewed; {} messages took effect, {} refused",
+        "{name}: {} frames: {} translated, {} routed, {} to the host, {} dropped; {} bindings made, {} packets waited at the store, {} heartbeats; {} messages took effect, {} refused",
         counts.frames,
         counts.translated,
         counts.routed,

@@ -1,20 +1,21 @@
 //! The compiled NAT in the kernel beside the model of it: every step runs through both, and the first difference is an error.
 
-use crate::entries::{self, Entries, Entry, Received, SELF};
+use crate::entries::{self, Entries, Entry, Received, SELF, Session};
 use crate::generate::{Conversation, carrier};
 use crate::hex;
 use crate::nat::{Binding, Direction, EXTERNAL, Fate, INSIDE, Key, Verdict, judge, translated, within};
 use crate::network::{FABRIC_PORT, OUTSIDE_PORT, PROTOCOL_ADDRESS};
 use crate::programs::root;
 use anyhow::{Context, Result, bail, ensure};
+use dataplane::flow::{FlowSettings, SecretSet, entry_at, entry_flags};
 use dataplane::{ActionSpec, Dataplane, EntrySpec, KeySpec, Object, Settings, Write};
 use libbpf_rs::{MapCore, MapFlags};
 use manifest::Manifest;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use state_protocol::{Flags, Message, MessageType};
+use state_protocol::{Flags, KeyRing, Message, MessageType, Secret, shard_of};
 use std::collections::HashMap;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 
 /// Which of the two NATs.
@@ -65,7 +66,7 @@ pub struct Counts {
     pub bindings: u64,
     /// Packets that went to the store and came back.
     pub parked: u64,
-    /// Leases that the packet generator had prolonged.
+    /// Heartbeats that the packet generator sent.
     pub renewed: u64,
     /// Messages that took effect.
     pub taken: u64,
@@ -73,6 +74,11 @@ pub struct Counts {
     pub refused: u64,
 }
 
+/// Where the model's requests go: all shards' head.
+const STORE: Ipv4Addr = Ipv4Addr::new(10, 2, 1, 10);
+/// Where its replies come from ([`carrier`]).
+pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 2, 3, 10);
+const SECRET: [u8; 16] = *b"a model's secret";
 /// The lease that the model's store grants, in µs.
 const LEASE_US: u32 = 250_000;
 /// `struct sp_flow_entry_head` and the padded key: where the value begins.
@@ -88,6 +94,8 @@ struct Origin {
 
 /// The two, side by side.
 pub struct Rig {
+    /// What the switch accepts, and the model's store signs with.
+    pub ring: KeyRing,
     mode: Mode,
     pool: Pool,
     dataplane: Dataplane,
@@ -148,24 +156,28 @@ impl Rig {
             table.write(&entry, Write::Set)?;
         }
         if mode == Mode::Linearizable {
-            // struct sp_flow_settings
-            let mut settings = Vec::new();
-            settings.extend(SELF.switch_id.to_ne_bytes());
-            settings.extend(SELF.incarnation.to_ne_bytes());
-            settings.extend(PROTOCOL_ADDRESS);
-            settings.extend([10, 2, 1, 10]);
-            settings.extend(state_protocol::PORT.to_be_bytes());
-            settings.extend(state_protocol::PORT.to_be_bytes());
-            settings.extend([0; 4]);
-            settings.extend(entries::LEASE_MARGIN_NS.to_ne_bytes());
-            settings.extend(3_000_000u64.to_ne_bytes());
-            dataplane.write_array("sp_flow_config", 0, &settings)?;
+            dataplane.set_flow_settings(FlowSettings {
+                switch_id: SELF.switch_id,
+                incarnation: SELF.incarnation,
+                protocol_address: Ipv4Addr::from(PROTOCOL_ADDRESS),
+                shards: u32::from(entries::SHARDS),
+                lease_margin_ns: entries::LEASE_MARGIN_NS,
+                resend_timeout_ns: entries::RESEND_NS,
+            })?;
+            for shard in 0..u32::from(entries::SHARDS) {
+                dataplane.set_shard_head(shard, Some(SocketAddrV4::new(STORE, state_protocol::PORT)))?;
+            }
+            let mut secrets = SecretSet::default();
+            secrets.secrets[0] = Some(SECRET);
+            dataplane.set_secrets(&secrets)?;
             dataplane.write_array("sp_fabric_port", FABRIC_PORT, &[1])?;
         }
         let state = dataplane.manifest().flow_states.first().context("the NAT has no FlowState")?;
         ensure!(state.value_offset as usize == VALUE_AT, "struct sp_flow_entry_head has changed");
         let map = state.map.clone();
+        let ring = KeyRing::new(0, Secret(SECRET)).context("a secret's number")?;
         Ok(Rig {
+            ring,
             mode,
             pool: Pool { addresses: 1, low: 1024, high: u16::MAX },
             dataplane,
@@ -174,7 +186,7 @@ impl Rig {
             conversations: Vec::new(),
             used: HashMap::new(),
             paired: HashMap::new(),
-            entries: Entries::new(),
+            entries: Entries::default(),
             hostile: false,
             counts: Counts::default(),
         })
@@ -182,12 +194,18 @@ impl Rig {
 
     /// Empty state, and another pool.
     pub fn reset(&mut self, pool: Pool) -> Result<()> {
-        if self.mode == Mode::Linearizable {
-            self.drain(u64::MAX)?;
-        }
         let map = self.dataplane.map(&self.map).context("no FlowState map")?;
         for key in map.keys() {
             map.delete(&key)?;
+        }
+        if self.mode == Mode::Linearizable {
+            self.drain(u64::MAX)?;
+            for shard in 0..u32::from(entries::SHARDS) {
+                self.dataplane.clear_session(shard)?;
+            }
+            for floor in self.entries.floors.keys() {
+                self.dataplane.write_array("sp_grant_floor", *floor as u32, &[0; 8])?;
+            }
         }
         let addresses: Vec<Ipv4Addr> = (0..pool.addresses).map(external).map(Ipv4Addr::from).collect();
         self.dataplane.set_nat_pool(&addresses, pool.low, pool.high)?;
@@ -196,7 +214,7 @@ impl Rig {
         self.conversations.clear();
         self.used.clear();
         self.paired.clear();
-        self.entries.clear();
+        self.entries = Entries::default();
         Ok(())
     }
 
@@ -206,7 +224,7 @@ impl Rig {
         let before = if messages && self.hostile { self.statistics()? } else { Vec::new() };
         let got = self.run(&step.frame, step.port, step.now_ns)?;
         let received = match messages {
-            true => entries::receive(&mut self.entries, &step.frame, step.port, step.now_ns),
+            true => entries::receive(&mut self.entries, &self.ring, &step.frame, step.port, step.now_ns),
             false => Received::Ordinary,
         };
         match received {
@@ -218,16 +236,53 @@ impl Rig {
                 expect(&Fate::Drop, &got)?;
                 self.counted(&before, statistics)
             }
+            Received::Recalled { key, epoch, entry } => {
+                self.counts.taken += 1;
+                self.counted(&before, &[])?;
+                let Fate::Forward(0xffff, message) = &got else {
+                    bail!("expected the release of {key:?}, got {}", told(&got))
+                };
+                self.released(message, key, epoch, entry, step.now_ns)
+            }
             Received::Taken { kind, key, port, packet } => {
                 self.counts.taken += 1;
                 self.counted(&before, &[])?;
-                self.released(kind, key, port, &packet, step.now_ns, got)
+                self.let_go(kind, key, port, &packet, step.now_ns, got)
             }
         }
     }
 
+    /// The release of a flow that the switch sent, against the entry that it is about.
+    fn released(&self, frame: &[u8], key: Key, epoch: u32, entry: Option<Entry>, now_ns: u64) -> Result<()> {
+        let message = self.decode(frame)?;
+        let known = entry.filter(|entry| !entry.unknown);
+        let (wire, value) = (key.to_bytes(), known.map(|entry| entry.value.to_bytes()));
+        let shard = shard_of(&wire, entries::SHARDS);
+        let expected = Message {
+            message_type: MessageType::Release,
+            object_id: entries::OBJECT,
+            flags: if known.is_some() { Flags::NONE } else { Flags::UNKNOWN },
+            sender: SELF,
+            request_ns: now_ns,
+            epoch,
+            seq: entry.map_or(0, |entry| entry.seq),
+            lease_us: 0,
+            port: 511,
+            session: self.entries.sessions[usize::from(shard)].number,
+            shard,
+            key: &wire,
+            value: value.as_ref().map_or(&[], |value| &value[..]),
+            packet: &[],
+        };
+        // How long it was idle, and what the program said of it, the model does not know.
+        let flags = message.flags.and(Flags::UNKNOWN);
+        let got = Message { lease_us: 0, flags, ..message };
+        ensure!(got == expected, "a release:\ngot  {message:x?}\nwant {expected:x?}");
+        Ok(())
+    }
+
     /// What must become of the packet in a message.
-    fn released(
+    fn let_go(
         &mut self,
         kind: MessageType,
         key: Key,
@@ -253,7 +308,8 @@ impl Rig {
             return Ok(());
         }
         let now = self.statistics()?;
-        let refusals = [entries::MALFORMED, entries::NOT_FABRIC, entries::UNKNOWN_OBJECT];
+        let refusals =
+            [entries::MALFORMED, entries::NOT_FABRIC, entries::UNKNOWN_OBJECT, entries::BAD_TAG, entries::LATE];
         let more: Vec<usize> = refusals.into_iter().filter(|index| now[*index] != before[*index]).collect();
         match (&more[..], one_of) {
             ([], []) => Ok(()),
@@ -268,7 +324,7 @@ impl Rig {
             let values = map.lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY)?.context("sp_flow_stats")?;
             Ok(values.iter().filter_map(|bytes| bytes.get(..8)?.try_into().ok().map(u64::from_ne_bytes)).sum())
         };
-        (0..=entries::UNKNOWN_OBJECT as u32).map(sum).collect()
+        (0..=entries::LATE as u32).map(sum).collect()
     }
 
     fn run(&mut self, frame: &[u8], port: u32, now_ns: u64) -> Result<Fate> {
@@ -291,8 +347,8 @@ impl Rig {
                         None if allocate => self.learn(key)?,
                         known => known.copied(),
                     },
-                    Mode::Linearizable => match self.entries.get(&key) {
-                        Some(entry) if now_ns < entry.lease_end_ns => Some(entry.value),
+                    Mode::Linearizable => match self.entries.owned(&key, now_ns) {
+                        Some(entry) => Some(entry.value),
                         _ if origin.absent == Some(key) => None,
                         _ => return self.asked(frame, origin, key, allocate, now_ns, got),
                     },
@@ -382,9 +438,12 @@ impl Rig {
         let Fate::Forward(0xffff, message) = &got else {
             bail!("expected a request to the store about {key:?}, got {}", told(&got))
         };
-        let request = decode(message)?;
+        let request = self.decode(message)?;
         let wire = key.to_bytes();
+        let shard = shard_of(&wire, entries::SHARDS);
         let expected = Message {
+            session: self.entries.sessions[usize::from(shard)].number,
+            shard,
             message_type: MessageType::LeaseRequest,
             object_id: entries::OBJECT,
             flags: if allocate { Flags::ALLOCATE } else { Flags::NONE },
@@ -408,12 +467,13 @@ impl Rig {
         let answer = Message {
             message_type: if binding.is_some() { MessageType::LeaseGrant } else { MessageType::Absent },
             epoch: 1,
+            session: 1,
             lease_us: LEASE_US,
             value: value.as_ref().map_or(&[], |value| &value[..]),
             ..request
         };
         let now_ns = now_ns + 20_000;
-        self.step(&Step { frame: encode(&answer)?, port: FABRIC_PORT, now_ns })
+        self.step(&Step { frame: self.encode(&answer)?, port: FABRIC_PORT, now_ns })
     }
 
     /// The store's binding of a key. What it is depends on the key alone (and on what is taken), so that a shortened history repeats.
@@ -441,26 +501,39 @@ impl Rig {
         None
     }
 
-    /// Lets the packet generator run, and the store prolong what it asks for.
+    /// Lets the packet generator run: heartbeats to all shards, which the model's store answers, and the releases that are due.
     pub fn generate(&mut self, now_ns: u64) -> Result<()> {
-        for message in self.drain(now_ns)? {
-            let request = decode(&message)?;
-            let key: &[u8; 13] = request.key.try_into().context("a generated message's key")?;
-            let entry = self.entries.get(&Key::from_bytes(key)).context("a generated message about an unknown flow")?;
-            let right = request.message_type == MessageType::LeaseRenew
-                && request.epoch == entry.epoch
-                && now_ns < entry.lease_end_ns
-                && request.request_ns == now_ns
-                && request.sender == SELF;
-            ensure!(right, "a generated message: {request:x?}, about {entry:x?} at {now_ns}");
+        for shard in 0..u32::from(entries::SHARDS) {
+            self.dataplane.push_heartbeat(shard)?;
+            let Some(frame) = self.dataplane.run_generator(now_ns)? else {
+                ensure!(self.entries.sessions[shard as usize].number == 0, "no heartbeat to shard {shard}");
+                continue;
+            };
+            let beat = self.decode(&frame)?;
+            let right = beat.message_type == MessageType::Heartbeat
+                && u32::from(beat.shard) == shard
+                && beat.session == self.entries.sessions[shard as usize].number
+                && beat.session != 0
+                && (beat.request_ns, beat.sender, beat.object_id) == (now_ns, SELF, 0);
+            ensure!(right, "a heartbeat to shard {shard}: {beat:x?}");
             self.counts.renewed += 1;
-            let value = entry.value.to_bytes();
-            let answer =
-                Message { message_type: MessageType::LeaseGrant, lease_us: LEASE_US, value: &value, ..request };
+            let answer = Message { message_type: MessageType::HeartbeatAck, lease_us: LEASE_US, ..beat };
             if !self.hostile {
-                self.step(&Step { frame: encode(&answer)?, port: FABRIC_PORT, now_ns: now_ns + 20_000 })?;
+                let answer = self.encode(&answer)?;
+                self.step(&Step { frame: answer, port: FABRIC_PORT, now_ns: now_ns + 20_000 })?;
             }
         }
+        let mut due = self.entries.due(now_ns);
+        for frame in self.drain(now_ns)? {
+            let key = self.decode(&frame)?.key;
+            let key = Key::from_bytes(key.try_into().context("a generated message's key")?);
+            let at = due.iter().position(|due| *due == key).context("a release that is not due")?;
+            due.swap_remove(at);
+            let entry = self.entries.flows.get(&key).copied().context("a release of an unknown flow")?;
+            self.released(&frame, key, entry.epoch, Some(entry), now_ns)?;
+            self.entries.sent_ns.insert(key, now_ns);
+        }
+        ensure!(due.is_empty(), "releases that were not sent: {due:x?}");
         Ok(())
     }
 
@@ -482,24 +555,48 @@ impl Rig {
             let key: &[u8; 13] = bytes.get(..13).and_then(|key| key.try_into().ok()).context("a short key")?;
             let Some(value) = map.lookup(&bytes, MapFlags::ANY)? else { continue };
             let word = |at: usize| u64::from_ne_bytes(value[at..at + 8].try_into().unwrap_or_default());
+            let (head, flags) = (word(entry_at::SHARD), (word(entry_at::SHARD) >> 16) as u16);
             let entry = Entry {
-                lease_end_ns: word(8),
-                seq: word(24),
-                acked_seq: word(32),
-                epoch: word(48) as u32,
+                seq: word(entry_at::SEQ),
+                acked_seq: word(entry_at::ACKED_SEQ),
+                epoch: word(entry_at::EPOCH) as u32,
+                session: (word(entry_at::EPOCH) >> 32) as u32,
+                shard: head as u16,
+                released: flags & entry_flags::RELEASED != 0,
+                release_acked: flags & entry_flags::RELEASE_ACKED != 0,
+                unknown: flags & entry_flags::UNKNOWN != 0,
                 value: Binding::from_bytes(&value[VALUE_AT..]),
             };
             let key = Key::from_bytes(key);
-            ensure!(
-                self.entries.get(&key) == Some(&entry),
-                "{key:x?} holds {entry:x?}, must hold {:x?}",
-                self.entries.get(&key)
-            );
+            let wanted = self.entries.flows.get(&key);
+            ensure!(wanted == Some(&entry), "{key:x?} holds {entry:x?}, must hold {wanted:x?}");
             ensure!(value[56..69] == bytes[..13] && bytes[13..] == [0; 3], "an entry with another key than its own");
             seen += 1;
         }
-        ensure!(seen == self.entries.len(), "{seen} entries in the map, must be {}", self.entries.len());
+        let wanted = self.entries.flows.len();
+        ensure!(seen == wanted, "{seen} entries in the map, must be {wanted}");
+        for (shard, wanted) in (0u32..).zip(self.entries.sessions).filter(|_| self.mode == Mode::Linearizable) {
+            let session = self.dataplane.session(shard)?;
+            let got = Session { number: session.number, lease_end_ns: session.lease_end_ns };
+            ensure!(got == wanted, "the session with shard {shard} is {got:?}, must be {wanted:?}");
+        }
         Ok(())
+    }
+
+    /// A message that the switch sent, found genuine.
+    fn decode<'a>(&self, frame: &'a [u8]) -> Result<Message<'a>> {
+        let payload = frame.get(42..).context("a message without headers")?;
+        let address = |at: usize| Ipv4Addr::new(frame[at], frame[at + 1], frame[at + 2], frame[at + 3]);
+        let sent = || format!("the switch sent {}", hex(frame));
+        self.ring.verify(payload, address(26), address(30)).with_context(sent)?;
+        Message::decode(payload).with_context(sent)
+    }
+
+    fn encode(&self, message: &Message<'_>) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        message.append_to(&mut bytes)?;
+        self.ring.sign(&mut bytes, SERVER, Ipv4Addr::from(PROTOCOL_ADDRESS));
+        Ok(carrier(&bytes, PROTOCOL_ADDRESS))
     }
 }
 
@@ -511,17 +608,6 @@ fn padded(key: Key) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..13].copy_from_slice(&key.to_bytes());
     bytes
-}
-
-fn decode(frame: &[u8]) -> Result<Message<'_>> {
-    let payload = frame.get(42..).context("a message without headers")?;
-    Message::decode(payload).with_context(|| format!("the switch sent {}", hex(frame)))
-}
-
-fn encode(message: &Message<'_>) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    message.append_to(&mut bytes)?;
-    Ok(carrier(&bytes, PROTOCOL_ADDRESS))
 }
 
 fn told(fate: &Fate) -> String {

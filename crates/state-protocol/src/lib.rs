@@ -16,7 +16,7 @@ pub use effect::{Effect, RecordWrite};
 pub use keys::{KeyRing, MOST_SECRETS, NotGenuine, SECRET_BYTES, Secret};
 pub use malformed::{EncodeError, Malformed};
 pub use message::{Flags, Message, MessageType, Owner};
-pub use shard::{MOST_SHARDS, shard_of};
+pub use shard::{MOST_SHARDS, key_hash, shard_of};
 
 /// UDP port of the state store and of switches.
 pub const PORT: u16 = 5407;

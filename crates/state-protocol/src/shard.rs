@@ -3,8 +3,8 @@
 /// Most shards that a cluster can have.
 pub const MOST_SHARDS: u16 = 256;
 
-/// The shard of `key` among `shards` (1 to 256; with 0, as with 1, it is 0).
-pub fn shard_of(key: &[u8], shards: u16) -> u16 {
+/// The hash of `key` that shards are made of.
+pub fn key_hash(key: &[u8]) -> u64 {
     let mut hash = 0u64;
     for chunk in key.chunks(8) {
         let mut word = [0; 8];
@@ -14,9 +14,13 @@ pub fn shard_of(key: &[u8], shards: u16) -> u16 {
     }
     hash = hash.wrapping_mul(0xbf58_476d_1ce4_e5b9);
     hash ^= hash >> 32;
-    hash = hash.wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash.wrapping_mul(0x94d0_49bb_1331_11eb)
+}
+
+/// The shard of `key` among `shards` (1 to 256; with 0, as with 1, it is 0).
+pub fn shard_of(key: &[u8], shards: u16) -> u16 {
     // Below `shards`, so it fits.
-    (((hash >> 32) * u64::from(shards)) >> 32) as u16
+    (((key_hash(key) >> 32) * u64::from(shards)) >> 32) as u16
 }
 
 #[cfg(test)]

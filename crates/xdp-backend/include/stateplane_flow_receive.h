@@ -38,7 +38,7 @@ static __always_inline int sp_flow_install(void *map, struct sp_flow_scratch *sc
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
 	/* Rule 6: read after the entry is there, as a recall looks for the entry after it raised the floor. */
 	if (sp_flow_equal(entry_key, scratch->key, key_bytes) && !(entry->flags & SP_FLOW_DYING) &&
-	    scratch->request_ns > *(volatile __u64 *)floor) {
+	    scratch->epoch && scratch->request_ns > *(volatile __u64 *)floor) {
 		if (scratch->epoch > entry->epoch) {
 			entry->version++;
 			sp_barrier();
