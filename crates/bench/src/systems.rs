@@ -191,6 +191,7 @@ fn establish_p4(dataplane: &Dataplane, flows: &[Flow]) -> Result<()> {
         for (key, value) in flow.keys().into_iter().zip(flow.values()) {
             let mut padded_key = vec![0u8; key_bytes];
             padded_key[..13].copy_from_slice(&key);
+            let mut entry = vec![0u8; value_bytes];
             entry[entry_at::USED_NS..entry_at::USED_NS + 8].copy_from_slice(&now.to_ne_bytes());
             entry[entry_at::EPOCH..entry_at::EPOCH + 4].copy_from_slice(&1u32.to_ne_bytes());
             entry[entry_at::SESSION..entry_at::SESSION + 4].copy_from_slice(&SESSION.to_ne_bytes());

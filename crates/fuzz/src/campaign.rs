@@ -1,10 +1,10 @@
 //! Long runs of frames and of state messages, from one seed each.
 
+use crate::entries::SHARDS;
 use crate::generate::{self, Conversation, carrier};
 use crate::mutate;
 use crate::nat::{Binding, Key};
 use crate::network::{self, FABRIC_PORT, PROTOCOL_ADDRESS};
-use crate::entries::SHARDS;
 use crate::rig::{self, Counts, Mode, Pool, Rig, SERVER, Step};
 use crate::shrink;
 use anyhow::{Result, ensure};
@@ -224,6 +224,7 @@ fn well_formed<'a>(key: &'a [u8], value: &'a [u8], packet: &'a [u8], now_ns: u64
         1 => Owner { switch_id: SELF.switch_id + 1, ..SELF },
         _ => SELF,
     };
+    let ago_ns = if random.random_bool(0.9) { 400_000_000 } else { 1_500_000_000 };
     let beat = message_type == MessageType::HeartbeatAck;
     let carries = [MessageType::LeaseGrant, MessageType::Absent, MessageType::UpdateAck].contains(&message_type);
     Message {
@@ -232,10 +233,14 @@ fn well_formed<'a>(key: &'a [u8], value: &'a [u8], packet: &'a [u8], now_ns: u64
         shard: if random.random_bool(0.95) { random.random_range(0..SHARDS) } else { random.random() },
         object_id: if beat {
             0
-        } else if random.random_bool(0.95) { crate::entries::OBJECT } else { random.random() },
+        } else if random.random_bool(0.95) {
+            crate::entries::OBJECT
+        } else {
+            random.random()
+        },
         flags: Flags(if random.random_bool(0.8) { 0 } else { random.random() }),
         sender,
-        request_ns: now_ns - random.random_range(0..if random.random_bool(0.9) { 400_000_000 } else { 1_500_000_000 }),
+        request_ns: now_ns - random.random_range(0..ago_ns),
         epoch: random.random_range(0..6),
         seq: random.random_range(0..4),
         lease_us: *[0, 1, 10_000, 10_001, 60_000, 250_000, u32::MAX].choose(random).unwrap_or(&0),

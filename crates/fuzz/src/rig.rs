@@ -282,15 +282,7 @@ impl Rig {
     }
 
     /// What must become of the packet in a message.
-    fn let_go(
-        &mut self,
-        kind: MessageType,
-        key: Key,
-        port: u16,
-        packet: &[u8],
-        now_ns: u64,
-        got: Fate,
-    ) -> Result<()> {
+    fn let_go(&mut self, kind: MessageType, key: Key, port: u16, packet: &[u8], now_ns: u64, got: Fate) -> Result<()> {
         // Less than an Ethernet header is no packet.
         if packet.len() < 14 {
             return expect(&Fate::Drop, &got);

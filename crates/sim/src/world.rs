@@ -5,14 +5,14 @@ use crate::switch::{Became, Switch};
 use manifest::Manifest;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use state_protocol::MessageType;
+use state_protocol::{KeyRing, MessageType, Secret};
 use state_store::core::{AllocatorSettings, Input, Limits, ObjectSettings, Outputs, Server, Settings, Start};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 
-/// How bad the network and the machines are. Probabilities are per message or per tick.
+/// How bad the network and the machines are. Probabilities are per message or per packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Faults {
     /// A message is lost.
@@ -21,18 +21,49 @@ pub struct Faults {
     pub duplication: f64,
     /// Longest delay of a message, in ns (drawn evenly from 10 µs up: they overtake each other).
     pub delay_max_ns: u64,
+    /// A RECALL, RELEASE or RELEASE_ACK is lost, beside the others.
+    pub hand_over_loss: f64,
+    /// Longest extra delay of one of these, in ns.
+    pub hand_over_delay_ns: u64,
     /// Per packet sent: a flow's packets take the other switch from now on.
     pub moves: f64,
     /// Per packet sent: a switch loses its state and comes back empty.
     pub crashes: f64,
+    /// Per packet sent: a switch stands still, for up to five leases; what arrives waits.
+    pub freezes: f64,
+    /// Per packet sent: a switch's agent dies, or comes back.
+    pub agent_deaths: f64,
+    /// By how many parts per million the switches' clocks run fast or slow at most.
+    pub drift_ppm: i64,
+    /// The secrets change in the middle of the run, one machine after the other.
+    pub rotation: bool,
+}
+
+impl Faults {
+    /// A network with short delays, on which nothing goes wrong.
+    pub const NONE: Faults = Faults {
+        loss: 0.0,
+        duplication: 0.0,
+        delay_max_ns: 300_000,
+        hand_over_loss: 0.0,
+        hand_over_delay_ns: 0,
+        moves: 0.0,
+        crashes: 0.0,
+        freezes: 0.0,
+        agent_deaths: 0.0,
+        drift_ppm: 0,
+        rotation: false,
+    };
 }
 
 enum Arrives {
     AtStore(SocketAddrV4, SocketAddrV4, Vec<u8>),
-    AtSwitch(usize, Vec<u8>),
+    AtSwitch(usize, Ipv4Addr, Vec<u8>),
+    /// A packet that waits for a switch that stands still.
+    Packet(usize, Vec<u8>),
 }
 
-/// A data center of two switches and a chain of three servers.
+/// A data center of two switches and two chains of three servers.
 pub struct World {
     object: PathBuf,
     manifest: Manifest,
@@ -41,15 +72,24 @@ pub struct World {
     now_ns: u64,
     next: u64,
     queue: BinaryHeap<Reverse<(u64, u64)>>,
-    in_flight: std::collections::BTreeMap<u64, Arrives>,
+    in_flight: BTreeMap<u64, Arrives>,
     switches: Vec<Switch>,
+    /// Per switch: until when it stands still; whether its agent lives; its secrets.
+    frozen_until_ns: Vec<u64>,
+    agents: Vec<bool>,
+    rings: Vec<KeyRing>,
+    heads: Vec<SocketAddrV4>,
+    incarnation: u32,
     servers: Vec<(SocketAddrV4, Server)>,
     /// What happened.
     pub history: History,
 }
 
+const SHARDS: u16 = 2;
 const TICK_NS: u64 = 2_000_000;
 const LEASE_US: u32 = 60_000;
+const OLD_SECRET: (u8, Secret) = (1, Secret(*b"yesterday's one."));
+const NEW_SECRET: (u8, Secret) = (2, Secret(*b"tomorrow's, new."));
 
 fn flow_of(frame: &[u8]) -> Option<(u32, u32, u64)> {
     let word = |at: usize| frame.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes);
@@ -64,43 +104,39 @@ fn objects(manifest: &Manifest) -> Vec<ObjectSettings> {
         key_bytes: flow.key_bytes as usize,
         value_bytes: flow.value_bytes as usize,
         allocator: AllocatorSettings::Zero { idle_ns: None },
+        closed_ns: 10_000_000_000,
     };
     manifest.flow_states.iter().map(settings).collect()
 }
 
+/// The ring at a step of the rotation: the old secret; both; both, and sends with the new one; the new one.
+fn ring(step: usize) -> KeyRing {
+    let first = if step < 3 { OLD_SECRET } else { NEW_SECRET };
+    let mut ring = KeyRing::new(first.0, first.1).unwrap_or_else(|| unreachable!("0 to 3"));
+    if step > 0 {
+        let known = ring.accept(NEW_SECRET.0, NEW_SECRET.1);
+        assert!(known && (step == 1 || ring.send_with(NEW_SECRET.0)));
+    }
+    ring
+}
+
 impl World {
-    /// Starts everything; waits (in virtual time) until the chain serves.
+    /// Starts everything; waits (in virtual time) until the chains serve.
     pub fn start(object: &Path, manifest: &Manifest, seed: u64, faults: Faults) -> dataplane::Result<World> {
         let mut rng = StdRng::seed_from_u64(seed);
-        let chain: Vec<SocketAddrV4> =
-            (1..=3).map(|at| SocketAddrV4::new(Ipv4Addr::new(10, 2, at, 10), state_protocol::PORT)).collect();
-        let now_ns = 1_000_000_000;
-        let server = |position: usize, rng: &mut StdRng| {
-            let settings = Settings {
-                chain: chain.clone(),
-                position,
-                lease_us: LEASE_US,
-                clock_drift_ppm: 1000,
-                lease_margin_us: 1000,
-                hold_ns: 200_000_000,
-                resend_ns: 2_000_000,
-                chain_datagram_bytes: 1400,
-                limits: Limits {
-                    records: 10_000,
-                    held: 1000,
-                    held_per_flow: 64,
-                    held_bytes: 1 << 20,
-                    unacked: 10_000,
-                    unacked_bytes: 16 << 20,
-                },
-                objects: objects(manifest),
-            };
-            let start = Start { incarnation: rng.random::<u64>() | 1, epoch_base: 1, seed: rng.random(), now_ns };
-            (chain[position], Server::new(settings, start))
+        let now_ns = 10_000_000_000;
+        let chain = |shard: u16| -> Vec<SocketAddrV4> {
+            let address = |at: u8| Ipv4Addr::new(10, 2, at, 10 + shard as u8);
+            (1..=3).map(|at| SocketAddrV4::new(address(at), state_protocol::PORT)).collect()
         };
-        let servers = (0..3).map(|position| server(position, &mut rng)).collect();
-        let switches =
-            (1..=2).map(|id| Switch::start(object, manifest, id, rng.random())).collect::<dataplane::Result<_>>()?;
+        let mut servers = Vec::new();
+        for shard in 0..SHARDS {
+            for position in 0..3 {
+                let start = Start { incarnation: rng.random::<u64>() | 1, epoch_base: 1, seed: rng.random(), now_ns };
+                let settings = server_settings(manifest, chain(shard), position, shard);
+                servers.push((chain(shard)[position], Server::new(settings, start, ring(0))));
+            }
+        }
         let mut world = World {
             object: object.to_owned(),
             manifest: manifest.clone(),
@@ -110,17 +146,35 @@ impl World {
             next: 0,
             queue: BinaryHeap::new(),
             in_flight: Default::default(),
-            switches,
+            switches: Vec::new(),
+            frozen_until_ns: vec![0; 2],
+            agents: vec![true; 2],
+            rings: vec![ring(0); 2],
+            heads: (0..SHARDS).map(|shard| chain(shard)[0]).collect(),
+            incarnation: 0,
             servers,
             history: History::default(),
         };
+        for switch in 0..2 {
+            let started = world.start_switch(switch)?;
+            world.switches.push(started);
+        }
         for _ in 0..2000 {
             world.advance(TICK_NS)?;
-            if world.servers[0].1.is_serving(world.now_ns) {
+            if world.servers.chunks(3).all(|chain| chain[0].1.is_serving(world.now_ns)) {
                 return Ok(world);
             }
         }
-        panic!("the chain does not form: seed {seed}");
+        panic!("the chains do not form: seed {seed}");
+    }
+
+    fn start_switch(&mut self, switch: usize) -> dataplane::Result<Switch> {
+        self.incarnation += 1;
+        let drift_ppm = self.rng.random_range(-self.faults.drift_ppm..=self.faults.drift_ppm);
+        let id = switch as u32 + 1;
+        let started = Switch::start(&self.object, &self.manifest, id, self.incarnation, &self.heads, drift_ppm)?;
+        started.set_keys(&self.rings[switch])?;
+        Ok(started)
     }
 
     /// Sends `packets` packets of `flows` flows, evenly over a time that lets leases come and go, then waits until all is quiet.
@@ -131,15 +185,14 @@ impl World {
             if self.rng.random_bool(self.faults.moves) {
                 at_switch[flow as usize] ^= 1;
             }
-            if self.rng.random_bool(self.faults.crashes) {
-                let switch = self.rng.random_range(0..self.switches.len());
-                let incarnation = self.rng.random();
-                self.switches[switch] = Switch::start(&self.object, &self.manifest, switch as u32 + 1, incarnation)?;
-            }
-            self.history.push(Event::Input { flow, packet });
-            let became = self.switches[at_switch[flow as usize]].packet(&frame(flow, packet), 2, self.now_ns)?;
-            self.became(at_switch[flow as usize], became);
-            let pause = self.rng.random_range(1_000..3_000_000);
+            self.fail(packet, packets)?;
+            self.input(at_switch[flow as usize], flow, packet)?;
+            let pause = match self.rng.random_range(0..1000) {
+                // Long enough that flows are released; that released ones are removed.
+                0..10 => 250_000_000,
+                10..13 => 2_500_000_000,
+                _ => self.rng.random_range(1_000..3_000_000),
+            };
             self.advance(pause)?;
         }
         for _ in 0..200 {
@@ -148,27 +201,87 @@ impl World {
         Ok(())
     }
 
-    /// After the faults have stopped: every flow works at every switch again.
-    pub fn check_alive(&mut self, flows: u32) -> dataplane::Result<bool> {
-        self.faults = Faults { loss: 0.0, duplication: 0.0, moves: 0.0, crashes: 0.0, ..self.faults };
-        for flow in 0..flows {
-            let packet = u32::MAX - flow;
-            self.history.push(Event::Input { flow, packet });
-            let became = self.switches[0].packet(&frame(flow, packet), 2, self.now_ns)?;
-            self.became(0, became);
+    /// What fails before a packet.
+    fn fail(&mut self, packet: u32, packets: u32) -> dataplane::Result<()> {
+        let switch = self.rng.random_range(0..self.switches.len());
+        if self.rng.random_bool(self.faults.crashes) {
+            self.frozen_until_ns[switch] = 0;
+            self.switches[switch] = self.start_switch(switch)?;
         }
-        for _ in 0..300 {
-            self.advance(TICK_NS)?;
+        if self.rng.random_bool(self.faults.freezes) {
+            let still_ns = self.rng.random_range(1_000_000..5_000 * u64::from(LEASE_US));
+            self.frozen_until_ns[switch] = self.now_ns + still_ns;
         }
-        let pending = self.switches.iter().map(Switch::queued).sum::<dataplane::Result<u64>>()?;
-        // Stragglers and packets that the network doubled may go out as well.
-        Ok((0..flows).all(|flow| self.history.went_out(u32::MAX - flow)) && pending == 0)
+        if self.rng.random_bool(self.faults.agent_deaths) {
+            self.agents[switch] ^= true;
+        }
+        if self.faults.rotation {
+            // Each step goes round the machines, and is done before the next begins.
+            let (machines, at) = (self.servers.len() + self.switches.len(), packet as usize * 40 / packets as usize);
+            if let Some(step) = [5, 15, 25].iter().position(|from| (*from..from + machines).contains(&at)) {
+                self.rotate(at - [5, 15, 25][step], ring(step + 1))?;
+            }
+        }
+        Ok(())
     }
 
-    /// Sweeps both switches; how many flows went.
-    pub fn sweep(&self, idle_before_ns: u64) -> dataplane::Result<usize> {
-        let object = &self.manifest.flow_states[0];
-        self.switches.iter().map(|switch| switch.sweep(object.object_id.into(), &object.map, idle_before_ns)).sum()
+    fn rotate(&mut self, machine: usize, ring: KeyRing) -> dataplane::Result<()> {
+        match machine.checked_sub(self.servers.len()) {
+            None => self.servers[machine].1.set_keys(ring),
+            Some(switch) => {
+                self.switches[switch].set_keys(&ring)?;
+                self.rings[switch] = ring;
+            }
+        }
+        Ok(())
+    }
+
+    /// A packet comes to a switch.
+    fn input(&mut self, switch: usize, flow: u32, packet: u32) -> dataplane::Result<()> {
+        self.history.push(Event::Input { flow, packet });
+        self.process(switch, frame(flow, packet))
+    }
+
+    fn process(&mut self, switch: usize, frame: Vec<u8>) -> dataplane::Result<()> {
+        if self.now_ns < self.frozen_until_ns[switch] {
+            self.enqueue(self.frozen_until_ns[switch], Arrives::Packet(switch, frame));
+            return Ok(());
+        }
+        let became = self.switches[switch].packet(&frame, 2, self.now_ns)?;
+        self.became(switch, became);
+        Ok(())
+    }
+
+    /// After the faults have stopped: every flow works at every switch again, and moves from one to the other.
+    pub fn check_alive(&mut self, flows: u32) -> dataplane::Result<Result<(), String>> {
+        self.faults = Faults { delay_max_ns: self.faults.delay_max_ns, ..Faults::NONE };
+        self.agents.fill(true);
+        for (round, switch) in [(0, 0), (1, 1), (2, 0)] {
+            for flow in 0..flows {
+                self.input(switch, flow, u32::MAX - round * flows - flow)?;
+            }
+            for _ in 0..300 {
+                self.advance(TICK_NS)?;
+            }
+            // Stragglers and packets that the network doubled may go out as well.
+            let stuck: Vec<u32> =
+                (0..flows).filter(|flow| !self.history.went_out(u32::MAX - round * flows - flow)).collect();
+            if !stuck.is_empty() {
+                return Ok(Err(format!("flows {stuck:?} are stuck at switch {switch} (round {round})")));
+            }
+        }
+        let pending = self.switches.iter().map(Switch::queued).sum::<dataplane::Result<u64>>()?;
+        Ok(if pending == 0 { Ok(()) } else { Err(format!("{pending} flows are never acknowledged")) })
+    }
+
+    /// Lets time pass, with no packets.
+    pub fn wait(&mut self, ns: u64) -> dataplane::Result<()> {
+        self.advance(ns)
+    }
+
+    /// How many flows each switch knows of.
+    pub fn flows(&self) -> Vec<usize> {
+        self.switches.iter().map(Switch::flows).collect()
     }
 
     /// Virtual time.
@@ -184,34 +297,42 @@ impl World {
                     self.history.push(Event::Output { flow, packet, count });
                 }
             }
-            Became::Message(bytes) => {
+            Became::Message(to, bytes) => {
                 let from = SocketAddrV4::new(self.switches[switch].address(), state_protocol::PORT);
-                self.send(Arrives::AtStore(from, self.servers[0].0, bytes));
+                self.send(Arrives::AtStore(from, to, bytes));
             }
         }
     }
 
     fn send(&mut self, arrives: Arrives) {
-        if self.rng.random_bool(self.faults.loss) {
+        let (Arrives::AtStore(_, _, bytes) | Arrives::AtSwitch(_, _, bytes) | Arrives::Packet(_, bytes)) = &arrives;
+        let is = |types: &[MessageType]| types.iter().any(|known| bytes.get(3) == Some(&(*known as u8)));
+        let hand_over = is(&[MessageType::Recall, MessageType::Release, MessageType::ReleaseAck]);
+        if self.rng.random_bool(self.faults.loss) || (hand_over && self.rng.random_bool(self.faults.hand_over_loss)) {
             return;
         }
         // A request with a parked packet is not doubled: that would be a second input packet, which the history does not know of. (A network that doubles it has
         // doubled the packet.)
-        let parked = |bytes: &[u8]| bytes.get(3) == Some(&(MessageType::LeaseRequest as u8));
+        let parked = is(&[MessageType::LeaseRequest, MessageType::LeaseGrant]);
         let again = match &arrives {
-            _ if !self.rng.random_bool(self.faults.duplication) => None,
-            Arrives::AtStore(from, to, bytes) if !parked(bytes) => Some(Arrives::AtStore(*from, *to, bytes.clone())),
-            Arrives::AtSwitch(switch, bytes) if bytes.get(3) != Some(&(MessageType::LeaseGrant as u8)) => {
-                Some(Arrives::AtSwitch(*switch, bytes.clone()))
-            }
-            _ => None,
+            _ if parked || !self.rng.random_bool(self.faults.duplication) => None,
+            Arrives::AtStore(from, to, bytes) => Some(Arrives::AtStore(*from, *to, bytes.clone())),
+            Arrives::AtSwitch(switch, from, bytes) => Some(Arrives::AtSwitch(*switch, *from, bytes.clone())),
+            Arrives::Packet(..) => None,
         };
         for arrives in [Some(arrives), again].into_iter().flatten() {
-            let at = self.now_ns + self.rng.random_range(10_000..self.faults.delay_max_ns.max(20_000));
-            self.next += 1;
-            self.queue.push(Reverse((at, self.next)));
-            self.in_flight.insert(self.next, arrives);
+            let mut at = self.now_ns + self.rng.random_range(10_000..self.faults.delay_max_ns.max(20_000));
+            if hand_over && self.faults.hand_over_delay_ns > 0 {
+                at += self.rng.random_range(0..self.faults.hand_over_delay_ns);
+            }
+            self.enqueue(at, arrives);
         }
+    }
+
+    fn enqueue(&mut self, at_ns: u64, arrives: Arrives) {
+        self.next += 1;
+        self.queue.push(Reverse((at_ns, self.next)));
+        self.in_flight.insert(self.next, arrives);
     }
 
     /// Lets time pass: messages arrive, timers go off, generators run every tick.
@@ -230,8 +351,9 @@ impl World {
                 self.deliver()?;
             } else if next == tick {
                 for switch in 0..self.switches.len() {
-                    for bytes in self.switches[switch].generate(self.now_ns)? {
-                        self.became(switch, Became::Message(bytes));
+                    let runs = self.agents[switch] && self.now_ns >= self.frozen_until_ns[switch];
+                    for became in self.switches[switch].tick(runs, u64::from(LEASE_US) * 1000, self.now_ns)? {
+                        self.became(switch, became);
                     }
                 }
                 self.now_ns += 1;
@@ -254,10 +376,14 @@ impl World {
                     self.serve(server, Some((from, bytes)));
                 }
             }
-            Some(Arrives::AtSwitch(switch, bytes)) => {
-                let became = self.switches[switch].message(&bytes, self.now_ns)?;
+            Some(Arrives::AtSwitch(switch, from, bytes)) if self.now_ns < self.frozen_until_ns[switch] => {
+                self.enqueue(self.frozen_until_ns[switch], Arrives::AtSwitch(switch, from, bytes));
+            }
+            Some(Arrives::AtSwitch(switch, from, bytes)) => {
+                let became = self.switches[switch].message(from, &bytes, self.now_ns)?;
                 self.became(switch, became);
             }
+            Some(Arrives::Packet(switch, frame)) => self.process(switch, frame)?,
             None => {}
         }
         Ok(())
@@ -276,10 +402,37 @@ impl World {
         for (to, bytes) in sent {
             let switch = self.switches.iter().position(|switch| switch.address() == *to.ip());
             self.send(match switch {
-                Some(switch) => Arrives::AtSwitch(switch, bytes),
+                Some(switch) => Arrives::AtSwitch(switch, *from.ip(), bytes),
                 None => Arrives::AtStore(from, to, bytes),
             });
         }
+    }
+}
+
+fn server_settings(manifest: &Manifest, chain: Vec<SocketAddrV4>, position: usize, shard: u16) -> Settings {
+    Settings {
+        chain,
+        position,
+        shard,
+        shards: SHARDS,
+        lease_us: LEASE_US,
+        clock_drift_ppm: 1000,
+        lease_margin_us: 1000,
+        hold_ns: 200_000_000,
+        tenure_ns: 4_000_000,
+        recall_resend_ns: 5_000_000,
+        resend_ns: 2_000_000,
+        chain_datagram_bytes: 1400,
+        limits: Limits {
+            records: 10_000,
+            sessions: 64,
+            held: 1000,
+            held_per_flow: 64,
+            held_bytes: 1 << 20,
+            unacked: 10_000,
+            unacked_bytes: 16 << 20,
+        },
+        objects: objects(manifest),
     }
 }
 
