@@ -184,12 +184,10 @@ pub fn receive(entries: &mut Entries, ring: &KeyRing, frame: &[u8], port: u32, n
         return Received::Refused(&[UNKNOWN_OBJECT]);
     };
     let key = Key::from_bytes(key);
-    if matches!(message.message_type, LeaseGrant | Absent | UpdateAck) {
-        prolong(entries, &message);
-    }
     if message.message_type == Recall {
         return recalled(entries, key, message.epoch, now_ns);
     }
+    prolong(entries, &message);
     apply(entries, key, &message, now_ns);
     Received::Taken { kind: message.message_type, key, port: message.port, packet: message.packet.to_vec() }
 }

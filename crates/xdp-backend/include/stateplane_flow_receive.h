@@ -448,8 +448,8 @@ int sp_receive(struct xdp_md *xdp)
 		return XDP_DROP;
 	}
 	session = sp_get_session(scratch->shard);
-	/* The replies that went down the chain. */
-	if (session && (sp_flow_carries_packet(scratch->type) || scratch->type == SP_HEARTBEAT_ACK))
+	/* Every reply does; a recall is none. */
+	if (session && scratch->type != SP_RECALL)
 		sp_session_prolong(session, scratch->session, scratch->request_ns, scratch->lease_ns, settings->lease_margin_ns);
 	effect = sp_flow_take_effect(scratch);
 	if (effect == SP_EFFECT_ANSWER)
