@@ -47,6 +47,7 @@ fn every_configuration_on_the_page_is_good() {
     let compiled = compiled.unwrap();
     assert!(compiled.status.success(), "{}", said(&compiled));
     let found = blocks(&read("docs/deploy.md"), "toml");
+    keys(folder.path());
     // The others first: they may be named in these.
     for (path, text) in &found {
         std::fs::write(folder.path().join(path.file_name().unwrap()), text).unwrap();
@@ -65,6 +66,14 @@ fn every_configuration_on_the_page_is_good() {
         kinds.push(command);
     }
     assert!(kinds.contains(&"store") && kinds.contains(&"switch"), "the page has configurations of both: {kinds:?}");
+}
+
+/// Makes the fabric's shared secrets.
+fn keys(folder: &Path) -> PathBuf {
+    let file = folder.join("fabric.secrets");
+    let output = Command::new(STATEPLANE).args(["keys", "generate"]).arg(&file).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    file
 }
 
 #[test]
@@ -181,6 +190,7 @@ fn running_families() -> BTreeSet<String> {
     let object = folder.path().join("nat.o");
     let compiled = Command::new(STATEPLANE).arg("compile").arg(program).arg("-o").arg(object).output().unwrap();
     assert!(compiled.status.success(), "{}", said(&compiled));
+    let secrets = keys(folder.path());
     let mut found = BTreeSet::new();
     let mut daemons = vec![];
     let name = format!("deploy-test-{}", std::process::id());
@@ -208,15 +218,16 @@ fn running_families() -> BTreeSet<String> {
         found.extend(families(&text));
         daemons.push(daemon);
     }
-    the_status_page_has_them(&name);
+    the_status_page_has_them(&name, &secrets);
     found
 }
 
 /// `stateplane status`, while a switch and a store run and a second store does not.
-fn the_status_page_has_them(switch: &str) {
+fn the_status_page_has_them(switch: &str, secrets: &Path) {
     let ask = |more: &[&str]| {
         let mut command = Command::new(STATEPLANE);
-        command.args(["status", "--store", "127.0.0.1:5407", "--timeout-ms", "300"]).args(more).output().unwrap()
+        command.args(["status", "--store", "127.0.0.1:5407", "--timeout-ms", "300", "--secrets"]).arg(secrets);
+        command.args(more).output().unwrap()
     };
     let output = ask(&["--json", "--store", "127.0.0.1:5999"]);
     assert_eq!(output.status.code(), Some(1), "a store does not answer: {}", said(&output));

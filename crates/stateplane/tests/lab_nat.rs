@@ -319,6 +319,37 @@ impl Stream {
     }
 }
 
+/// A link moves traffic while both switches live: the flow is recalled, not waited for.
+#[test]
+fn a_flow_moves_between_living_switches() {
+    if skip() {
+        return;
+    }
+    let _turn = one_at_a_time();
+    let lab = TestLab::up("recall", "nat.toml", &["--prefer", "s1"]);
+    wait_for("s1 is preferred", || !lab.must_run("core", &format!("ip route show {POOL}")).contains("nexthop"));
+    let mut connections = Connections::open(&lab, tcp_echo(&lab, 8000), 20);
+    // A grant is its switch's for a while (tenure_ms): the move shall come later.
+    let granted = Instant::now();
+    wait_for("tenures are over", || granted.elapsed() > Duration::from_millis(2_500));
+    for (state, taker) in [("down", "s2"), ("up", "s1")] {
+        let stream = Stream::start(&lab, if state == "down" { 9000 } else { 9001 });
+        let streaming = Instant::now();
+        wait_for("the stream's tenure is over", || streaming.elapsed() > Duration::from_millis(2_500));
+        let recalled = |lab: &TestLab| lab.event("s1", "recalled") + lab.event("s2", "recalled");
+        let (recalled_before, carried) = (recalled(&lab), lab.counter(taker, "translated_out"));
+        lab.link(state, "core", "s1");
+        wait_for("the other switch carries the stream", || lab.counter(taker, "translated_out") > carried + 500);
+        connections.all_answer("the link moved");
+        let delays = stream.finish();
+        let silence = delays.split(Option::is_some).map(<[_]>::len).max().unwrap_or(0);
+        report(&format!("core-s1 {state}: longest silence {silence} ms"), &delays);
+        assert!(recalled(&lab) > recalled_before, "the flows were handed over");
+    }
+    lab.equal_stores();
+    lab.down();
+}
+
 #[test]
 fn forwarding_goes_on_without_the_agent() {
     if skip() {
@@ -335,7 +366,7 @@ fn forwarding_goes_on_without_the_agent() {
     assert!(entries.contains("10.0.0.0/8"), "{entries}");
 
     let stream = Stream::start(&lab, 9000);
-    wait_for("the agent renews leases", || lab.event("s1", "renewals") > 2);
+    wait_for("the agent prolongs its session", || lab.event("s1", "heartbeats") > 2);
     kill(Pid::from_raw(pid), Signal::SIGKILL).expect("kill");
     wait_for("the agent is gone", || lab.switch("s1").is_none());
     // Five seconds are twenty leases: without the generator, each is renewed by a packet that is parked.
@@ -362,8 +393,8 @@ fn forwarding_goes_on_without_the_agent() {
     assert_eq!(after["how"], "took over");
     assert_eq!(after["incarnation"], before["incarnation"]);
     assert_eq!(table(&lab), entries);
-    let renewals = lab.event("s1", "renewals");
-    wait_for("the new agent renews leases", || lab.event("s1", "renewals") > renewals + 3);
+    let heartbeats = lab.event("s1", "heartbeats");
+    wait_for("the new agent prolongs the session", || lab.event("s1", "heartbeats") > heartbeats + 3);
     let delays = stream.finish();
     report("agent restarted", &delays);
     assert_eq!(delays.iter().filter(|d| d.is_none()).count(), 0, "of {}", delays.len());

@@ -1,5 +1,6 @@
 //! `stateplane status`: one page about switches and stores, and whatever else reports ([`sections`]).
 
+use secrets::SecretsFile;
 use serde::{Deserialize, Serialize};
 use state_store::core::Status as StoreStatus;
 use state_store::shell;
@@ -12,11 +13,12 @@ use switch_agent::{RunDirectory, client};
 
 const EXAMPLES: &str = "Examples:
   stateplane status                                          the switches on this machine
-  stateplane status --store 10.2.1.10:5407 --store 10.2.2.10:5407
+  stateplane status --secrets fabric.secrets --store 10.2.1.10:5407 --store 10.2.2.10:5407
   stateplane status --config /etc/stateplane/status.toml --watch
 
 The configuration names what is asked everywhere:
   stores = [\"10.2.1.10:5407\", \"10.2.2.10:5407\", \"10.2.3.10:5407\"]
+  secrets = \"fabric.secrets\"
 
 Exit code 0: all that was asked is up and ready; 1: something is not.";
 
@@ -32,6 +34,9 @@ pub struct Args {
     /// A server of the state store (may be repeated).
     #[arg(long, value_name = "IP:PORT")]
     store: Vec<SocketAddrV4>,
+    /// The fabric's shared secrets (`stateplane keys`): servers answer nobody without them.
+    #[arg(long, value_name = "FILE")]
+    secrets: Option<PathBuf>,
     /// Whom to ask (TOML).
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -51,6 +56,8 @@ pub struct Args {
 #[serde(deny_unknown_fields, default)]
 struct Config {
     stores: Vec<SocketAddrV4>,
+    /// Relative to this file.
+    secrets: Option<PathBuf>,
 }
 
 /// A switch of this machine.
@@ -100,6 +107,14 @@ pub fn run(args: Args) -> u8 {
     };
     let mut stores = config.stores;
     stores.extend(args.store.iter().copied().filter(|address| !stores.contains(address)).collect::<Vec<_>>());
+    let secrets = match read_secrets(args.secrets.or(config.secrets).as_deref(), &stores) {
+        Ok(secrets) => secrets,
+        Err(reason) => {
+            eprintln!("stateplane status: {reason}");
+            return 1;
+        }
+    };
+    let stores = Stores { addresses: stores, secrets };
     let timeout = Duration::from_millis(args.timeout_ms);
     if !args.watch {
         let overview = gather(&stores, timeout);
@@ -129,20 +144,41 @@ pub fn run(args: Args) -> u8 {
 
 fn read(path: &Path) -> Result<Config, String> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    toml::from_str(&text).map_err(|error| format!("{}: {}", path.display(), error.to_string().trim_end()))
+    let mut config: Config =
+        toml::from_str(&text).map_err(|error| format!("{}: {}", path.display(), error.to_string().trim_end()))?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    config.secrets = config.secrets.map(|secrets| folder.join(secrets));
+    Ok(config)
 }
 
-fn gather(stores: &[SocketAddrV4], timeout: Duration) -> Overview {
+/// The servers to ask, and what they believe.
+struct Stores {
+    addresses: Vec<SocketAddrV4>,
+    secrets: Option<SecretsFile>,
+}
+
+fn read_secrets(file: Option<&Path>, stores: &[SocketAddrV4]) -> Result<Option<SecretsFile>, String> {
+    match file {
+        _ if stores.is_empty() => Ok(None),
+        Some(file) => SecretsFile::load(file).map(Some).map_err(|error| error.to_string()),
+        None => {
+            Err("asking a store needs the fabric's secrets: --secrets FILE, or `secrets` in the configuration".into())
+        }
+    }
+}
+
+fn gather(stores: &Stores, timeout: Duration) -> Overview {
     // All at once: those that are dead take the whole timeout.
     let stores = std::thread::scope(|scope| {
-        let asked: Vec<_> = stores
-            .iter()
-            .map(|address| (*address, scope.spawn(move || shell::query_status(*address, timeout))))
-            .collect();
+        let ask = |address: SocketAddrV4| {
+            stores.secrets.as_ref().map(|secrets| shell::query_status(address, secrets.ring(), timeout))
+        };
+        let asked: Vec<_> =
+            stores.addresses.iter().map(|address| (*address, scope.spawn(move || ask(*address)))).collect();
         let answered = asked.into_iter().map(|(address, thread)| match thread.join() {
-            Ok(Ok(status)) => Store { address, error: None, status: Some(status) },
-            Ok(Err(error)) => Store { address, error: Some(error.to_string()), status: None },
-            Err(_) => Store { address, error: Some(format!("{address}: asking it failed")), status: None },
+            Ok(Some(Ok(status))) => Store { address, error: None, status: Some(status) },
+            Ok(Some(Err(error))) => Store { address, error: Some(error.to_string()), status: None },
+            Ok(None) | Err(_) => Store { address, error: Some(format!("{address}: asking it failed")), status: None },
         });
         answered.collect()
     });

@@ -116,9 +116,12 @@ impl TestLab {
 
     /// The status of each store server.
     pub fn stores(&self) -> Vec<Value> {
+        let lab = lab::Lab::open(&self.name).expect("lab");
+        let secrets = lab.dir().join("fabric.secrets").display().to_string();
         let binary = env!("CARGO_BIN_EXE_stateplane");
-        let ask =
-            |(node, address)| json(&self.must_run(node, &format!("{binary} store status --address {address} --json")));
+        let ask = |(node, address)| {
+            json(&self.must_run(node, &format!("{binary} store status --secrets {secrets} --address {address} --json")))
+        };
         STORES.into_iter().map(ask).collect()
     }
 
