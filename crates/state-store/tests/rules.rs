@@ -224,8 +224,9 @@ fn rule_6_a_wanted_flow_is_recalled_after_its_tenure_and_again_until_released() 
 #[test]
 fn rule_6_two_switches_that_both_have_packets_take_turns() {
     let mut chain = Chain::new(3);
-    let mut epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
+    let first = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
     for turn in 0..6 {
+        let epoch = first + turn;
         let (has, wants) = (owner(1 + turn % 2, 1), owner(2 - turn % 2, 1));
         chain.send(&lease(COUNTER, wants, KEY));
         assert_eq!(chain.sent(), [], "turn {turn}: tenure");
@@ -234,7 +235,6 @@ fn rule_6_two_switches_that_both_have_packets_take_turns() {
         assert_eq!(chain.sent(), [(has.switch_id, Recall)]);
         chain.send(&release(has, KEY, epoch, u64::from(turn) + 1, VALUE));
         assert_eq!(chain.sent(), [(has.switch_id, ReleaseAck), (wants.switch_id, LeaseGrant)]);
-        epoch += 1;
     }
 }
 

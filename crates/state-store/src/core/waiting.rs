@@ -152,7 +152,8 @@ impl Waiting {
     pub fn expire(&mut self, slot: u32, now_ns: u64) -> u64 {
         let Some(flow) = self.flows.get_mut(&slot) else { return 0 };
         let mut expired = 0;
-        while let Some(waiter) = flow.queue.pop_front_if(|waiter| waiter.expires_ns <= now_ns) {
+        while flow.queue.front().is_some_and(|waiter| waiter.expires_ns <= now_ns) {
+            let Some(waiter) = flow.queue.pop_front() else { break };
             expired += 1;
             self.count -= 1;
             self.bytes -= waiter.datagram.len();
