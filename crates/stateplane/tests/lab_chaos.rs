@@ -29,7 +29,17 @@ fn random_failures_break_no_connection_and_lose_no_count() {
     let folder = tempfile::tempdir().expect("a folder");
     let (nat, counter) = (file("nat.toml"), file("flow_counter.toml"));
     // Round 1 of seed 1 cuts s1's power; the rounds of both labs have links cut, agents killed and messages lost.
-    let arguments = ["lab", "chaos", "--seed", "1", "--rounds", "3", "--json", "--out", folder.path().to_str().expect("UTF-8 path")];
+    let arguments = [
+        "lab",
+        "chaos",
+        "--seed",
+        "1",
+        "--rounds",
+        "3",
+        "--json",
+        "--out",
+        folder.path().to_str().expect("UTF-8 path"),
+    ];
     let report = must(&[&arguments[..], &["--topology", &nat, "--topology", &counter]].concat());
     let report: Value = serde_json::from_str(&report).expect("JSON");
     assert_eq!(report["labs"][0]["rounds"].as_array().map(Vec::len), Some(3), "{report}");
@@ -53,7 +63,18 @@ fn broken_connections_and_counts_that_come_twice_are_found() {
     let _turn = one_at_a_time();
     let folder = tempfile::tempdir().expect("a folder");
     let (nat, counter) = (file("nat.toml"), file("flow_counter.toml"));
-    let arguments = ["lab", "chaos", "--mode", "plain", "--seed", "1", "--rounds", "1", "--out", folder.path().to_str().expect("UTF-8 path")];
+    let arguments = [
+        "lab",
+        "chaos",
+        "--mode",
+        "plain",
+        "--seed",
+        "1",
+        "--rounds",
+        "1",
+        "--out",
+        folder.path().to_str().expect("UTF-8 path"),
+    ];
     let output = stateplane(&[&arguments[..], &["--topology", &nat, "--topology", &counter]].concat());
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");

@@ -97,7 +97,8 @@ fn in_detail(error: Error, detail: &str) -> Error {
 fn store_status(lab: &Lab, node: &str, address: &str) -> Result<Option<Value>> {
     let binary = lab.variables(node).get("stateplane").cloned().unwrap_or_default();
     let port = format!("{address}:5407");
-    let command = [&binary, "store", "status", "--address", &port, "--json"].map(str::to_string);
+    let secrets = lab.dir().join("fabric.secrets").display().to_string();
+    let command = [&binary, "store", "status", "--secrets", &secrets, "--address", &port, "--json"].map(str::to_string);
     let (good, said) = process::run(Some(&lab.netns(node)?), &command)?;
     Ok(if good { serde_json::from_str(&said).ok() } else { None })
 }
