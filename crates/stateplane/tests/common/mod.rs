@@ -133,7 +133,9 @@ impl TestLab {
             let same = |field: &str| all.iter().all(|s| s[field] == all[0][field]);
             assert!(all.iter().all(|s| s["malformed"] == 0 && s["reason"].is_null()), "{all:?}");
             records = all[0]["records"].as_u64().expect("records");
-            same("index") && same("committed") && same("records") && all[0]["index"] == all[0]["committed"]
+            // Heartbeats go down the chain all the time. The head was asked first: what it had then, all have by now.
+            let arrived = all.iter().all(|s| s["index"].as_u64() >= all[0]["index"].as_u64());
+            same("records") && same("sessions") && same("objects") && arrived
         });
         records
     }
