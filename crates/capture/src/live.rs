@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Longer than what any link carries (GRO makes frames of 64 KiB).
 const BUFFER_BYTES: usize = 1 << 17;
+const LOOPBACK: &str = "lo";
 const KERNEL_BUFFER_BYTES: usize = 8 << 20;
 
 /// What the kernel counted.
@@ -71,6 +72,10 @@ impl Interface {
             Error::new(ErrorKind::PermissionDenied, format!("{name}: {errno}{remedy}"))
         })?;
         attach(&socket, &filter(ports))?;
+        if name == LOOPBACK {
+            // There each frame goes out and comes in: once is enough.
+            set_option(&socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1i32)?;
+        }
         // As much as is allowed will do.
         let _ = setsockopt(&socket, sockopt::RcvBufForce, &KERNEL_BUFFER_BYTES);
         bind(&socket, index)?;
@@ -117,16 +122,14 @@ impl Interface {
 
 fn attach(socket: &OwnedFd, filter: &[libc::sock_filter]) -> Result<()> {
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
-    // SAFETY: `program` points to `filter.len()` instructions, which the kernel copies.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_FILTER,
-            (&raw const program).cast(),
-            size_of::<libc::sock_fprog>() as libc::socklen_t,
-        )
-    };
+    // `program` points to `filter.len()` instructions, which the kernel copies.
+    set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+}
+
+fn set_option<T>(socket: &OwnedFd, level: i32, option: i32, value: &T) -> Result<()> {
+    let length = size_of::<T>() as libc::socklen_t;
+    // SAFETY: `value` has `length` bytes, of which the kernel reads no more; what it points to lives until this returns.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const *value).cast(), length) };
     if result != 0 { Err(Error::last_os_error()) } else { Ok(()) }
 }
 

@@ -223,9 +223,10 @@ fn wildcard(what: &str, text: &str, width: u32) -> Result<Match> {
 /// How a value is best read, going by its width and its field's name: addresses as addresses, the rest in decimal or hexadecimal.
 pub fn format_value(value: u128, width: u32, name: &str) -> String {
     let name = name.to_ascii_lowercase();
-    let looks_like_address = ["addr", "ip", "dst", "src", "hop", "gateway", "prefix", "external", "internal"]
-        .iter()
-        .any(|part| name.contains(part));
+    let looks_like_address =
+        ["addr", "ip", "dst", "src", "hop", "gateway", "prefix", "external", "internal", "source", "destination"]
+            .iter()
+            .any(|part| name.contains(part));
     match width {
         32 if looks_like_address => Ipv4Addr::from(u32::try_from(value).unwrap_or(u32::MAX)).to_string(),
         48 => {

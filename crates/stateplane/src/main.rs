@@ -41,6 +41,8 @@ enum Command {
     Keys(commands::keys::Args),
     /// Build, inspect and tear down a lab network in namespaces.
     Lab(commands::lab::Args),
+    /// Show the state protocol's messages in a capture, or as they pass an interface.
+    Trace(commands::trace::Args),
     /// Write synthetic traffic to a pcap file, or say what a capture's traffic is like.
     Traffic(commands::traffic::Args),
     /// Run the failover demonstration and write its figures.
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
         Command::Store(args) => commands::store::run(args),
         Command::Keys(args) => commands::keys::run(args),
         Command::Lab(args) => commands::lab::run(args),
+        Command::Trace(args) => commands::trace::run(args),
         Command::Traffic(args) => commands::traffic::run(args),
         Command::Demo(args) => commands::demo::run(args),
     };

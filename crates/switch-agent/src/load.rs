@@ -27,11 +27,26 @@ pub struct ObjectLoad {
     pub limit: u32,
 }
 
+/// A session with a shard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionLoad {
+    /// The shard.
+    pub shard: u32,
+    /// The session's number.
+    pub number: u32,
+    /// How long its lease goes on without another word from the store, in ms; 0: it is over.
+    pub left_ms: u64,
+}
+
 /// How much a switch holds and has to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Load {
     /// FlowState objects.
     pub objects: Vec<ObjectLoad>,
+    /// Shards of the store.
+    pub shards: u32,
+    /// Sessions that the switch has or had with them.
+    pub sessions: Vec<SessionLoad>,
     /// Entries of the pending ring: updates and releases that are not acknowledged.
     pub pending: u64,
     /// How late the packet generator's last look at the ring was, in microseconds; none for a program without one.
@@ -90,13 +105,27 @@ impl Agent {
             .collect()
     }
 
+    /// The sessions with the store's shards.
+    pub(crate) fn sessions(&self) -> (u32, Vec<SessionLoad>) {
+        let (shards, now_ns) = (self.dataplane.shards().unwrap_or(0), crate::sweep::now_ns());
+        let session = |shard| {
+            let session = self.dataplane.session(shard).ok().filter(|session| session.number != 0)?;
+            let left_ms = session.lease_end_ns.saturating_sub(now_ns) / 1_000_000;
+            Some(SessionLoad { shard, number: session.number, left_ms })
+        };
+        (shards, (0..shards).filter_map(session).collect())
+    }
+
     /// How much the switch holds and has to do.
     pub(crate) fn load(&self) -> Load {
         let events = crate::flow_state::events(&self.dataplane).unwrap_or_default();
         let ports = self.ports().unwrap_or_default();
+        let (shards, sessions) = self.sessions();
         let has_generator = self.dataplane.has_map(WORK);
         Load {
             objects: self.objects(),
+            shards,
+            sessions,
             pending: pending(&self.dataplane),
             generator_lag_us: has_generator.then(|| self.generator.lag_us.load(Ordering::Relaxed)),
             events: events.into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),

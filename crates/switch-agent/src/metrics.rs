@@ -118,6 +118,10 @@ fn flow_states(agent: &Agent, text: &mut Text) {
     for object in &objects {
         limits.sample(&[("object", &object.name), ("consistency", &object.consistency)], object.limit);
     }
+    let (shards, sessions) = agent.sessions();
+    text.single("stateplane_shards", Gauge, "Shards of the store that the switch knows of", shards);
+    let live = sessions.iter().filter(|session| session.left_ms > 0).count();
+    text.single("stateplane_sessions", Gauge, "Shards with which the switch has a session whose lease lives", live);
     let pending = crate::load::pending(&agent.dataplane);
     text.single("stateplane_updates_pending", Gauge, "Updates and releases that are not acknowledged yet", pending);
     let swept = agent.swept.load(Ordering::Relaxed);

@@ -23,6 +23,7 @@ pub mod store;
 pub mod switch;
 pub mod table;
 pub mod test;
+pub mod trace;
 pub mod traffic;
 
 use std::io::Write;

@@ -241,13 +241,14 @@ fn switches(found: &[Switch]) -> Section {
         let state = if switch.is_good() { "up" } else { "not well" };
         let mut row = vec![switch.name.clone(), id, program, state.to_owned()];
         let Some(load) = &switch.load else {
-            row.extend(["-", "-", "-", "-"].map(str::to_owned));
+            row.extend(["-", "-", "-", "-", "-"].map(str::to_owned));
             return row;
         };
         let held: u64 = load.objects.iter().map(|object| object.flows).sum();
         let lag = load.generator_lag_us.map_or("-".to_owned(), |us| format!("{:.1} ms", us as f64 / 1_000.0));
         row.extend([
             format!("{} of {}", load.ports_attached, load.ports),
+            format!("{} of {}", load.sessions.iter().filter(|session| session.left_ms > 0).count(), load.shards),
             held.to_string(),
             load.pending.to_string(),
             lag,
@@ -274,7 +275,11 @@ fn switches(found: &[Switch]) -> Section {
             ));
         }
     }
-    Section { head: &["switch", "id", "program", "state", "ports", "flows", "pending", "generator lag"], rows, notes }
+    Section {
+        head: &["switch", "id", "program", "state", "ports", "sessions", "flows", "pending", "generator lag"],
+        rows,
+        notes,
+    }
 }
 
 fn stores(found: &[Store]) -> Section {
@@ -282,7 +287,7 @@ fn stores(found: &[Store]) -> Section {
     let row = |store: &Store| {
         let Some(status) = &store.status else {
             let mut row = vec![store.address.to_string(), "-".to_owned(), "no answer".to_owned()];
-            row.extend(["-", "-", "-", "-"].map(str::to_owned));
+            row.extend(["-", "-", "-", "-", "-", "-"].map(str::to_owned));
             return row;
         };
         vec![
@@ -290,6 +295,8 @@ fn stores(found: &[Store]) -> Section {
             status.role.clone(),
             status.state.clone(),
             status.records.to_string(),
+            status.sessions.to_string(),
+            status.recalls.to_string(),
             status.held.to_string(),
             status.unacked.to_string(),
             format!("{} ms", status.stalled_ms),
@@ -304,5 +311,9 @@ fn stores(found: &[Store]) -> Section {
             notes.push(format!("{}: {} malformed datagrams", store.address, status.malformed));
         }
     }
-    Section { head: &["store", "role", "state", "records", "held", "unacked", "lag"], rows, notes }
+    Section {
+        head: &["store", "role", "state", "records", "sessions", "recalls", "held", "unacked", "lag"],
+        rows,
+        notes,
+    }
 }

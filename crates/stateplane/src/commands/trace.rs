@@ -1,0 +1,205 @@
+//! `stateplane trace`: what the state protocol's messages say, in a capture or as they pass an interface.
+
+use anyhow::Context;
+use capture::{Frame, Interface, Reader};
+use manifest::Manifest;
+use secrets::SecretsFile;
+use serde::Serialize;
+use state_protocol::KeyRing;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use trace::{Columns, Event, Filter, Objects, PORTS, Repeat, Summary};
+
+const EXAMPLES: &str = "Examples:
+  stateplane trace fabric.pcap --manifest nat.json
+  stateplane trace --interface eth1 --secrets /etc/stateplane/fabric.secrets --type update --type recall
+  stateplane trace fabric.pcap --key source=10.1.0.10 --json | jq .
+  tcpdump -i any -w - udp port 5407 | stateplane trace -
+
+Live capture sees what reaches the kernel: run it on a store's machine or a router. A switch's own ports show nothing, as its XDP program takes the messages before.";
+
+/// How often the end of a live capture is looked for.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Command line of `stateplane trace`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// A pcap or pcapng file; - is standard input.
+    #[arg(value_name = "FILE", required_unless_present = "interface", conflicts_with = "interface")]
+    file: Option<PathBuf>,
+    /// Listen to an interface, until Ctrl-C.
+    #[arg(long, value_name = "INTERFACE")]
+    interface: Option<String>,
+    /// End after so many seconds (live).
+    #[arg(long, value_name = "SECONDS", requires = "interface")]
+    seconds: Option<u64>,
+    /// End after so many messages that pass the filters.
+    #[arg(long, value_name = "MESSAGES")]
+    count: Option<u64>,
+    /// The program's manifest: names objects and the fields of keys and values.
+    #[arg(long, value_name = "FILE")]
+    manifest: Option<PathBuf>,
+    /// The fabric's secrets: says whose tags are wrong.
+    #[arg(long, value_name = "FILE")]
+    secrets: Option<PathBuf>,
+    /// Only messages of this type: update, lease-grant, chain-data, …, malformed (may be repeated).
+    #[arg(long = "type", value_name = "TYPE")]
+    types: Vec<String>,
+    /// Only messages with this key: a field's value, FIELD=VALUE, or hexadecimal digits that it begins with (may be repeated).
+    #[arg(long, value_name = "KEY")]
+    key: Vec<String>,
+    /// Only messages from or to this switch (may be repeated).
+    #[arg(long, value_name = "NUMBER")]
+    switch_id: Vec<u32>,
+    /// Only messages of this shard (may be repeated).
+    #[arg(long, value_name = "NUMBER")]
+    shard: Vec<u16>,
+    /// A JSON object a line; the last one is the summary.
+    #[arg(long)]
+    json: bool,
+    /// Only the summary.
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// Runs the command; returns the process exit code.
+pub fn run(args: Args) -> u8 {
+    match carry_out(args) {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("stateplane trace: {error:#}");
+            1
+        }
+    }
+}
+
+struct Tracer {
+    objects: Objects,
+    secrets: Option<KeyRing>,
+    filter: Filter,
+    columns: Columns,
+    summary: Summary,
+    shown: u64,
+    args: Args,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(flatten)]
+    event: &'a Event,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repeat: Option<Repeat>,
+}
+
+#[derive(Serialize)]
+struct Last<'a> {
+    summary: &'a Summary,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_captured: Option<u32>,
+}
+
+impl Tracer {
+    fn new(args: Args) -> anyhow::Result<Tracer> {
+        let objects = match &args.manifest {
+            Some(path) => Objects::new(&Manifest::read(path)?),
+            None => Objects::default(),
+        };
+        let secrets = match &args.secrets {
+            Some(path) => Some(SecretsFile::load(path)?.ring().clone()),
+            None => None,
+        };
+        let filter = Filter::new(&args.types, &args.key, &args.switch_id, &args.shard)?;
+        Ok(Tracer {
+            objects,
+            secrets,
+            filter,
+            columns: Columns::default(),
+            summary: Summary::default(),
+            shown: 0,
+            args,
+        })
+    }
+
+    /// Whether there is to be more.
+    fn frame(&mut self, frame: &Frame<'_>) -> anyhow::Result<bool> {
+        let Some(event) = trace::decode(frame, &self.objects, self.secrets.as_ref()) else { return Ok(true) };
+        if !self.filter.passes(&event) {
+            return Ok(true);
+        }
+        let repeat = self.summary.add(&event);
+        if self.args.quiet {
+        } else if self.args.json {
+            outln!("{}", serde_json::to_string(&Line { event: &event, repeat })?);
+        } else {
+            outln!("{}", self.columns.line(&event, repeat));
+        }
+        self.shown += 1;
+        Ok(self.args.count.is_none_or(|count| self.shown < count))
+    }
+
+    fn end(&self, not_captured: Option<u32>) -> anyhow::Result<()> {
+        if self.args.json {
+            outln!("{}", serde_json::to_string(&Last { summary: &self.summary, not_captured })?);
+        } else {
+            out!("{}{}", if self.args.quiet { "" } else { "\n" }, self.summary);
+            if let Some(count) = not_captured.filter(|count| *count > 0) {
+                outln!("{count} more came too fast to be captured: filter less, or `tcpdump -w` first");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn carry_out(args: Args) -> anyhow::Result<()> {
+    match (args.interface.clone(), args.file.clone()) {
+        (Some(interface), _) => live(Tracer::new(args)?, &interface),
+        (None, Some(path)) => file(Tracer::new(args)?, &path),
+        (None, None) => Ok(()), // clap demands one of them
+    }
+}
+
+fn file(mut tracer: Tracer, path: &Path) -> anyhow::Result<()> {
+    let mut reader = Reader::open(path)?;
+    let result = loop {
+        match reader.next_frame() {
+            Ok(Some(frame)) => {
+                if !tracer.frame(&frame)? {
+                    break Ok(());
+                }
+            }
+            Ok(None) => break Ok(()),
+            // What was read before is worth a summary.
+            Err(error) => break Err(error),
+        }
+    };
+    tracer.end(None)?;
+    Ok(result?)
+}
+
+/// Whether `ip` says so; without `ip`, no.
+fn has_xdp(interface: &str) -> bool {
+    let output = std::process::Command::new("ip").args(["-j", "link", "show", "dev", interface]).output();
+    let found = output.ok().and_then(|output| serde_json::from_slice::<serde_json::Value>(&output.stdout).ok());
+    found.is_some_and(|found| found.pointer("/0/xdp").is_some())
+}
+
+fn live(mut tracer: Tracer, name: &str) -> anyhow::Result<()> {
+    let mut interface = Interface::open(name, PORTS).context("cannot listen")?;
+    if has_xdp(name) {
+        eprintln!(
+            "stateplane trace: {name} has an XDP program: messages that it takes or sends are not seen here; trace at the other end of the link"
+        );
+    }
+    lab::interrupt::install();
+    let start = Instant::now();
+    let over = |seconds: Option<u64>| seconds.is_some_and(|seconds| start.elapsed() >= Duration::from_secs(seconds));
+    while !lab::interrupt::requested() && !over(tracer.args.seconds) {
+        if let Some(frame) = interface.next_frame(LOOK).with_context(|| format!("{name}: capture"))?
+            && !tracer.frame(&frame)?
+        {
+            break;
+        }
+    }
+    tracer.end(Some(interface.statistics().lost))
+}

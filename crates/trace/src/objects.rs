@@ -1,0 +1,56 @@
+//! Names for object numbers, keys and values: from the program's manifest.
+
+use crate::event::Field;
+use manifest::{FlowState, Manifest, WireField};
+use std::collections::BTreeMap;
+
+/// The state objects of a program.
+#[derive(Clone, Debug, Default)]
+pub struct Objects(BTreeMap<u16, FlowState>);
+
+impl Objects {
+    /// Those of a manifest.
+    pub fn new(manifest: &Manifest) -> Objects {
+        Objects::from_states(manifest.flow_states.iter().cloned())
+    }
+
+    /// These.
+    pub fn from_states(states: impl IntoIterator<Item = FlowState>) -> Objects {
+        Objects(states.into_iter().map(|state| (state.object_id, state)).collect())
+    }
+
+    /// An object's name.
+    pub fn name(&self, id: u16) -> Option<&str> {
+        self.0.get(&id).map(|state| state.name.as_str())
+    }
+
+    /// A key's fields; none if the object is unknown, or the key is not as long as its keys.
+    pub fn key(&self, id: u16, bytes: &[u8]) -> Option<Vec<Field>> {
+        let state = self.0.get(&id)?;
+        (bytes.len() == state.key_bytes as usize).then(|| fields(&state.key, bytes))
+    }
+
+    /// A value's fields, likewise.
+    pub fn value(&self, id: u16, bytes: &[u8]) -> Option<Vec<Field>> {
+        let state = self.0.get(&id)?;
+        (bytes.len() == state.value_bytes as usize).then(|| fields(&state.value, bytes))
+    }
+}
+
+fn fields(fields: &[WireField], bytes: &[u8]) -> Vec<Field> {
+    let value = |field: &WireField| {
+        let range = field.offset as usize..(field.offset as usize).saturating_add(field.bytes as usize);
+        let bytes = bytes.get(range).unwrap_or_default();
+        if bytes.len() > 16 {
+            return hex(bytes);
+        }
+        let value = bytes.iter().fold(0u128, |sum, byte| sum << 8 | u128::from(*byte));
+        dataplane::value::format_value(value, field.width, &field.name)
+    };
+    fields.iter().map(|field| Field { name: field.name.clone(), value: value(field) }).collect()
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,140 @@
+//! One line an event, in columns that grow with what is in them.
+
+use crate::event::{Body, ChainBody, Event, Field, MessageBody, Tag};
+use crate::summary::Repeat;
+use std::fmt::Write as _;
+
+/// No column grows wider.
+const WIDEST: usize = 56;
+const NS_PER_S: u64 = 1_000_000_000;
+const S_PER_DAY: u64 = 86_400;
+
+/// Writes lines; remembers how wide its columns are.
+#[derive(Clone, Debug)]
+pub struct Columns {
+    /// From, to, type, object, key.
+    widths: [usize; 5],
+}
+
+impl Default for Columns {
+    fn default() -> Columns {
+        Columns { widths: [15, 15, 13, 8, 8] }
+    }
+}
+
+impl Columns {
+    /// The event's line, without a line end.
+    pub fn line(&mut self, event: &Event, repeat: Option<Repeat>) -> String {
+        let (object, key, rest) = match &event.body {
+            Body::Message(message) => message_parts(message),
+            Body::Chain(chain) => (format!("shard {}", chain.shard), String::new(), chain_rest(chain)),
+            Body::Other { .. } => (String::new(), String::new(), format!("{} bytes", event.bytes)),
+            Body::Malformed { detail, .. } => {
+                (String::new(), String::new(), format!("{detail}, {} bytes", event.bytes))
+            }
+            Body::Cut { captured, .. } => {
+                let rest = format!("the capture has {captured} of its {} bytes", event.bytes);
+                (String::new(), String::new(), rest)
+            }
+        };
+        let cells = [event.from.to_string(), event.to.to_string(), event.type_name().to_owned(), object, key];
+        for (width, cell) in self.widths.iter_mut().zip(&cells) {
+            *width = (*width).max(cell.chars().count().min(WIDEST));
+        }
+        let [from, to, name, object, key] = &cells;
+        let [a, b, c, d, e] = self.widths;
+        let mut line = time(event.time_ns);
+        // Writing to a string cannot fail.
+        let _ = write!(line, "  {from:<a$} > {to:<b$}  {name:<c$}  {object:<d$}  {key:<e$}  {rest}");
+        let note = match event.tag {
+            Tag::Unchecked | Tag::Good => "",
+            Tag::Wrong => "  WRONG TAG",
+            Tag::UnknownSecret => "  UNKNOWN SECRET",
+        };
+        line.push_str(note);
+        if let (Tag::UnknownSecret, Some(id)) = (event.tag, event.key_id) {
+            let _ = write!(line, " {id}");
+        }
+        match repeat {
+            Some(Repeat::Retransmission) => line.push_str("  (sent again)"),
+            Some(Repeat::Duplicate) => line.push_str("  (duplicate)"),
+            None => {}
+        }
+        line.truncate(line.trim_end().len());
+        line
+    }
+}
+
+/// Time of the day, UTC, in microseconds.
+fn time(ns: u64) -> String {
+    let s = ns / NS_PER_S % S_PER_DAY;
+    format!("{:02}:{:02}:{:02}.{:06}", s / 3_600, s / 60 % 60, s % 60, ns % NS_PER_S / 1_000)
+}
+
+fn fields(fields: &[Field]) -> String {
+    fields.iter().map(|field| format!("{}={}", field.name, field.value)).collect::<Vec<_>>().join(" ")
+}
+
+fn message_parts(message: &MessageBody) -> (String, String, String) {
+    let object = match (&message.object, message.object_id) {
+        (Some(name), _) => name.clone(),
+        (None, 0) => String::new(),
+        (None, id) => format!("object {id}"),
+    };
+    let key = message.key_fields.as_deref().map_or_else(|| message.key.clone(), fields);
+    let mut rest = format!("sw {} ", message.switch_id);
+    for (name, value) in [
+        ("epoch", u64::from(message.epoch)),
+        ("seq", message.seq),
+        ("session", u64::from(message.session)),
+        ("shard", u64::from(message.shard)),
+    ] {
+        let shown = value != 0 || name == "shard";
+        let _ = if shown { write!(rest, " {name} {value:<4}") } else { write!(rest, " {name} -   ") };
+    }
+    if message.lease_us > 0 {
+        // Only a RELEASE says there how long the flow was idle.
+        let _ = match message.name {
+            "RELEASE" => write!(rest, " idle {} ms", message.lease_us),
+            _ => write!(rest, " lease {} ms", f64::from(message.lease_us) / 1_000.0),
+        };
+    }
+    if !message.flags.is_empty() {
+        let _ = write!(rest, "  {}", message.flags.join("+"));
+    }
+    if !message.value.is_empty() {
+        let value = message.value_fields.as_deref().map_or_else(|| message.value.clone(), fields);
+        let _ = write!(rest, "  = {value}");
+    }
+    match &message.packet {
+        Some(packet) => {
+            let _ = write!(rest, "  [port {}: {packet}]", message.port);
+            if message.parked > 0 {
+                let _ = write!(rest, " parked {} times", message.parked);
+            }
+        }
+        None if message.packet_bytes > 0 => {
+            let _ = write!(rest, "  [{} bytes]", message.packet_bytes);
+        }
+        None => {}
+    }
+    (object, key, rest)
+}
+
+fn chain_rest(chain: &ChainBody) -> String {
+    let mut rest = format!("index {}  committed {}", chain.index, chain.committed);
+    if !chain.flags.is_empty() {
+        let _ = write!(rest, "  {}", chain.flags.join("+"));
+    }
+    let mut effects: Vec<(&str, usize)> = vec![];
+    for name in &chain.entries {
+        match effects.iter_mut().find(|(known, _)| known == name) {
+            Some((_, count)) => *count += 1,
+            None => effects.push((name, 1)),
+        }
+    }
+    for (name, count) in effects {
+        let _ = write!(rest, "  {count} {name}");
+    }
+    rest
+}
