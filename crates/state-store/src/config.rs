@@ -1,7 +1,10 @@
 //! `store.toml`: reading and checking. Every error names the file, the field and the remedy.
 
+use crate::core::backends::{Backend, MOST_BACKENDS, MOST_WEIGHT};
 use crate::core::nat::{KEY_BYTES, VALUE_BYTES};
-use crate::core::{AllocatorSettings, IdleNs, Limits, NatSettings, ObjectSettings, Settings};
+use crate::core::{
+    AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, Limits, NatSettings, ObjectSettings, Settings,
+};
 use manifest::Manifest;
 use secrets::{SecretsError, SecretsFile};
 use serde::Deserialize;
@@ -55,6 +58,10 @@ pub struct Config {
     pub seed: Option<u64>,
     /// The file of shared secrets (`secrets::SecretsFile`), relative to the working directory.
     pub secrets: PathBuf,
+    /// The backends of objects that have them, by the object's number: may change while the server runs (SIGHUP).
+    pub backends: Vec<(u16, Vec<Backend>)>,
+    /// The file this came from.
+    pub file: PathBuf,
     /// What the core needs.
     pub settings: Settings,
 }
@@ -128,6 +135,9 @@ struct ObjectTable {
     ports: Option<String>,
     idle: Option<IdleTable>,
     idle_s: Option<u32>,
+    policy: Option<PolicyName>,
+    #[serde(default)]
+    backend: Vec<BackendTable>,
     closed_s: Option<u32>,
 }
 
@@ -136,6 +146,33 @@ struct ObjectTable {
 enum AllocatorName {
     Zero,
     NatPorts,
+    Backends,
+}
+
+#[derive(Deserialize, Clone, Copy)]
+#[serde(rename_all = "snake_case")]
+enum PolicyName {
+    Weighted,
+    LeastConnections,
+    Maglev,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BackendTable {
+    address: Ipv4Addr,
+    port: u16,
+    weight: Option<u32>,
+    #[serde(default)]
+    state: StateName,
+}
+
+#[derive(Deserialize, Clone, Copy, Default, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+enum StateName {
+    #[default]
+    Active,
+    Drained,
 }
 
 #[derive(Deserialize)]
@@ -208,7 +245,8 @@ impl Config {
             fill_from_manifest(&mut file.object, &manifest).map_err(problem)?;
         }
         file.secrets = path.parent().unwrap_or(Path::new("")).join(&file.secrets);
-        check(file).map_err(|(field, problem)| ConfigError::Field { path: path.to_owned(), field, problem })
+        let config = check(file).map_err(problem)?;
+        Ok(Config { file: path.to_owned(), ..config })
     }
 
     /// Reads the shared secrets.
@@ -279,6 +317,7 @@ fn check(file: File) -> Result<Config, Problem> {
         "there is none; add an [[object]] for each FlowState object".to_owned()
     })?;
     let limits = check_limits(&file.limits)?;
+    let backends = check_backends(&file.object)?;
     let objects = check_objects(file.object)?;
     let hold_ms = file.hold_ms.unwrap_or((2 * file.lease_ms).min(MOST_HOLD_MS));
     Ok(Config {
@@ -287,6 +326,8 @@ fn check(file: File) -> Result<Config, Problem> {
         metrics: file.metrics,
         seed: file.seed,
         secrets: file.secrets,
+        backends,
+        file: PathBuf::new(),
         settings: Settings {
             chain: file.chain,
             position,
@@ -339,6 +380,7 @@ fn fill_from_manifest(tables: &mut Vec<ObjectTable>, manifest: &Manifest) -> Res
         let allocator = match flow.allocator.as_str() {
             "zero" => AllocatorName::Zero,
             "nat_ports" => AllocatorName::NatPorts,
+            "backends" => AllocatorName::Backends,
             other => return Err((place, format!("the manifest's allocator \"{other}\" is unknown to this version"))),
         };
         let table = &mut tables[at];
@@ -385,6 +427,7 @@ fn check_object(table: ObjectTable, place: &str) -> Result<ObjectSettings, Probl
     let allocator = match given(table.allocator, place, "allocator")? {
         AllocatorName::Zero => check_zero(&table, place)?,
         AllocatorName::NatPorts => AllocatorSettings::NatPorts(check_nat(&table, key_bytes, value_bytes, place)?),
+        AllocatorName::Backends => AllocatorSettings::Backends(check_balancer(&table, key_bytes, value_bytes, place)?),
     };
     let closed_s = table.closed_s.unwrap_or(DEFAULT_CLOSED_S);
     require(closed_s > 0, &format!("{place}.closed_s"), || {
@@ -410,20 +453,22 @@ fn check_zero(table: &ObjectTable, place: &str) -> Result<AllocatorSettings, Pro
     Ok(AllocatorSettings::Zero { idle_ns: table.idle_s.map(|seconds| u64::from(seconds) * NS_PER_S) })
 }
 
-fn check_nat(table: &ObjectTable, key_bytes: usize, value_bytes: usize, place: &str) -> Result<NatSettings, Problem> {
+/// What a NAT and a load balancer have in common: keys, values and idle times.
+fn check_bindings(
+    table: &ObjectTable,
+    allocator: &str,
+    key_bytes: usize,
+    value_bytes: usize,
+    place: &str,
+) -> Result<IdleNs, Problem> {
     require(key_bytes == KEY_BYTES, &format!("{place}.key_bytes"), || {
-        format!("allocator \"nat_ports\" needs {KEY_BYTES} (addresses, ports, protocol), not {}", key_bytes)
+        format!("allocator \"{allocator}\" needs {KEY_BYTES} (addresses, ports, protocol), not {}", key_bytes)
     })?;
     require(value_bytes == VALUE_BYTES, &format!("{place}.value_bytes"), || {
-        format!("allocator \"nat_ports\" needs {VALUE_BYTES} (address, port), not {}", value_bytes)
+        format!("allocator \"{allocator}\" needs {VALUE_BYTES} (address, port), not {}", value_bytes)
     })?;
     require(table.idle_s.is_none(), &format!("{place}.idle_s"), || {
         "belongs to allocator = \"zero\"; write idle = { tcp_s = …, udp_s = …, icmp_s = … }".to_owned()
-    })?;
-    let external = table.external.clone().unwrap_or_default();
-    let distinct: HashSet<_> = external.iter().collect();
-    require(!external.is_empty() && distinct.len() == external.len(), &format!("{place}.external"), || {
-        "must list at least one address, each once, such as external = [\"203.0.113.1\"]".to_owned()
     })?;
     let default_idle = IdleTable::default();
     let idle = table.idle.as_ref().unwrap_or(&default_idle);
@@ -435,11 +480,74 @@ fn check_nat(table: &ObjectTable, key_bytes: usize, value_bytes: usize, place: &
         })?;
     }
     let ns = |seconds: u32| u64::from(seconds) * NS_PER_S;
-    Ok(NatSettings {
-        external,
-        ports: check_ports(table.ports.as_deref().unwrap_or("1024-65535"), place)?,
-        idle_ns: IdleNs { tcp: ns(idle.tcp_s), udp: ns(idle.udp_s), icmp: ns(idle.icmp_s), other: ns(idle.other_s) },
-    })
+    Ok(IdleNs { tcp: ns(idle.tcp_s), udp: ns(idle.udp_s), icmp: ns(idle.icmp_s), other: ns(idle.other_s) })
+}
+
+fn check_balancer(
+    table: &ObjectTable,
+    key_bytes: usize,
+    value_bytes: usize,
+    place: &str,
+) -> Result<BackendSettings, Problem> {
+    let idle_ns = check_bindings(table, "backends", key_bytes, value_bytes, place)?;
+    for (present, field) in [(table.external.is_some(), "external"), (table.ports.is_some(), "ports")] {
+        require(!present, &format!("{place}.{field}"), || {
+            "belongs to allocator = \"nat_ports\"; remove it".to_owned()
+        })?;
+    }
+    let policy = match table.policy.unwrap_or(PolicyName::Weighted) {
+        PolicyName::Weighted => BackendPolicy::Weighted,
+        PolicyName::LeastConnections => BackendPolicy::LeastConnections,
+        PolicyName::Maglev => BackendPolicy::Maglev,
+    };
+    Ok(BackendSettings { policy, idle_ns })
+}
+
+/// The backends of each object that may have them.
+fn check_backends(tables: &[ObjectTable]) -> Result<Vec<(u16, Vec<Backend>)>, Problem> {
+    let mut lists = Vec::new();
+    for (at, table) in tables.iter().enumerate() {
+        let place = format!("object[{at}] \"{}\"", table.name);
+        if table.allocator != Some(AllocatorName::Backends) {
+            require(table.backend.is_empty() && table.policy.is_none(), &format!("{place}.backend"), || {
+                "belongs to allocator = \"backends\", as policy does; remove it".to_owned()
+            })?;
+            continue;
+        }
+        require(table.backend.len() <= MOST_BACKENDS, &format!("{place}.backend"), || {
+            format!("there are {}; list {MOST_BACKENDS} at the most", table.backend.len())
+        })?;
+        let mut backends: Vec<Backend> = Vec::new();
+        for (number, backend) in table.backend.iter().enumerate() {
+            let field = |name: &str| format!("{place}.backend[{number}].{name}");
+            let address = SocketAddrV4::new(backend.address, backend.port);
+            require(!address.ip().is_unspecified() && address.port() != 0, &field("address"), || {
+                format!("{address} is no address that clients could be sent to")
+            })?;
+            require(backends.iter().all(|other| other.address != address), &field("address"), || {
+                format!("{address} is listed twice; list each backend once")
+            })?;
+            let weight = backend.weight.unwrap_or(1);
+            require((1..=MOST_WEIGHT).contains(&weight), &field("weight"), || {
+                format!("{weight} is out of range; write 1 to {MOST_WEIGHT}, or state = \"drained\" for none")
+            })?;
+            backends.push(Backend { address, weight, drained: backend.state == StateName::Drained });
+        }
+        if let Some(id) = table.id {
+            lists.push((id, backends));
+        }
+    }
+    Ok(lists)
+}
+
+fn check_nat(table: &ObjectTable, key_bytes: usize, value_bytes: usize, place: &str) -> Result<NatSettings, Problem> {
+    let idle_ns = check_bindings(table, "nat_ports", key_bytes, value_bytes, place)?;
+    let external = table.external.clone().unwrap_or_default();
+    let distinct: HashSet<_> = external.iter().collect();
+    require(!external.is_empty() && distinct.len() == external.len(), &format!("{place}.external"), || {
+        "must list at least one address, each once, such as external = [\"203.0.113.1\"]".to_owned()
+    })?;
+    Ok(NatSettings { external, ports: check_ports(table.ports.as_deref().unwrap_or("1024-65535"), place)?, idle_ns })
 }
 
 fn check_ports(text: &str, place: &str) -> Result<std::ops::RangeInclusive<u16>, Problem> {

@@ -618,6 +618,12 @@ control FirewallIngress(inout headers_t hdr, inout metadata_t meta, inout standa
                 }
                 if (status.phase != before && way == FibResult.FORWARD) {
                     connections.set(connection, status);
+                    // What is over leaves the tables early (the store waits its `closed_s`); what opens again stays.
+                    if (status.phase == Phase.CLOSED || status.phase == Phase.RESET) {
+                        connections.phase(connection, FlowPhase.CLOSED);
+                    } else if (before == Phase.CLOSED || before == Phase.RESET) {
+                        connections.phase(connection, FlowPhase.OPEN);
+                    }
                     steps.count(0);
                 }
             }

@@ -35,6 +35,13 @@ const bit<8> PROTOCOL_ICMP = 1;
 const bit<8> PROTOCOL_TCP = 6;
 const bit<8> PROTOCOL_UDP = 17;
 
+// In tcp_t.offset_and_flags.
+const bit<16> TCP_FIN = 1;
+const bit<16> TCP_SYN = 2;
+const bit<16> TCP_RST = 4;
+const bit<16> TCP_ACK = 16;
+const bit<16> TCP_PHASES = TCP_FIN | TCP_SYN | TCP_RST;
+
 const bit<8> ICMP_UNREACHABLE = 3;
 const bit<8> ICMP_TIME_EXCEEDED = 11;
 const bit<8> ICMP_PARAMETER_PROBLEM = 12;
@@ -259,8 +266,7 @@ parser BalancerParser(packet_in packet, out headers_t hdr, inout metadata_t meta
     state tcp {
         packet.extract(hdr.tcp);
         if (payload_bytes >= 20) {
-            // SYN without ACK, RST and FIN
-            meta.kind = (hdr.tcp.offset_and_flags & 0x17) == 0x02 ? Kind.OPENER : Kind.CONVERSATION;
+            meta.kind = (hdr.tcp.offset_and_flags & (TCP_PHASES | TCP_ACK)) == TCP_SYN ? Kind.OPENER : Kind.CONVERSATION;
         }
         meta.key.source_port = hdr.tcp.source_port;
         meta.key.destination_port = hdr.tcp.destination_port;
@@ -488,6 +494,16 @@ control BalancerIngress(inout headers_t hdr, inout metadata_t meta, inout standa
             if (result == StateResult.MISS) {
                 meta.direction = Direction.NONE; // between the backend itself and somebody else
             } else {
+                // How far the connection has come: what is closed counts for its backend no more, `closed_s` later.
+                if (hdr.tcp.isValid() && (hdr.tcp.offset_and_flags & TCP_PHASES) != 0) {
+                    if ((hdr.tcp.offset_and_flags & TCP_RST) != 0) {
+                        bindings.phase(meta.key, FlowPhase.CLOSED);
+                    } else if ((hdr.tcp.offset_and_flags & TCP_FIN) != 0) {
+                        bindings.phase(meta.key, FlowPhase.HALF_CLOSED);
+                    } else {
+                        bindings.phase(meta.key, FlowPhase.OPEN);
+                    }
+                }
                 bit<64> address_change;
                 bit<64> port_change;
                 if (meta.direction == Direction.TO_CLIENT) {

@@ -515,6 +515,11 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                     session.station = hdr.signalling.station;
                 }
                 users.set(user, session);
+                if (session.active == 0) {
+                    users.phase(user, FlowPhase.CLOSED); // (the sequence number is kept for a while, against late copies)
+                } else if (creates) {
+                    users.phase(user, FlowPhase.OPEN);
+                }
                 sessions_changed.count(0);
             }
             if (cause != Cause.ACCEPTED) {

@@ -1,17 +1,11 @@
-//! The first value of a flow: zeros, or a NAT binding with its reverse. `docs/state-protocol.md`, "NAT_PORTS".
+//! The first value of a flow: zeros, or a NAT's or load balancer's binding with its reverse. `docs/state-protocol.md`, "NAT_PORTS".
 
-use super::nat::{self, NatKey};
+use super::nat::NatKey;
+use super::pool::Binding;
 use super::request::Request;
 use super::settings::AllocatorSettings;
 use super::{Outputs, Server};
 use state_protocol::{Effect, Flags, MAX_VALUE_BYTES, RecordWrite, shard_of};
-
-/// An external address and port, with key and value of the reverse binding.
-struct Binding {
-    value: [u8; nat::VALUE_BYTES],
-    reverse_key: [u8; nat::KEY_BYTES],
-    reverse_value: [u8; nat::VALUE_BYTES],
-}
 
 impl Server {
     /// Creates the state that a `LEASE_REQUEST` asks for and grants it; or answers that there is none.
@@ -32,7 +26,7 @@ impl Server {
         let binding = match &settings.allocator {
             _ if full => return self.answer_exhausted(request, out),
             AllocatorSettings::Zero { .. } => None,
-            AllocatorSettings::NatPorts(_) => match self.choose_binding(request) {
+            AllocatorSettings::NatPorts(_) | AllocatorSettings::Backends(_) => match self.choose_binding(request) {
                 Some(binding) => Some(binding),
                 None => return self.answer_exhausted(request, out),
             },
@@ -79,12 +73,7 @@ impl Server {
                 || *reverse == key
                 || records.find(object, &bytes).is_some()
         };
-        let (address, port) = records.pool(object)?.choose(&key, &mut self.rng, unusable)?;
-        Some(Binding {
-            value: nat::value_bytes(address, port),
-            reverse_key: key.reverse(address, port).to_bytes(),
-            reverse_value: nat::value_bytes(key.source, key.source_port),
-        })
+        records.pool(object)?.choose(&key, &mut self.rng, unusable)
     }
 
     fn answer_exhausted(&mut self, request: &Request<'_>, out: &mut Outputs) {

@@ -4,6 +4,7 @@
 //! of any clock that does not go back. The rules are those of `docs/state-protocol.md`: `door` has what is genuine, `request`, `create`, `recall` and
 //! `idle` what the head decides, `records` and `sessions` what its effects do, `chain` the chain's order.
 
+pub mod backends;
 mod blob;
 mod chain;
 mod counters;
@@ -13,6 +14,7 @@ mod idle;
 mod link;
 pub mod nat;
 mod output;
+mod pool;
 mod recall;
 mod records;
 mod request;
@@ -28,7 +30,10 @@ pub use output::{BrokenReason, Event, Outputs};
 pub use records::{Record, Records};
 pub use rng::SplitMix64;
 pub use sessions::{REPLAY_WINDOW_NS, Session, Sessions};
-pub use settings::{AllocatorSettings, EPOCH_TICK_NS, IdleNs, Limits, NatSettings, ObjectSettings, Settings, Start};
+pub use settings::{
+    AllocatorSettings, BackendPolicy, BackendSettings, EPOCH_TICK_NS, IdleNs, Limits, NatSettings, ObjectSettings,
+    Settings, Start,
+};
 pub use status::{ObjectStatus, Status};
 
 use door::Door;
@@ -129,6 +134,19 @@ impl Server {
     pub fn flush(&mut self, now_ns: u64, out: &mut Outputs) {
         self.send_chain(now_ns, out);
         self.door.seal(out);
+    }
+
+    /// The backends of the object with that number from now on; `false`: it is no object with backends. Every server of a chain is to be told: the head
+    /// chooses, and each may become it.
+    pub fn set_backends(&mut self, object_id: u16, backends: Vec<backends::Backend>) -> bool {
+        let object = self.records.object(object_id);
+        match object.and_then(|object| self.records.pool_mut(object)) {
+            Some(pool::Pool::Backends(pool)) => {
+                pool.set_backends(backends);
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Other secrets from now on.

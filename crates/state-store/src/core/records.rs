@@ -3,9 +3,10 @@
 //! Effects describe what is to be, completely, so one that is applied again changes nothing, and `Records::effects` describes a whole shard.
 
 use super::blob::Blob;
-use super::nat::{NatKey, PortPool};
+use super::nat::NatKey;
+use super::pool::Pool;
 use super::sessions::Sessions;
-use super::settings::{AllocatorSettings, ObjectSettings};
+use super::settings::ObjectSettings;
 use state_protocol::{Effect, Flags, Owner, RecordWrite};
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
@@ -44,7 +45,7 @@ pub struct Record {
 
 struct Table {
     index: HashMap<Blob, u32>,
-    pool: Option<PortPool>,
+    pool: Option<Pool>,
 }
 
 /// An effect that does not fit the records: it did not come from a head with the same history.
@@ -66,15 +67,7 @@ pub struct Records {
 impl Records {
     /// No records.
     pub fn new(objects: Vec<ObjectSettings>, epoch_base: u32) -> Records {
-        let table = |object: &ObjectSettings| {
-            let pool = match &object.allocator {
-                AllocatorSettings::Zero { .. } => None,
-                AllocatorSettings::NatPorts(nat) => {
-                    Some(PortPool::new(nat.external.iter().map(|a| a.to_bits()).collect(), nat.ports.clone()))
-                }
-            };
-            Table { index: HashMap::new(), pool }
-        };
+        let table = |object: &ObjectSettings| Table { index: HashMap::new(), pool: Pool::new(&object.allocator) };
         let tables = objects.iter().map(table).collect();
         Records {
             objects,
@@ -168,12 +161,12 @@ impl Records {
         &self.objects[object]
     }
 
-    /// All objects' settings with their records and external ports in use.
-    pub fn objects(&self) -> impl Iterator<Item = (&ObjectSettings, usize, Option<usize>)> {
+    /// All objects' settings with their records and pools.
+    pub fn objects(&self) -> impl Iterator<Item = (&ObjectSettings, usize, Option<&Pool>)> {
         self.objects
             .iter()
             .zip(&self.tables)
-            .map(|(settings, table)| (settings, table.index.len(), table.pool.as_ref().map(PortPool::in_use)))
+            .map(|(settings, table)| (settings, table.index.len(), table.pool.as_ref()))
     }
 
     /// Position of the object with that number.
@@ -202,8 +195,13 @@ impl Records {
     }
 
     /// The pool of an object, if it has one.
-    pub fn pool(&self, object: usize) -> Option<&PortPool> {
+    pub fn pool(&self, object: usize) -> Option<&Pool> {
         self.tables[object].pool.as_ref()
+    }
+
+    /// The same, to change what the operator decides.
+    pub fn pool_mut(&mut self, object: usize) -> Option<&mut Pool> {
+        self.tables[object].pool.as_mut()
     }
 
     /// All records, in no order.
@@ -366,7 +364,7 @@ impl Records {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::settings::{IdleNs, NatSettings};
+    use crate::core::settings::{AllocatorSettings, IdleNs, NatSettings};
     use std::net::Ipv4Addr;
 
     fn records() -> Records {

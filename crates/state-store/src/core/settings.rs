@@ -85,6 +85,28 @@ pub enum AllocatorSettings {
     },
     /// External address and port of a NAT, with the reverse binding.
     NatPorts(NatSettings),
+    /// A load balancer's backend, with the reverse binding.
+    Backends(BackendSettings),
+}
+
+/// How a load balancer shares conversations out. (Which backends there are is no setting: it changes while the store runs.)
+#[derive(Debug, Clone)]
+pub struct BackendSettings {
+    /// By what rule.
+    pub policy: BackendPolicy,
+    /// Idle times in ns.
+    pub idle_ns: IdleNs,
+}
+
+/// How a backend is chosen for a new conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BackendPolicy {
+    /// At random, in proportion to the weights.
+    Weighted,
+    /// The one with the fewest conversations for its weight.
+    LeastConnections,
+    /// Maglev's consistent hashing of the 5-tuple (NSDI '16, §3.4).
+    Maglev,
 }
 
 /// A NAT's pool.
@@ -157,11 +179,12 @@ impl ObjectSettings {
     pub fn idle_ns(&self, key: &[u8]) -> Option<u64> {
         match &self.allocator {
             AllocatorSettings::Zero { idle_ns } => *idle_ns,
-            AllocatorSettings::NatPorts(nat) => Some(match key.last() {
-                Some(6) => nat.idle_ns.tcp,
-                Some(17) => nat.idle_ns.udp,
-                Some(1) => nat.idle_ns.icmp,
-                _ => nat.idle_ns.other,
+            AllocatorSettings::NatPorts(NatSettings { idle_ns, .. })
+            | AllocatorSettings::Backends(BackendSettings { idle_ns, .. }) => Some(match key.last() {
+                Some(6) => idle_ns.tcp,
+                Some(17) => idle_ns.udp,
+                Some(1) => idle_ns.icmp,
+                _ => idle_ns.other,
             }),
         }
     }

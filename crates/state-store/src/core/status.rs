@@ -1,5 +1,7 @@
 //! The answer to a status request: JSON, for people, readiness checks and metrics.
 
+use super::backends::BackendStatus;
+use super::pool::Pool;
 use super::{Outputs, Server};
 use serde::{Deserialize, Serialize};
 use state_protocol::{Flags, MAX_PACKET_BYTES, Message, MessageType};
@@ -49,6 +51,9 @@ pub struct ObjectStatus {
     pub records: usize,
     /// Its external ports in use, counted per remote end (NAT only).
     pub ports_in_use: Option<usize>,
+    /// Its backends (load balancer only).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub backends: Vec<BackendStatus>,
 }
 
 impl Server {
@@ -69,11 +74,13 @@ impl Server {
         };
         let unacked = self.down.as_ref().map_or(0, |down| down.unacked());
         let quiet_ns = self.down.as_ref().map_or(0, |down| now_ns.saturating_sub(down.progress_ns));
-        let object = |(settings, records, ports_in_use): (&super::ObjectSettings, usize, Option<usize>)| ObjectStatus {
-            name: settings.name.clone(),
-            id: settings.id,
-            records,
-            ports_in_use,
+        let object = |(settings, records, pool): (&super::ObjectSettings, usize, Option<&Pool>)| {
+            let (ports_in_use, backends) = match pool {
+                None => (None, Vec::new()),
+                Some(Pool::Ports(ports)) => (Some(ports.in_use()), Vec::new()),
+                Some(Pool::Backends(backends)) => (None, backends.status()),
+            };
+            ObjectStatus { name: settings.name.clone(), id: settings.id, records, ports_in_use, backends }
         };
         Status {
             role: role.to_owned(),

@@ -80,7 +80,7 @@ fn epoch_base() -> u32 {
     u32::try_from(since_2025.as_nanos() / u128::from(EPOCH_TICK_NS)).unwrap_or(u32::MAX / 2)
 }
 
-/// Runs a server until SIGTERM or SIGINT; SIGHUP has it read its secrets again. Must be called before the process starts other threads: it blocks those
+/// Runs a server until SIGTERM or SIGINT; SIGHUP has it read its secrets and backends again. Must be called before the process starts other threads: it blocks those
 /// signals.
 pub fn run(config: Config) -> Result<(), RunError> {
     let mut signals = SigSet::empty();
@@ -104,7 +104,10 @@ pub fn run(config: Config) -> Result<(), RunError> {
         seed: config.seed.map_or_else(random_u64, Ok)?,
         now_ns: now_ns(),
     };
-    let server = Server::new(config.settings.clone(), start, keys);
+    let mut server = Server::new(config.settings.clone(), start, keys);
+    for (object_id, backends) in &config.backends {
+        server.set_backends(*object_id, backends.clone());
+    }
     tracing::info!(name = config.name, %listen, incarnation = start.incarnation, seed = start.seed, "state store started");
     Loop { server, socket, signal_fd, metrics, out: Outputs::new(), last_events: Vec::new() }.run(&config)
 }
@@ -146,6 +149,7 @@ impl Loop {
             if let Ok(Some(signal)) = self.signal_fd.read_signal() {
                 if signal.ssi_signo == Signal::SIGHUP as u32 {
                     self.read_secrets(config);
+                    self.read_backends(config);
                     continue;
                 }
                 self.summarise(signal.ssi_signo, config);
@@ -168,6 +172,21 @@ impl Loop {
                 tracing::info!(name = config.name, sending, "secrets read again");
             }
             Err(error) => tracing::error!(name = config.name, %error, "the secrets before stay in use"),
+        }
+    }
+
+    /// Takes the backends as the configuration file has them now (nothing else of it); if it cannot be used, those before stay.
+    fn read_backends(&mut self, config: &Config) {
+        match Config::load(&config.file) {
+            Ok(fresh) => {
+                for (object_id, backends) in fresh.backends {
+                    let (count, drained) = (backends.len(), backends.iter().filter(|backend| backend.drained).count());
+                    if self.server.set_backends(object_id, backends) {
+                        tracing::info!(name = config.name, object_id, count, drained, "backends read again");
+                    }
+                }
+            }
+            Err(error) => tracing::error!(name = config.name, %error, "the backends before stay in use"),
         }
     }
 

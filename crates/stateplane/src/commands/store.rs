@@ -134,6 +134,10 @@ fn print_status(address: SocketAddrV4, status: &Status) {
     for object in &status.objects {
         let ports = object.ports_in_use.map(|count| format!(", {count} external ports")).unwrap_or_default();
         outln!("  object {} \"{}\": {} records{ports}", object.id, object.name, object.records);
+        for backend in &object.backends {
+            let (address, weight, conversations) = (backend.address, backend.weight, backend.conversations);
+            outln!("    backend {address}  {}  weight {weight}  {conversations} conversations", backend.state);
+        }
     }
 }
 

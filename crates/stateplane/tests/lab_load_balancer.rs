@@ -1,0 +1,138 @@
+//! The load balancer for real: curl to web servers behind two switches; a switch dies meanwhile, backends are added and drained. Needs root.
+
+mod common;
+
+use common::{STORES, TestLab, one_at_a_time, skip, wait_for};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::collections::BTreeMap;
+use std::process::{Child, Command, Stdio};
+
+const URL: &str = "http://203.0.113.10";
+const LARGE_BYTES: usize = 3_000_000;
+
+fn curl(lab: &TestLab, arguments: &[&str]) -> Command {
+    let mut command = lab.netns("outside").command("curl").expect("curl");
+    command.args(["--silent", "--show-error", "--fail", "--max-time", "60"]).args(arguments);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// So many requests, each on a connection of its own; how many each backend answered. Each must be answered.
+fn requests(lab: &TestLab, count: usize) -> BTreeMap<String, usize> {
+    let mut answers = BTreeMap::new();
+    for _ in 0..count {
+        let output = curl(lab, &[&format!("{URL}/name")]).output().expect("curl runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        *answers.entry(String::from_utf8_lossy(&output.stdout).trim().to_owned()).or_default() += 1;
+    }
+    answers
+}
+
+/// Downloads that take some ten seconds each.
+fn downloads(lab: &TestLab, count: usize) -> Vec<Child> {
+    let url = format!("{URL}/large");
+    (0..count).map(|_| curl(lab, &["--limit-rate", "300k", &url]).spawn().expect("curl starts")).collect()
+}
+
+fn all_complete(downloads: Vec<Child>) {
+    for download in downloads {
+        let output = download.wait_with_output().expect("curl ends");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.stdout.len(), LARGE_BYTES);
+    }
+}
+
+/// What the head of the chain says of the backends: state and conversations, by address.
+fn backends(lab: &TestLab) -> BTreeMap<String, (String, u64)> {
+    let status = &lab.stores()[0];
+    let list = status["objects"][0]["backends"].as_array().unwrap_or_else(|| panic!("{status}"));
+    let text = |value: &serde_json::Value| value.as_str().expect("text").to_owned();
+    let count = |value: &serde_json::Value| value.as_u64().expect("number");
+    list.iter().map(|b| (text(&b["address"]), (text(&b["state"]), count(&b["conversations"])))).collect()
+}
+
+/// Changes the configuration of every store server, and has it read again.
+fn reconfigure(lab: &TestLab, change: impl Fn(&str) -> String) {
+    let opened = lab::Lab::open(&lab.name).expect("lab");
+    for (store, _) in STORES {
+        let file = opened.node_dir(store).join("store.toml");
+        let text = std::fs::read_to_string(&file).expect("store.toml");
+        let changed = change(&text);
+        assert_ne!(changed, text);
+        std::fs::write(&file, changed).expect("store.toml");
+        let running = lab.netns(store).processes();
+        assert!(!running.is_empty());
+        for pid in running {
+            kill(Pid::from_raw(pid), Signal::SIGHUP).expect("SIGHUP");
+        }
+    }
+}
+
+fn wait_for_state(lab: &TestLab, backend: &str, state: &str) {
+    wait_for(&format!("{backend} is {state}"), || {
+        backends(lab).get(&format!("{backend}:8080")).is_some_and(|(now, _)| now == state)
+    });
+}
+
+#[test]
+fn no_connection_breaks_when_a_switch_dies_and_backends_come_and_go() {
+    if skip() {
+        return;
+    }
+    let _turn = one_at_a_time();
+    let lab = TestLab::up("balancer", "load_balancer.toml", &[]);
+    wait_for("both switches are used", || lab.both_used("203.0.113.10"));
+
+    // Two backends at first, with the same number of conversations each.
+    let answers = requests(&lab, 20);
+    println!("{answers:?}");
+    assert!(answers.len() == 2 && answers.values().all(|count| (9..=11).contains(count)), "{answers:?}");
+
+    // A switch dies under downloads, and new requests are answered meanwhile.
+    let first = downloads(&lab, 8);
+    wait_for("the downloads run", || backends(&lab).values().map(|(_, count)| count).sum::<u64>() >= 8);
+    lab.fail("s1");
+    let answers = requests(&lab, 10);
+    assert_eq!(answers.len(), 2, "{answers:?}");
+
+    // Another backend; the stores' takeover of counts shows in that it gets what is due to it: the next ones, until it has as many as the others.
+    reconfigure(&lab, |text| {
+        format!("{text}\n[[object.backend]]\naddress = \"10.3.3.10\"\nport = 8080\nstate = \"active\"\n")
+    });
+    wait_for_state(&lab, "10.3.3.10", "active");
+    let answers = requests(&lab, 6);
+    assert_eq!(answers.get("b3"), Some(&6), "{answers:?}");
+
+    // One is drained while it has downloads: they go on, and no request gets there.
+    let address = "address = \"10.3.1.10\"\nport = 8080\nstate = ";
+    reconfigure(&lab, |text| text.replace(&format!("{address}\"active\""), &format!("{address}\"drained\"")));
+    wait_for_state(&lab, "10.3.1.10", "drained");
+    let second = downloads(&lab, 3);
+    let answers = requests(&lab, 20);
+    assert!(!answers.contains_key("b1"), "{answers:?}");
+
+    lab.restore("s1");
+    wait_for("both switches are used", || lab.both_used("203.0.113.10"));
+    let answers = requests(&lab, 10);
+    assert!(!answers.contains_key("b1"), "{answers:?}");
+    all_complete(first);
+    all_complete(second);
+
+    // Drained and without conversations, once those that ended are forgotten: it can be taken away.
+    wait_for_long("the drained backend is free", || backends(&lab)["10.3.1.10:8080"].1 == 0);
+    for switch in ["s1", "s2"] {
+        assert!(lab.counter(switch, "to_backend") > 0 && lab.counter(switch, "to_client") > 0, "{switch} is used");
+    }
+    lab.equal_stores();
+    lab.down();
+}
+
+/// Closed conversations are kept for `closed_s`, 10 s here, and released a few seconds after their end.
+fn wait_for_long(what: &str, done: impl Fn() -> bool) {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !done() {
+        assert!(std::time::Instant::now() < deadline, "not within 60 s: {what}");
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+}
