@@ -120,6 +120,7 @@ fn no_connection_breaks_when_a_switch_dies_and_backends_come_and_go() {
     all_complete(second);
 
     // Drained and without conversations, once those that ended are forgotten: it can be taken away.
+    println!("{:?}", backends(&lab));
     wait_for_long("the drained backend is free", || backends(&lab)["10.3.1.10:8080"].1 == 0);
     for switch in ["s1", "s2"] {
         assert!(lab.counter(switch, "to_backend") > 0 && lab.counter(switch, "to_client") > 0, "{switch} is used");
@@ -128,7 +129,7 @@ fn no_connection_breaks_when_a_switch_dies_and_backends_come_and_go() {
     lab.down();
 }
 
-/// Closed conversations are kept for `closed_s`, 10 s here, and released a few seconds after their end.
+/// Closed conversations are kept for `closed_s`, released a few seconds after their end; those of the dead switch end with its session and `idle.tcp_s`.
 fn wait_for_long(what: &str, done: impl Fn() -> bool) {
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while !done() {
