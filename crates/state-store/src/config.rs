@@ -589,6 +589,33 @@ mod tests {
     }
 
     #[test]
+    fn backends_are_read_and_checked() {
+        let config = Config::parse(Path::new("store.toml"), GOOD).unwrap();
+        let [(3, backends)] = &config.backends[..] else { panic!("{:?}", config.backends) };
+        let seen: Vec<_> = backends.iter().map(|b| (b.address.to_string(), b.weight, b.drained)).collect();
+        assert_eq!(seen, [("10.0.4.1:8080".to_owned(), 2, false), ("10.0.4.2:8080".to_owned(), 1, true)]);
+        assert_eq!(config.file, Path::new("store.toml"));
+        // Which backends there are is not part of what a chain must agree on: it changes while they run.
+        let other = Config::parse(Path::new("store.toml"), &GOOD.replace("10.0.4.2", "10.0.4.3")).unwrap();
+        assert_eq!(other.settings.digest(), config.settings.digest());
+        let other = Config::parse(Path::new("store.toml"), &GOOD.replace("\"weighted\"", "\"maglev\"")).unwrap();
+        assert_ne!(other.settings.digest(), config.settings.digest());
+        for (from, to, part) in [
+            ("10.0.4.2", "10.0.4.1", "listed twice"),
+            ("weight = 2 ", "weight = 0 ", "state = \"drained\""),
+            ("\"drained\"", "\"gone\"", "gone"),
+            ("\"weighted\"", "\"fair\"", "fair"),
+            ("\"10.0.4.1\"", "\"0.0.0.0\"", "no address"),
+            ("policy = \"weighted\"", "idle_s = 5", "belongs to"),
+            ("policy = \"weighted\"", "ports = \"1-2\"", "nat_ports"),
+            ("allocator = \"backends\"", "allocator = \"zero\"", "belongs to allocator = \"backends\""),
+        ] {
+            let problem = problem(from, to);
+            assert!(problem.contains(part), "{from} → {to}: {problem}");
+        }
+    }
+
+    #[test]
     fn objects_come_from_the_manifest() {
         let directory = tempfile::tempdir().unwrap();
         let field = r#"{"name": "f", "width": 32, "offset": 0, "bytes": 4}"#;

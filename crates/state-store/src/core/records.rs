@@ -468,4 +468,61 @@ mod tests {
         assert_eq!((copy.floor(), copy.len(), copy.pool(1).unwrap().in_use()), (106, 4, 1));
         assert!(copy.sessions.may_begin(&owner(4), 1).is_err());
     }
+
+    #[test]
+    fn backends_conversations_are_counted_from_the_records() {
+        use crate::core::backends::Backend;
+        use crate::core::pool::Pool;
+        use crate::core::{BackendPolicy, BackendSettings};
+        let idle_ns = IdleNs { tcp: 1, udp: 1, icmp: 1, other: 1 };
+        let allocator =
+            AllocatorSettings::Backends(BackendSettings { policy: BackendPolicy::LeastConnections, idle_ns });
+        let object =
+            ObjectSettings { name: "o".to_owned(), id: 1, key_bytes: 13, value_bytes: 6, allocator, closed_ns: 1 };
+        let fresh = || {
+            let mut records = Records::new(vec![object.clone()], 100);
+            let Some(Pool::Backends(pool)) = records.pool_mut(0) else { panic!("no backends") };
+            let backend = |last: u8| Backend {
+                address: std::net::SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, last), 80),
+                weight: 1,
+                drained: false,
+            };
+            pool.set_backends(vec![backend(1), backend(2)]);
+            records
+        };
+        let counts = |records: &Records| -> Vec<usize> {
+            let Some(Pool::Backends(pool)) = records.pool(0) else { panic!("no backends") };
+            pool.status().iter().map(|backend| backend.conversations).collect()
+        };
+        let mut records = fresh();
+        let mut rng = crate::core::SplitMix64::new(1);
+        let mut keys = Vec::new();
+        for source_port in 0..10 {
+            let key = NatKey { source: 1, destination: 2, source_port, destination_port: 80, protocol: 6 };
+            let binding = records.pool(0).unwrap().choose(&key, &mut rng, |_| false).unwrap();
+            let key = key.to_bytes();
+            let first = write(1, &key, &binding.value, 101);
+            let second = write(1, &binding.reverse_key, &binding.reverse_value, 100);
+            assert_eq!(binding.reverse_value, [0, 0, 0, 2, 0, 80], "what the client asked");
+            // Twice: an effect that comes again counts once.
+            for _ in 0..2 {
+                records.apply(&Effect::Pair { first, second }).unwrap();
+            }
+            keys.push((key, binding.reverse_key));
+        }
+        assert_eq!(counts(&records), [5, 5]);
+        // By either of its keys.
+        for (at, (key, reverse)) in keys.iter().take(4).enumerate() {
+            let key = if at % 2 == 0 { key } else { reverse };
+            records.apply(&Effect::Free { object_id: 1, key, floor: 0 }).unwrap();
+        }
+        assert_eq!(counts(&records).iter().sum::<usize>(), 6);
+        // A server that takes over from a copy counts the same.
+        let mut copy = fresh();
+        for effect in records.effects() {
+            copy.apply(&effect).unwrap();
+        }
+        assert_eq!(counts(&copy), counts(&records));
+        assert_eq!(copy.shared_digest(), records.shared_digest());
+    }
 }
