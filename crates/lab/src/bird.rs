@@ -116,6 +116,15 @@ fn ask(socket: &Path, question: &str) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// Since when each BGP and BFD session of a node is as it is: another text tells that one has changed since. `None` if its BIRD does not answer.
+pub fn changes(socket: &Path) -> Option<String> {
+    let (protocols, bfd) = (ask(socket, "show protocols")?, ask(socket, "show bfd sessions")?);
+    let columns = |line: &str, count: usize| line.split_whitespace().take(count).collect::<Vec<_>>().join(" ");
+    // Name, Proto, Table, State, Since; and IP address, Interface, State, Since.
+    let lines = protocols.lines().map(|line| columns(line, 5)).chain(bfd.lines().map(|line| columns(line, 4)));
+    Some(lines.collect::<Vec<_>>().join("\n"))
+}
+
 /// The BGP sessions of a node; `None` if its BIRD does not answer.
 pub fn bgp_sessions(socket: &Path) -> Option<Vec<Session>> {
     let answer = ask(socket, "show protocols")?;

@@ -204,7 +204,7 @@ fn default_margin_us() -> u32 {
 }
 
 fn default_tenure_ms() -> u32 {
-    2_000
+    2
 }
 
 fn default_recall_resend_ms() -> u32 {
@@ -302,7 +302,7 @@ fn check(file: File) -> Result<Config, Problem> {
         format!("{hold_ms} is out of range; write 1 to {MOST_HOLD_MS}: switches take no reply that is later")
     })?;
     require(file.tenure_ms <= 60_000, "tenure_ms", || {
-        format!("{} is out of range; write 0 to 60000 (default 2000)", file.tenure_ms)
+        format!("{} is out of range; write 0 to 60000 (default 2)", file.tenure_ms)
     })?;
     require((1..=1_000).contains(&file.recall_resend_ms), "recall_resend_ms", || {
         format!("{} is out of range; write 1 to 1000 (default 5)", file.recall_resend_ms)

@@ -69,7 +69,7 @@ impl Chain {
     fn config(&self, at: usize) -> PathBuf {
         let chain: Vec<_> = self.addresses.iter().map(|address| format!("\"{address}\"")).collect();
         let text = format!(
-            "name = \"s{at}\"\nlisten = \"{}\"\nchain = [{}]\nlease_ms = 100\nsecrets = \"secrets.toml\"\nmetrics = \"{}\"\n\
+            "name = \"s{at}\"\nlisten = \"{}\"\nchain = [{}]\nlease_ms = 100\ntenure_ms = 2000\nsecrets = \"secrets.toml\"\nmetrics = \"{}\"\n\
              [[object]]\nname = \"counter\"\nid = 1\nkey_bytes = 4\nvalue_bytes = 8\nallocator = \"zero\"\n\
              [[object]]\nname = \"nat\"\nid = 2\nkey_bytes = 13\nvalue_bytes = 6\nallocator = \"nat_ports\"\nexternal = [\"203.0.113.1\"]\n",
             self.addresses[at],

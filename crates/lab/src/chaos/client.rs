@@ -172,9 +172,8 @@ impl Client {
         if self.judge.excuses(opened) {
             self.figures.excused += 1;
         } else {
-            self.figures.broken += 1;
-            self.judge
-                .violation(format!("a connection opened while the network was whole was not established: {reason}"));
+            let what = "a connection opened while the network was whole was not established";
+            self.judge.suspicion(format!("{what}: {reason}"));
         }
     }
 

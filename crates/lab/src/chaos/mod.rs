@@ -11,7 +11,7 @@
 //!   happens*: that its packets were lost in a failure window is no excuse, as TCP sends them again. Nor may it be silent: within [`SETTLE_LIMIT`] after the failure
 //!   window each has to answer a message that was sent after it.
 //! - An attempt to connect fails that no failure window overlaps. (Those are the only connections that "had no traffic outside the failure window": they are counted as
-//!   excused.)
+//!   excused. So are attempts while routing went down by itself, which BIRD's times of change tell: on a busy machine BFD misses its 60 ms now and then.)
 //! - The far end sees a UDP flow come from another address or port than before.
 //! - The history of the counted packets is not linearizable, flow by flow: two packets with the same count, a count above the number of packets sent until then, or a packet
 //!   that was sent after another had come out and that has a smaller count ([`::history`]). An acknowledged update that is lost shows as one of the first two.
@@ -95,6 +95,8 @@ pub struct Judge {
     window: Mutex<Option<(Instant, Option<Instant>)>>,
     violations: Mutex<Vec<Violation>>,
     count: AtomicU64,
+    /// What is a violation unless routing went down by itself.
+    suspicions: Mutex<Vec<String>>,
 }
 
 impl Judge {
@@ -106,7 +108,23 @@ impl Judge {
             window: Mutex::new(None),
             violations: Mutex::new(Vec::new()),
             count: AtomicU64::new(0),
+            suspicions: Mutex::new(Vec::new()),
         }
+    }
+
+    /// Reports what is a violation unless routing went down by itself since the lab was whole.
+    pub fn suspicion(&self, what: String) {
+        self.suspicions.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+    }
+
+    /// Judges the suspicions; how many were excused.
+    fn judge_suspicions(&self, routing_went_down: bool) -> u64 {
+        let suspicions = std::mem::take(&mut *self.suspicions.lock().unwrap_or_else(PoisonError::into_inner));
+        if routing_went_down {
+            return suspicions.len() as u64;
+        }
+        suspicions.into_iter().for_each(|what| self.violation(what));
+        0
     }
 
     /// Reports a violation.

@@ -14,6 +14,8 @@ use std::path::Path;
 pub struct RoundReport {
     /// Its number.
     pub round: u64,
+    /// When it began, in seconds since the lab's traffic began.
+    pub began_s: f64,
     /// Its faults.
     pub steps: Vec<Step>,
     /// When all repairs were done, in milliseconds from its beginning.
@@ -35,6 +37,10 @@ pub struct LabReport {
     pub connections: Option<connections::Figures>,
     /// Counted packets, if it carried any.
     pub counts: Option<counts::Figures>,
+    /// How often routing went down by itself between rounds: the machine is too busy for BFD.
+    pub routing_went_down: u64,
+    /// Attempts to connect that failed then.
+    pub excused_by_routing: u64,
     /// Resident memory of each daemon, in KiB: after the first round, and after the last.
     pub memory_kib: BTreeMap<String, [u64; 2]>,
     /// How many violations there were.
@@ -50,6 +56,8 @@ impl LabReport {
             rounds: Vec::new(),
             connections: None,
             counts: None,
+            routing_went_down: 0,
+            excused_by_routing: 0,
             memory_kib: BTreeMap::new(),
             violations: 0,
             violation: Vec::new(),

@@ -1,5 +1,6 @@
 //! The rounds of one lab.
 
+use crate::bird;
 use crate::chaos::plan::{self, Site, Step};
 use crate::chaos::report::{LabReport, RoundReport, evidence};
 use crate::chaos::whole::Whole;
@@ -19,6 +20,8 @@ struct Rounds<'a> {
     whole: Whole,
     traffic: Traffic,
     report: LabReport,
+    /// Since when each BGP and BFD session was as it was when the lab was whole.
+    routing: Vec<Option<String>>,
 }
 
 /// Runs all rounds of a lab.
@@ -35,6 +38,7 @@ pub(super) fn rounds(config: &Config, lab: &Lab, progress: &(dyn Fn(&str) + Sync
         whole: Whole::of(lab)?,
         traffic: Traffic::start(config, lab, &judge)?,
         report: LabReport::new(&name),
+        routing: routing(lab),
         judge,
     };
     let began = Instant::now();
@@ -69,6 +73,7 @@ impl Rounds<'_> {
         if let Some(counts) = &mut self.traffic.counts {
             counts.begin_round(lab)?;
         }
+        self.judge_routing();
         let began = Instant::now();
         *self.judge.window() = Some((began, None));
         play(lab, &steps)?;
@@ -76,9 +81,11 @@ impl Rounds<'_> {
         self.whole.wait(lab)?;
         let whole = Instant::now();
         *self.judge.window() = Some((began, Some(whole)));
+        self.routing = routing(lab);
         self.judge_round()?;
         let round = RoundReport {
             round: number,
+            began_s: (began - self.judge.zero).as_secs_f64(),
             steps,
             repaired_ms: milliseconds(repaired),
             whole_ms: milliseconds(whole - began),
@@ -88,6 +95,13 @@ impl Rounds<'_> {
         self.report.rounds.push(round);
         self.report.memory(lab);
         Ok(())
+    }
+
+    /// Before anything is broken on purpose: has routing changed since the lab was whole?
+    fn judge_routing(&mut self) {
+        let went_down = self.routing != routing(self.lab);
+        self.report.routing_went_down += u64::from(went_down);
+        self.report.excused_by_routing += self.judge.judge_suspicions(went_down);
     }
 
     /// The lab is whole: everything must work, and what happened must have been right.
@@ -133,6 +147,7 @@ impl Rounds<'_> {
     }
 
     fn finish(mut self) -> LabReport {
+        self.judge_routing();
         self.report.connections = self.traffic.connections.as_ref().map(|(connections, _)| connections.figures());
         self.report.counts = self.traffic.counts.as_ref().map(|counts| counts.figures());
         drop(self.traffic);
@@ -140,6 +155,11 @@ impl Rounds<'_> {
         self.report.violation = self.judge.violations().clone();
         self.report
     }
+}
+
+/// Since when each session of each BIRD is as it is.
+fn routing(lab: &Lab) -> Vec<Option<String>> {
+    lab.topology().node.keys().map(|node| bird::changes(&lab.bird_socket(node))).collect()
 }
 
 /// Does and undoes all faults, each by its own clock.
