@@ -69,6 +69,40 @@ extern FlowState<K, V> {
     void phase(in K key, in FlowPhase phase);
 }
 
+/// What a SnapshotState does with a packet while the store lacks updates older than ε.
+enum Overdue {
+    /// Drops the packet (counted): nothing is counted that a failure could take back by more than ε.
+    DROP,
+    /// Goes on; the program asks `is_overdue` and marks the packet in its own way. (The program must ask.)
+    MARK,
+    /// Goes on; the runtime counts such packets.
+    CONTINUE
+}
+
+/// Arrays of `slots` unsigned numbers, one array a key, in bounded-inconsistency mode (RedPlane §4.4, §5.4): packets update the switch's own copy and leave
+/// at once; every `period_us` microseconds the state of an array that changed goes to the replicated store, as it was at one instant. When the switch fails, another goes
+/// on from the newest whole snapshot. K is a struct of bit<W>, int<W> and bool fields, 64 bytes at the most; T is bit<W>, W at most 64.
+///
+/// All accesses of one packet must be to the same key, and come after the lookups and updates of FlowState objects: a packet that waits for a lease runs
+/// through the program again, and would count twice (such a packet is dropped, and counted as `commit_conflicts`).
+extern SnapshotState<K, T> {
+    /// `instances`: keys that this switch can hold at a time. `slots`: of each, 1 to 16384 (8192 if T is wider than 32 bits). `period_us`: the time between two
+    /// snapshots of a key, at least 100; 0: none at all, the state lives in this switch only and dies with it (the baseline). `epsilon_us` (ε): a failure takes back
+    /// no update that is older than this, or else `overdue` applies; more than `period_us`.
+    SnapshotState(bit<32> instances, bit<32> slots, bit<32> period_us, bit<32> epsilon_us, Overdue overdue);
+    /// One slot. HIT: `value` is set. PENDING: return, the packet waits for the key's state or is dropped. MISS: no room for another key.
+    /// As in registers, an index out of range reads 0 and writes nothing.
+    StateResult read(in K key, in bit<32> index, out T value);
+    /// Replaces one slot's value.
+    StateResult write(in K key, in bit<32> index, in T value);
+    /// Adds to one slot, modulo 2^W; `result` is the sum. Atomic: no other packet comes in between.
+    StateResult add(in K key, in bit<32> index, in T delta, out T result);
+    /// Adds to several slots at once, all or none in any snapshot: the rows of a sketch. I is a struct or list of bit<32>, R a struct of as many T.
+    StateResult add_each<I, R>(in K key, in I indices, in T delta, out R results);
+    /// Does the store lack an update of this key that is older than ε? Then a failure now would take back more than ε.
+    bool is_overdue(in K key);
+}
+
 /// What the kernel's routing table says of a destination.
 enum FibResult {
     /// Next hop known: port and addresses are filled in.

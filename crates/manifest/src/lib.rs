@@ -31,6 +31,9 @@ pub struct Manifest {
     pub counters: Vec<Counter>,
     /// FlowState objects.
     pub flow_states: Vec<FlowState>,
+    /// SnapshotState objects.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub snapshot_states: Vec<SnapshotState>,
     /// Enum member names by enum name, for printing.
     pub errors: Vec<String>,
     /// How many P4 ports the object's port maps hold.
@@ -270,6 +273,39 @@ pub struct FlowState {
     pub value_bytes: u32,
     /// Offset of the wire value in the map's value (the runtime's per-flow bookkeeping stands before it).
     pub value_offset: u32,
+}
+
+/// A SnapshotState object: arrays of slots, one a key, of which the switch sends snapshots (docs/snapshots.md).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotState {
+    /// The control plane's name.
+    pub name: String,
+    /// Its number in the state protocol; FlowState and SnapshotState objects share the numbers.
+    pub object_id: u16,
+    /// BPF hash map of the instances.
+    pub map: String,
+    /// Keys that it holds.
+    pub instances: u32,
+    /// Of each key.
+    pub slots: u32,
+    /// Of a slot's value, in bits.
+    pub width: u32,
+    /// Of a slot on the wire: 4 or 8, big-endian.
+    pub slot_bytes: u32,
+    /// Of a slot in the map: tag and two copies (`struct sp_slot32`, `struct sp_slot64`).
+    pub map_slot_bytes: u32,
+    /// Offset of the slots in the map's value.
+    pub slots_offset: u32,
+    /// Time between two snapshots of a key; 0: none, the object is local.
+    pub period_us: u32,
+    /// What a failure may take back at the most.
+    pub epsilon_us: u32,
+    /// `drop`, `mark` or `continue`.
+    pub overdue: String,
+    /// Fields of the key, in wire order.
+    pub key: Vec<WireField>,
+    /// Sum over `key`.
+    pub key_bytes: u32,
 }
 
 /// A field of a FlowState key or value.

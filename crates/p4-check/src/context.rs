@@ -191,7 +191,17 @@ impl<'a> Checker<'a> {
             d = d.help("add `#include <core.p4>`");
         } else if matches!(name, "V1Switch" | "standard_metadata_t" | "mark_to_drop" | "HashAlgorithm") {
             d = d.help("add `#include <v1model.p4>`");
-        } else if matches!(name, "FlowState" | "Consistency" | "Allocator" | "StateResult" | "FlowPhase" | "to_host") {
+        } else if matches!(
+            name,
+            "FlowState"
+                | "SnapshotState"
+                | "Overdue"
+                | "Consistency"
+                | "Allocator"
+                | "StateResult"
+                | "FlowPhase"
+                | "to_host"
+        ) {
             d = d.help("add `#include <stateplane.p4>`");
         }
         self.report(d);

@@ -6,10 +6,12 @@
 
 #![forbid(unsafe_code)]
 
+mod sketch;
 mod switch;
 mod world;
 
 pub(crate) use ::history;
 pub use ::history::{Event, History, Violation};
+pub use sketch::SketchChecker;
 pub use switch::Switch;
 pub use world::{Faults, World};

@@ -1,8 +1,8 @@
 //! A simulated switch: a loaded object in test mode, with its own settings and clock.
 
-use dataplane::flow::{FlowSettings, SecretSet, SweepBefore, Swept};
+use dataplane::flow::{FlowSettings, SecretSet, SweepBefore, Swept, entry_at};
 use dataplane::{Dataplane, Object, Result, Settings, Verdict};
-use libbpf_rs::MapCore;
+use libbpf_rs::{MapCore, MapFlags};
 use manifest::Manifest;
 use state_protocol::{KeyRing, MOST_SECRETS};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -156,10 +156,10 @@ impl Switch {
             closed_ns: idle_before_ns,
             released_ns: now_ns.saturating_sub(REMOVED_AFTER_NS),
         };
-        let object = &self.manifest.flow_states[0];
+        let (object_id, map) = self.object();
         let (mut released, mut removed) = (0, 0);
-        for key in self.dataplane.map(&object.map).into_iter().flat_map(|map| map.keys()) {
-            match self.dataplane.sweep(object.object_id, &key, before)? {
+        for key in self.dataplane.map(map).into_iter().flat_map(|map| map.keys()) {
+            match self.dataplane.sweep(object_id, &key, before)? {
                 Swept::Released => released += 1,
                 Swept::Removed => removed += 1,
                 Swept::Kept => {}
@@ -176,7 +176,23 @@ impl Switch {
 
     /// How many flows it knows of, its own or not.
     pub fn flows(&self) -> usize {
-        self.dataplane.map(&self.manifest.flow_states[0].map).map_or(0, |map| map.keys().count())
+        self.dataplane.map(self.object().1).map_or(0, |map| map.keys().count())
+    }
+
+    /// Number and map of the program's only object.
+    fn object(&self) -> (u16, &str) {
+        let flows = self.manifest.flow_states.iter().map(|object| (object.object_id, object.map.as_str()));
+        let snapshots = self.manifest.snapshot_states.iter().map(|object| (object.object_id, object.map.as_str()));
+        flows.chain(snapshots).next().unwrap_or((0, ""))
+    }
+
+    /// The grant under which it has a key; 0: none.
+    pub fn epoch_of(&self, key: &[u8]) -> u32 {
+        let mut padded = key.to_vec();
+        padded.resize(key.len().next_multiple_of(8), 0);
+        let entry = self.dataplane.map(self.object().1).and_then(|map| map.lookup(&padded, MapFlags::ANY).ok()?);
+        let bytes = entry.as_deref().and_then(|entry| entry.get(entry_at::EPOCH..entry_at::EPOCH + 4));
+        bytes.and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)
     }
 }
 

@@ -1,11 +1,12 @@
 //! Switches, store servers and the network between them, in virtual time.
 
 use crate::history::{Event, History};
+use crate::sketch::{SketchChecker, sketch_frame, tenant_of};
 use crate::switch::{Became, Switch};
 use manifest::Manifest;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use state_protocol::{KeyRing, MessageType, Secret};
+use state_protocol::{KeyRing, MessageType, SNAPSHOT_VALUE_BYTES, Secret};
 use state_store::core::{AllocatorSettings, Input, Limits, ObjectSettings, Outputs, Server, Settings, Start};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -83,6 +84,9 @@ pub struct World {
     servers: Vec<(SocketAddrV4, Server)>,
     /// What happened.
     pub history: History,
+    /// Follows a program with a SnapshotState.
+    pub sketch: Option<SketchChecker>,
+    fault: Result<(), String>,
 }
 
 const SHARDS: u16 = 2;
@@ -106,7 +110,19 @@ fn objects(manifest: &Manifest) -> Vec<ObjectSettings> {
         allocator: AllocatorSettings::Zero { idle_ns: None },
         closed_ns: 10_000_000_000,
     };
-    manifest.flow_states.iter().map(settings).collect()
+    let snapshots = |object: &manifest::SnapshotState| ObjectSettings {
+        name: object.name.clone(),
+        id: object.object_id,
+        key_bytes: object.key_bytes as usize,
+        value_bytes: SNAPSHOT_VALUE_BYTES,
+        allocator: AllocatorSettings::Snapshot {
+            slots: object.slots as usize,
+            slot_bytes: object.slot_bytes as usize,
+            idle_ns: None,
+        },
+        closed_ns: 10_000_000_000,
+    };
+    manifest.flow_states.iter().map(settings).chain(manifest.snapshot_states.iter().map(snapshots)).collect()
 }
 
 /// The ring at a step of the rotation: the old secret; both; both, and sends with the new one; the new one.
@@ -154,6 +170,8 @@ impl World {
             incarnation: 0,
             servers,
             history: History::default(),
+            sketch: manifest.snapshot_states.first().map(SketchChecker::new),
+            fault: Ok(()),
         };
         for switch in 0..2 {
             let started = world.start_switch(switch)?;
@@ -207,6 +225,9 @@ impl World {
         if self.rng.random_bool(self.faults.crashes) {
             self.frozen_until_ns[switch] = 0;
             self.switches[switch] = self.start_switch(switch)?;
+            if let Some(sketch) = &mut self.sketch {
+                sketch.crashed(switch);
+            }
         }
         if self.rng.random_bool(self.faults.freezes) {
             let still_ns = self.rng.random_range(1_000_000..5_000 * u64::from(LEASE_US));
@@ -289,7 +310,78 @@ impl World {
         self.now_ns
     }
 
+    /// The same as `run`, with packets of sketch.p4; what the checker found.
+    pub fn run_sketch(&mut self, tenants: u16, packets: u32) -> dataplane::Result<Result<(), String>> {
+        let slots = self.manifest.snapshot_states.first().map_or(1, |object| object.slots);
+        let mut at_switch = vec![0usize; usize::from(tenants)];
+        for packet in 1..=packets {
+            let tenant = self.rng.random_range(0..tenants);
+            if self.rng.random_bool(self.faults.moves) {
+                at_switch[usize::from(tenant)] ^= 1;
+            }
+            self.fail(packet, packets)?;
+            let indices = std::array::from_fn(|_| self.rng.random_range(0..slots));
+            self.process(at_switch[usize::from(tenant)], sketch_frame(tenant, indices))?;
+            let pause = match self.rng.random_range(0..1000) {
+                0..5 => 250_000_000,
+                5..6 => 2_500_000_000,
+                _ => self.rng.random_range(1_000..1_000_000),
+            };
+            self.advance(pause)?;
+            if let (Ok(()), Some(sketch)) = (&self.fault, &self.sketch) {
+                self.fault = sketch.stored(&self.servers);
+            }
+            if self.fault.is_err() {
+                break;
+            }
+        }
+        Ok(self.fault.clone())
+    }
+
+    /// After the faults have stopped: every tenant's packets go out again, at both switches, and what they counted is stored in the end.
+    pub fn check_sketch_alive(&mut self, tenants: u16) -> dataplane::Result<Result<(), String>> {
+        self.faults = Faults { delay_max_ns: self.faults.delay_max_ns, ..Faults::NONE };
+        self.agents.fill(true);
+        // What is overdue meanwhile is saved.
+        self.advance(300 * TICK_NS)?;
+        for switch in [0, 1, 0] {
+            let before = self.sketch.as_ref().map_or(0, |sketch| sketch.updates);
+            for tenant in 0..tenants {
+                self.process(switch, sketch_frame(tenant, [0, 1, 2, 3]))?;
+            }
+            self.advance(300 * TICK_NS)?;
+            let went_out = self.sketch.as_ref().map_or(0, |sketch| sketch.updates) - before;
+            if self.fault.is_ok() && went_out < u64::from(tenants) {
+                self.fault = Err(format!("only {went_out} of {tenants} tenants' packets go out at switch {switch}"));
+            }
+        }
+        if let (Ok(()), Some(sketch)) = (&self.fault, &self.sketch) {
+            self.fault = sketch.stored(&self.servers).and_then(|()| sketch.all_stored(&self.servers));
+        }
+        Ok(self.fault.clone())
+    }
+
+    /// Tells the checker of snapshots what a switch sent out.
+    fn observe(&mut self, switch: usize, became: &Became) {
+        let (Some(sketch), Ok(())) = (&mut self.sketch, &self.fault) else { return };
+        self.fault = match became {
+            Became::Nothing => Ok(()),
+            Became::Message(_, bytes) => sketch.sent(switch, bytes),
+            Became::Output(_, frame) => {
+                let tenant = tenant_of(frame).unwrap_or_default();
+                let epoch = self.switches[switch].epoch_of(&tenant.to_be_bytes());
+                sketch
+                    .output(switch, frame, epoch, self.now_ns)
+                    .and_then(|()| sketch.within_epsilon(tenant, epoch, &self.servers, self.now_ns))
+            }
+        };
+    }
+
     fn became(&mut self, switch: usize, became: Became) {
+        self.observe(switch, &became);
+        if self.sketch.is_some() && matches!(became, Became::Output(..)) {
+            return;
+        }
         match became {
             Became::Nothing => {}
             Became::Output(_, frame) => {
@@ -380,6 +472,9 @@ impl World {
                 self.enqueue(self.frozen_until_ns[switch], Arrives::AtSwitch(switch, from, bytes));
             }
             Some(Arrives::AtSwitch(switch, from, bytes)) => {
+                if let (Some(sketch), Ok(())) = (&mut self.sketch, &self.fault) {
+                    self.fault = sketch.arrives(&bytes, &self.servers);
+                }
                 let became = self.switches[switch].message(from, &bytes, self.now_ns)?;
                 self.became(switch, became);
             }

@@ -2,6 +2,7 @@
 //! twice changes nothing the second time, and a whole shard can be copied as effects.
 
 use crate::bytes::{Reader, Writer};
+use crate::snapshot::{EFFECT_HEAD_BYTES, SnapshotPart};
 use crate::{EncodeError, Flags, MAX_KEY_BYTES, MAX_VALUE_BYTES, Owner};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -72,6 +73,8 @@ pub enum Effect<'a> {
         /// The highest number used.
         floor: u32,
     },
+    /// A part of a snapshot of a record's slots.
+    Snapshot(SnapshotPart<'a>),
 }
 
 impl<'a> Effect<'a> {
@@ -84,6 +87,7 @@ impl<'a> Effect<'a> {
             Effect::SessionBegin { .. } => 4,
             Effect::SessionEnd { .. } => 5,
             Effect::Floor { .. } => 6,
+            Effect::Snapshot(_) => 7,
         }
     }
 
@@ -97,6 +101,7 @@ impl<'a> Effect<'a> {
             Effect::Free { key, .. } => FREE_HEADER_BYTES + key.len(),
             Effect::SessionBegin { .. } => 20,
             Effect::SessionEnd { .. } | Effect::Floor { .. } => 4,
+            Effect::Snapshot(part) => EFFECT_HEAD_BYTES + part.key.len() + part.slots.len(),
         }
     }
 
@@ -125,6 +130,7 @@ impl<'a> Effect<'a> {
             }
             Effect::SessionEnd { session } => w.u32(*session),
             Effect::Floor { floor } => w.u32(*floor),
+            Effect::Snapshot(part) => part.encode_effect(w),
         }
     }
 
@@ -153,6 +159,7 @@ impl<'a> Effect<'a> {
             4 => decode_session(&mut r)?,
             5 => Effect::SessionEnd { session: nonzero(r.u32()?)? },
             6 => Effect::Floor { floor: r.u32()? },
+            7 => Effect::Snapshot(SnapshotPart::decode_effect(&mut r)?),
             _ => return None,
         };
         (r.remaining() == 0).then_some(effect)

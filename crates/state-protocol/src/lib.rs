@@ -10,6 +10,7 @@ mod keys;
 mod malformed;
 mod message;
 mod shard;
+mod snapshot;
 
 pub use chain::{CHAIN_HEADER_BYTES, ChainFlags, ChainHeader, ChainType, ENTRY_HEADER_BYTES, Entries, Entry};
 pub use effect::{Effect, RecordWrite};
@@ -17,6 +18,7 @@ pub use keys::{KeyRing, MOST_SECRETS, NotGenuine, SECRET_BYTES, Secret};
 pub use malformed::{EncodeError, Malformed};
 pub use message::{Flags, Message, MessageType, Owner};
 pub use shard::{MOST_SHARDS, key_hash, shard_of};
+pub use snapshot::{MOST_SNAPSHOT_PARTS, SNAPSHOT_PART_BYTES, SNAPSHOT_VALUE_BYTES, SnapshotPart, snapshot_parts};
 
 /// UDP port of the state store and of switches.
 pub const PORT: u16 = 5407;

@@ -78,7 +78,7 @@ impl MessageType {
 
     fn carries_value(self, flags: Flags) -> bool {
         match self {
-            MessageType::Update | MessageType::LeaseGrant => true,
+            MessageType::Update | MessageType::LeaseGrant | MessageType::SnapshotAck => true,
             MessageType::Release => !flags.contains(Flags::UNKNOWN),
             _ => false,
         }

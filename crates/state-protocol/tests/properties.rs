@@ -27,8 +27,8 @@ fn message<'a>(
     let flags = Flags(flags);
     use MessageType::*;
     let keyless = matches!(message_type, Heartbeat | HeartbeatAck | StatusRequest | StatusReply);
-    let valued =
-        matches!(message_type, Update | LeaseGrant) || message_type == Release && !flags.contains(Flags::UNKNOWN);
+    let valued = matches!(message_type, Update | LeaseGrant | SnapshotAck)
+        || message_type == Release && !flags.contains(Flags::UNKNOWN);
     let bare = matches!(
         message_type,
         Heartbeat | HeartbeatAck | Release | ReleaseAck | Recall | Refused | SnapshotAck | StatusRequest

@@ -8,7 +8,9 @@ use crate::core::{
 use manifest::Manifest;
 use secrets::{SecretsError, SecretsFile};
 use serde::Deserialize;
-use state_protocol::{KeyRing, MAX_KEY_BYTES, MAX_VALUE_BYTES};
+use state_protocol::{
+    KeyRing, MAX_KEY_BYTES, MAX_VALUE_BYTES, MOST_SNAPSHOT_PARTS, SNAPSHOT_PART_BYTES, SNAPSHOT_VALUE_BYTES,
+};
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
@@ -139,6 +141,8 @@ struct ObjectTable {
     #[serde(default)]
     backend: Vec<BackendTable>,
     closed_s: Option<u32>,
+    slots: Option<usize>,
+    slot_bytes: Option<usize>,
 }
 
 #[derive(Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
@@ -146,6 +150,7 @@ struct ObjectTable {
 enum AllocatorName {
     Zero,
     NatPorts,
+    Snapshot,
     Backends,
 }
 
@@ -389,6 +394,20 @@ fn fill_from_manifest(tables: &mut Vec<ObjectTable>, manifest: &Manifest) -> Res
         fill(&mut table.value_bytes, flow.value_bytes as usize, &format!("{place}.value_bytes"))?;
         fill(&mut table.allocator, allocator, &format!("{place}.allocator"))?;
     }
+    for snapshot in manifest.snapshot_states.iter().filter(|snapshot| snapshot.period_us != 0) {
+        let at = tables.iter().position(|table| table.name == snapshot.name).unwrap_or_else(|| {
+            tables.push(ObjectTable { name: snapshot.name.clone(), ..ObjectTable::default() });
+            tables.len() - 1
+        });
+        let place = format!("object[{at}] \"{}\"", snapshot.name);
+        let table = &mut tables[at];
+        fill(&mut table.id, snapshot.object_id, &format!("{place}.id"))?;
+        fill(&mut table.key_bytes, snapshot.key_bytes as usize, &format!("{place}.key_bytes"))?;
+        fill(&mut table.value_bytes, SNAPSHOT_VALUE_BYTES, &format!("{place}.value_bytes"))?;
+        fill(&mut table.allocator, AllocatorName::Snapshot, &format!("{place}.allocator"))?;
+        fill(&mut table.slots, snapshot.slots as usize, &format!("{place}.slots"))?;
+        fill(&mut table.slot_bytes, snapshot.slot_bytes as usize, &format!("{place}.slot_bytes"))?;
+    }
     Ok(())
 }
 
@@ -426,9 +445,16 @@ fn check_object(table: ObjectTable, place: &str) -> Result<ObjectSettings, Probl
     })?;
     let allocator = match given(table.allocator, place, "allocator")? {
         AllocatorName::Zero => check_zero(&table, place)?,
+        AllocatorName::Snapshot => check_snapshot(&table, value_bytes, place)?,
         AllocatorName::NatPorts => AllocatorSettings::NatPorts(check_nat(&table, key_bytes, value_bytes, place)?),
         AllocatorName::Backends => AllocatorSettings::Backends(check_balancer(&table, key_bytes, value_bytes, place)?),
     };
+    let snapshot = matches!(allocator, AllocatorSettings::Snapshot { .. });
+    for (given, field) in [(table.slots.is_some(), "slots"), (table.slot_bytes.is_some(), "slot_bytes")] {
+        require(snapshot || !given, &format!("{place}.{field}"), || {
+            "belongs to allocator = \"snapshot\"; remove it".to_owned()
+        })?;
+    }
     let closed_s = table.closed_s.unwrap_or(DEFAULT_CLOSED_S);
     require(closed_s > 0, &format!("{place}.closed_s"), || {
         format!(
@@ -451,6 +477,25 @@ fn check_zero(table: &ObjectTable, place: &str) -> Result<AllocatorSettings, Pro
         "0 would remove records at once; leave it out to keep them for ever".to_owned()
     })?;
     Ok(AllocatorSettings::Zero { idle_ns: table.idle_s.map(|seconds| u64::from(seconds) * NS_PER_S) })
+}
+
+fn check_snapshot(table: &ObjectTable, value_bytes: usize, place: &str) -> Result<AllocatorSettings, Problem> {
+    let AllocatorSettings::Zero { idle_ns } = check_zero(table, place)? else {
+        return Err((place.to_owned(), "has no idle time".to_owned()));
+    };
+    let slots = given(table.slots, place, "slots")?;
+    let slot_bytes = given(table.slot_bytes, place, "slot_bytes")?;
+    require([4, 8].contains(&slot_bytes), &format!("{place}.slot_bytes"), || {
+        format!("{slot_bytes} is not possible; slots have 4 or 8 bytes")
+    })?;
+    let most = MOST_SNAPSHOT_PARTS * SNAPSHOT_PART_BYTES / slot_bytes;
+    require((1..=most).contains(&slots), &format!("{place}.slots"), || {
+        format!("{slots} is out of range; write 1 to {most}")
+    })?;
+    require(value_bytes == SNAPSHOT_VALUE_BYTES, &format!("{place}.value_bytes"), || {
+        format!("allocator \"snapshot\" needs {SNAPSHOT_VALUE_BYTES} (of no meaning), not {value_bytes}")
+    })?;
+    Ok(AllocatorSettings::Snapshot { slots, slot_bytes, idle_ns })
 }
 
 /// What a NAT and a load balancer have in common: keys, values and idle times.

@@ -95,7 +95,7 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
         config,
     });
     agent.follow_ports();
-    let interval = Duration::from_micros(agent.config.generator_interval_us);
+    let interval = generator::interval(&agent.dataplane, agent.config.generator_interval_us);
     let thread = generator::start(agent.dataplane.clone(), interval, agent.generator.clone());
     let (stop, mut stopped) = mpsc::channel(1);
     sweep::start(agent.clone());

@@ -90,7 +90,7 @@ pub(crate) fn set_shards(
 }
 
 /// What the runtime counts, in the order of `enum sp_flow_stat` in stateplane_flow.h.
-const EVENTS: [&str; 30] = [
+const EVENTS: [&str; 35] = [
     "parked",
     "grants",
     "absent",
@@ -121,6 +121,11 @@ const EVENTS: [&str; 30] = [
     "no_head",
     "no_secret",
     "backends_exhausted",
+    "snapshots",
+    "snapshot_parts",
+    "snapshot_parts_resent",
+    "snapshot_parts_missing",
+    "snapshot_overdue",
 ];
 
 /// What the FlowState runtime did since the maps were made; empty for an object without FlowState.

@@ -22,6 +22,8 @@ const FRAME_BYTES: usize = 256;
 const RUN_SECONDS: [f64; 8] = [0.000_03, 0.000_1, 0.000_3, 0.001, 0.003, 0.01, 0.03, 0.1];
 /// Upper ends of the histogram of a run's frames.
 const BATCH_FRAMES: [f64; 6] = [1.0, 4.0, 16.0, 64.0, 256.0, 1024.0];
+/// However often snapshots are to be taken, no look at the work sooner than this.
+const LEAST_SNAPSHOT_US: u64 = 100;
 
 /// What the generator has done, and how to stop it.
 pub(crate) struct Generator {
@@ -53,6 +55,13 @@ impl Default for Generator {
             stop: AtomicBool::new(false),
         }
     }
+}
+
+/// Time between two looks at the work: as configured, but twice in the shortest period of the program's snapshots, so that each begins about when it is due.
+pub(crate) fn interval(dataplane: &Dataplane, configured_us: u64) -> Duration {
+    let periods = dataplane.manifest().snapshot_states.iter().map(|it| it.period_us).filter(|period| *period != 0);
+    let shortest = periods.min().map_or(configured_us, |period_us| u64::from(period_us / 2).max(LEAST_SNAPSHOT_US));
+    Duration::from_micros(shortest.min(configured_us))
 }
 
 /// Starts the generator's thread, if the object has a generator.

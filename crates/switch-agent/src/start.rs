@@ -43,22 +43,26 @@ pub(crate) fn check(config: &Config) -> Result<Manifest> {
                 .or_else(|error| config.fault(format!("{field}.default"), error.to_string()))?;
         }
     }
-    for state in &manifest.flow_states {
-        if state.consistency != "local" {
-            let is = format!("is needed: the program's FlowState {} is {}", state.name, state.consistency);
-            if config.store.is_none() {
-                return config.fault("store", is);
+    let flows = manifest.flow_states.iter().filter(|state| state.consistency != "local");
+    let flows =
+        flows.map(|state| format!("is needed: the program's FlowState {} is {}", state.name, state.consistency));
+    let snapshots = manifest.snapshot_states.iter().filter(|state| state.period_us != 0);
+    let snapshots = snapshots.map(|state| format!("is needed: snapshots of the program's {} go there", state.name));
+    for is in flows.chain(snapshots) {
+        if config.store.is_none() {
+            return config.fault("store", is);
+        }
+        match &config.secrets {
+            None => {
+                let remedy = "name the fabric's file of secrets (`stateplane keys generate FILE` makes one)";
+                return config.fault("secrets", format!("{is}; {remedy}"));
             }
-            match &config.secrets {
-                None => {
-                    let remedy = "name the fabric's file of secrets (`stateplane keys generate FILE` makes one)";
-                    return config.fault("secrets", format!("{is}; {remedy}"));
-                }
-                Some(path) => {
-                    flow_state::read_secrets(path).or_else(|error| config.fault("secrets", error.to_string()))?;
-                }
+            Some(path) => {
+                flow_state::read_secrets(path).or_else(|error| config.fault("secrets", error.to_string()))?;
             }
         }
+    }
+    for state in &manifest.flow_states {
         if state.consistency == "local" && state.allocator == "nat_ports" && config.nat_pool.is_none() {
             return config
                 .fault("nat_pool", format!("is needed: the program's FlowState {} allocates from it", state.name));

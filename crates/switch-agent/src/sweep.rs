@@ -76,6 +76,19 @@ pub(crate) fn sweep(dataplane: &Dataplane, idle: Idle, now_ns: u64) -> Result<u6
             }
         }
     }
+    for object in &dataplane.manifest().snapshot_states {
+        let Some(map) = dataplane.map(&object.map) else { continue };
+        let idle_s = if object.period_us == 0 { idle.local_s } else { idle.release_after_s };
+        let idle_ns = now_ns.saturating_sub(idle_s.saturating_mul(SECOND_NS));
+        let released_ns = now_ns.saturating_sub(REMOVED_AFTER_NS);
+        let before = SweepBefore { idle_ns, half_closed_ns: idle_ns, closed_ns: idle_ns, released_ns };
+        for key in map.keys() {
+            let Ok(Some(value)) = map.lookup(&key, MapFlags::ANY) else { continue };
+            if is_done(&value, before) && dataplane.sweep(object.object_id, &key, before)? == Swept::Removed {
+                removed += 1;
+            }
+        }
+    }
     Ok(removed)
 }
 

@@ -15,6 +15,10 @@
 #ifndef STATEPLANE_FLOW_H
 #define STATEPLANE_FLOW_H
 
+#ifndef SP_SNAPSHOT_OBJECTS
+#define SP_SNAPSHOT_OBJECTS(X)
+#endif
+
 #define SP_FLOW_MAGIC 0x5350
 #define SP_FLOW_VERSION 2
 #define SP_FLOW_PORT 5407
@@ -38,6 +42,7 @@ enum sp_flow_type {
 	SP_READ_COMMIT = 4,
 	SP_HEARTBEAT = 5,
 	SP_RELEASE = 6,
+	SP_SNAPSHOT = 7,
 	SP_LEASE_GRANT = 65,
 	SP_ABSENT = 66,
 	SP_UPDATE_ACK = 67,
@@ -45,6 +50,8 @@ enum sp_flow_type {
 	SP_HEARTBEAT_ACK = 69,
 	SP_RECALL = 70,
 	SP_RELEASE_ACK = 71,
+	SP_SNAPSHOT_ACK = 72,
+	SP_SNAPSHOT_STATE = 73,
 };
 enum { SP_FLAG_ALLOCATE = 1, SP_FLAG_HALF_CLOSED = 4, SP_FLAG_CLOSED = 8, SP_FLAG_UNKNOWN = 16 };
 enum { SP_STATE_HIT, SP_STATE_MISS, SP_STATE_PENDING };
@@ -97,6 +104,11 @@ enum sp_flow_stat {
 	SP_STAT_NO_HEAD,
 	SP_STAT_NO_SECRET,
 	SP_STAT_BACKENDS_EXHAUSTED,
+	SP_STAT_SNAPSHOTS,
+	SP_STAT_SNAPSHOT_PARTS,
+	SP_STAT_SNAPSHOT_PARTS_RESENT,
+	SP_STAT_SNAPSHOT_PARTS_MISSING,
+	SP_STAT_SNAPSHOT_OVERDUE,
 	SP_STAT_COUNT,
 };
 
@@ -117,6 +129,7 @@ struct sp_flow_context {
 		__u32 epoch;
 	} read[SP_FLOW_OBJECT_COUNT];
 #endif
+	__u32 updated; /* it changed a SnapshotState: it must not run again */
 	__u32 park; /* when kind is SP_FLOW_PARK: what to do, one of the following */
 };
 enum {
@@ -176,9 +189,12 @@ struct sp_secret_set {
 	__u32 sends;
 };
 
+/* What a message did to its flow's entry. */
+enum { SP_EFFECT_DONE, SP_EFFECT_ANSWER = 1, SP_EFFECT_UNKNOWN_OBJECT = -1, SP_EFFECT_NO_ROOM = -2 };
+
 struct sp_flow_pending {
 	__u32 object_id;
-	__u32 reserved;
+	__u32 part; /* of a snapshot */
 	__u8 key[SP_FLOW_KEY_MAX];
 };
 
@@ -317,7 +333,16 @@ struct {
 
 /* sum of all objects' sizes: one place a flow, so the ring cannot overflow but by stale places of deleted flows */
 #define SP_FLOW_RING_PART(name, id, size, kb, vb, consistency, allocator) +(size)
-#define SP_FLOW_RING_SIZE (0 SP_FLOW_OBJECTS(SP_FLOW_RING_PART))
+#define SP_SNAPSHOT_PART_BYTES 1280 /* of slots in one message: with all headers under 1500 */
+#define SP_SNAPSHOT_SEGMENT 32 /* slots read under one hold of the lock */
+#define SP_SNAPSHOT_PER_PART(slot_bytes) (SP_SNAPSHOT_PART_BYTES / (slot_bytes))
+#define SP_SNAPSHOT_PARTS(slots, slot_bytes)                                                                           \
+	(((slots) + SP_SNAPSHOT_PER_PART(slot_bytes) - 1) / SP_SNAPSHOT_PER_PART(slot_bytes))
+#define SP_SNAPSHOT_ALL(parts) ((parts) >= 64 ? ~0ull : (1ull << (parts)) - 1)
+
+#define SP_SNAPSHOT_RING_PART(name, id, instances, kb, slots, width, slot_bytes, period_us, epsilon_us, overdue)       \
+	+(instances) * SP_SNAPSHOT_PARTS(slots, slot_bytes)
+#define SP_FLOW_RING_SIZE (0 SP_FLOW_OBJECTS(SP_FLOW_RING_PART) SP_SNAPSHOT_OBJECTS(SP_SNAPSHOT_RING_PART))
 
 /* Flows with something to re-send: FIFO. (RedPlane §5.2 uses mirrored packets; XDP cannot mirror.) */
 struct {
@@ -494,13 +519,14 @@ static __always_inline void sp_flow_copy_in(void *to, const void *packet, __u32 
 }
 
 /* Puts a flow into the ring; `pending` is room for it. SP_FLOW_QUEUED was set under the entry's lock, which is let go. */
-static __always_inline int sp_flow_push(struct sp_flow_pending *pending, __u32 object_id, const void *key, __u32 key_bytes)
+static __always_inline int sp_flow_push_part(struct sp_flow_pending *pending, __u32 object_id, __u32 part, const void *key,
+					     __u32 key_bytes)
 {
 	__u32 zero = 0;
 	__u64 *work;
 
 	pending->object_id = object_id;
-	pending->reserved = 0;
+	pending->part = part;
 	for (__u32 i = 0; i < SP_FLOW_KEY_MAX / 8; i++)
 		((__u64 *)pending->key)[i] = i < SP_ROUND8(key_bytes) / 8 ? ((const __u64 *)key)[i] : 0;
 	if (bpf_map_push_elem(&sp_flow_ring, pending, 0)) {
@@ -511,6 +537,11 @@ static __always_inline int sp_flow_push(struct sp_flow_pending *pending, __u32 o
 	if (work)
 		__sync_fetch_and_add(work, 1);
 	return 0;
+}
+
+static __always_inline int sp_flow_push(struct sp_flow_pending *pending, __u32 object_id, const void *key, __u32 key_bytes)
+{
+	return sp_flow_push_part(pending, object_id, 0, key, key_bytes);
 }
 
 /* The same, for what runs on packets; if the ring has no room, the flag goes. */
@@ -564,6 +595,8 @@ static __always_inline void sp_flow_remember(struct sp_flow_scratch *scratch, __
 #include "stateplane_flow_tag.h"
 #include "stateplane_flow_access.h"
 #include "stateplane_flow_send.h"
+#include "stateplane_snapshot.h"
+#include "stateplane_snapshot_message.h"
 #include "stateplane_flow_receive.h"
 #include "stateplane_flow_generator.h"
 #include "stateplane_flow_sweep.h"

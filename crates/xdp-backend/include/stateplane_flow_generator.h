@@ -73,7 +73,7 @@ SEC("xdp.frags")
 int sp_generator(struct xdp_md *xdp)
 {
 	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
-	__u32 zero = 0, shard = 0;
+	__u32 zero = 0, shard = 0, part;
 	struct sp_flow_settings *settings = bpf_map_lookup_elem(&sp_flow_config, &zero);
 	__u64 *work = bpf_map_lookup_elem(&sp_generator_work, &zero);
 	struct sp_flow_pending *pending;
@@ -89,11 +89,13 @@ int sp_generator(struct xdp_md *xdp)
 		return XDP_DROP;
 	__sync_fetch_and_add(work, -1);
 	scratch->object_id = pending->object_id;
+	part = pending->part;
 	for (__u32 i = 0; i < SP_FLOW_KEY_MAX / 8; i++)
 		((__u64 *)scratch->key)[i] = ((__u64 *)pending->key)[i];
 	now = sp_flow_exact_clock();
 	switch (scratch->object_id) {
 		SP_FLOW_OBJECTS(SP_FLOW_CASE_GENERATE)
+		SP_SNAPSHOT_OBJECTS(SP_SNAPSHOT_CASE_GENERATE)
 	}
 	if (!(todo & SP_GENERATE_SEND))
 		return XDP_DROP;

@@ -191,8 +191,6 @@ static __always_inline int sp_flow_recall(void *map, struct sp_flow_scratch *scr
 	return answer;
 }
 
-enum { SP_EFFECT_DONE, SP_EFFECT_ANSWER = 1, SP_EFFECT_UNKNOWN_OBJECT = -1, SP_EFFECT_NO_ROOM = -2 };
-
 static __always_inline int sp_flow_apply(void *map, struct sp_flow_scratch *scratch, __u32 key_bytes,
 					  __u32 value_bytes, __u64 now)
 {
@@ -220,7 +218,7 @@ static __always_inline int sp_flow_apply(void *map, struct sp_flow_scratch *scra
 /* Only the sizes that the object has are taken. */
 #define SP_FLOW_CASE_SIZES(name, id, flows, kb, vb, consistency, allocator)                                            \
 	case id:                                                                                                       \
-		known = consistency != SP_FLOW_LOCAL && scratch->key_bytes == kb &&                                    \
+		known = consistency != SP_FLOW_LOCAL && scratch->key_bytes == kb && scratch->type < SP_SNAPSHOT_ACK && \
 			scratch->value_bytes == (scratch->type == SP_LEASE_GRANT ? vb : 0);                            \
 		break;
 #define SP_FLOW_CASE_APPLY(name, id, flows, kb, vb, consistency, allocator)                                            \
@@ -239,18 +237,20 @@ static __always_inline int sp_flow_known(const struct sp_flow_scratch *scratch)
 		known = scratch->type == SP_HEARTBEAT_ACK;
 		break;
 		SP_FLOW_OBJECTS(SP_FLOW_CASE_SIZES)
+		SP_SNAPSHOT_OBJECTS(SP_SNAPSHOT_CASE_SIZES)
 	}
 	return known;
 }
 
 /* Lets the message in the scratch take its effect on its flow's entry: one of the enum above. */
-static __always_inline int sp_flow_take_effect(struct sp_flow_scratch *scratch)
+static __always_inline int sp_flow_take_effect(struct xdp_md *xdp, struct sp_flow_scratch *scratch, int packet_bytes)
 {
 	int effect = SP_EFFECT_DONE;
 	__u64 now = sp_flow_exact_clock();
 
 	switch (scratch->object_id) {
 		SP_FLOW_OBJECTS(SP_FLOW_CASE_APPLY)
+		SP_SNAPSHOT_OBJECTS(SP_SNAPSHOT_CASE_APPLY)
 	}
 	return effect;
 }
@@ -259,13 +259,13 @@ static __always_inline int sp_flow_take_effect(struct sp_flow_scratch *scratch)
 
 static __always_inline int sp_flow_is_reply(__u32 type)
 {
-	return type >= SP_LEASE_GRANT && type <= SP_RELEASE_ACK;
+	return type >= SP_LEASE_GRANT && type <= SP_SNAPSHOT_STATE;
 }
 
 /* May a message of the type have a packet? */
 static __always_inline int sp_flow_carries_packet(__u32 type)
 {
-	return type == SP_LEASE_GRANT || type == SP_ABSENT || type == SP_UPDATE_ACK;
+	return type == SP_LEASE_GRANT || type == SP_ABSENT || type == SP_UPDATE_ACK || type == SP_SNAPSHOT_STATE;
 }
 
 /* Reads the message's header into the scratch. Returns the length of the packet in it, or -1 if it is malformed. */
@@ -301,7 +301,7 @@ static __always_inline int sp_flow_decode(struct xdp_md *xdp, struct sp_flow_scr
 	packet_bytes = bpf_ntohs(header->packet_bytes);
 	udp_length = bpf_ntohs(outer->udp_length);
 	if (key_bytes > SP_FLOW_KEY_MAX || (key_bytes == 0) != (type == SP_HEARTBEAT_ACK) || value_bytes > SP_FLOW_VALUE_MAX ||
-	    (value_bytes == 0) == (type == SP_LEASE_GRANT) || packet_bytes > SP_FLOW_PACKET_MAX ||
+	    (value_bytes == 0) == (type == SP_LEASE_GRANT || type == SP_SNAPSHOT_ACK) || packet_bytes > SP_FLOW_PACKET_MAX ||
 	    (packet_bytes && !sp_flow_carries_packet(type)) || scratch->shard >= settings->shards)
 		return -1;
 	if (udp_length != 8 + SP_FLOW_HEADER_BYTES + key_bytes + value_bytes + packet_bytes ||
@@ -396,7 +396,7 @@ static __always_inline int sp_flow_let_go(struct xdp_md *xdp, struct sp_flow_con
 {
 	__u32 zero = 0;
 
-	if (packet_bytes < 14)
+	if (packet_bytes < 14 || scratch->type == SP_SNAPSHOT_STATE)
 		return XDP_DROP; /* nothing to let go */
 	if (sp_flow_strip(xdp,
 			  SP_FLOW_OUTER_BYTES + SP_FLOW_HEADER_BYTES + scratch->key_bytes + scratch->value_bytes,
@@ -451,7 +451,7 @@ int sp_receive(struct xdp_md *xdp)
 	/* Every reply does; a recall is none. */
 	if (session && scratch->type != SP_RECALL)
 		sp_session_prolong(session, scratch->session, scratch->request_ns, scratch->lease_ns, settings->lease_margin_ns);
-	effect = sp_flow_take_effect(scratch);
+	effect = sp_flow_take_effect(xdp, scratch, packet_bytes);
 	if (effect == SP_EFFECT_ANSWER)
 		return sp_flow_send_by_tail_call(xdp, scratch, 0);
 	if (effect < 0)
@@ -462,7 +462,9 @@ int sp_receive(struct xdp_md *xdp)
 
 #define SP_FLOW_REMOTE_PART(name, id, flows, kb, vb, consistency, allocator)                                     \
 	+(consistency != SP_FLOW_LOCAL)
-#define SP_FLOW_ANY_REMOTE (0 SP_FLOW_OBJECTS(SP_FLOW_REMOTE_PART))
+#define SP_SNAPSHOT_REMOTE_PART(name, id, instances, kb, slots, width, slot_bytes, period_us, epsilon_us, overdue)     \
+	+(period_us != 0)
+#define SP_FLOW_ANY_REMOTE (0 SP_FLOW_OBJECTS(SP_FLOW_REMOTE_PART) SP_SNAPSHOT_OBJECTS(SP_SNAPSHOT_REMOTE_PART))
 
 /* Every packet comes by here first. -1: an ordinary packet; else the XDP verdict. */
 static __always_inline int sp_flow_receive(struct xdp_md *xdp)

@@ -231,6 +231,10 @@ static __always_inline int sp_flow_park(struct xdp_md *xdp, struct sp_flow_conte
 
 	if (!scratch)
 		return XDP_ABORTED;
+	if (flow->updated) {
+		sp_flow_count(SP_STAT_COMMIT_CONFLICTS);
+		return XDP_DROP;
+	}
 	if (flow->park == SP_PARK_RUN_AGAIN)
 		return sp_flow_run_again(xdp, flow);
 	if (flow->park == SP_PARK_DROP)

@@ -87,6 +87,9 @@ static __always_inline void sp_flow_unqueue(void *map, const void *key, __u32 ke
 			sp_flow_unqueue(&name, request.key, kb);                                                       \
 		break;
 
+#define SP_SNAPSHOT_CASE_SWEEP(name, id, instances, kb, slots, width, slot_bytes, period_us, epsilon_us, overdue)      \
+	SP_FLOW_CASE_SWEEP(name, id, instances, kb, 0, (period_us ? SP_FLOW_LINEARIZABLE : SP_FLOW_LOCAL), 0)
+
 /* XDP_DROP: the flow is gone; XDP_TX: its release is on its way; XDP_PASS: it is in use, or was gone before. */
 SEC("xdp.frags")
 int sp_sweep(struct xdp_md *xdp)
@@ -102,6 +105,7 @@ int sp_sweep(struct xdp_md *xdp)
 	__builtin_memcpy(&request, data, sizeof(request));
 	switch (request.object_id) {
 		SP_FLOW_OBJECTS(SP_FLOW_CASE_SWEEP)
+		SP_SNAPSHOT_OBJECTS(SP_SNAPSHOT_CASE_SWEEP)
 	}
 	return what == SP_SWEEP_REMOVE ? XDP_DROP : what == SP_SWEEP_RELEASE ? XDP_TX : XDP_PASS;
 }

@@ -16,6 +16,8 @@ const HEADERS: &[(&str, &str)] = &[
     ("stateplane_flow_send.h", include_str!("../include/stateplane_flow_send.h")),
     ("stateplane_flow_receive.h", include_str!("../include/stateplane_flow_receive.h")),
     ("stateplane_flow_generator.h", include_str!("../include/stateplane_flow_generator.h")),
+    ("stateplane_snapshot.h", include_str!("../include/stateplane_snapshot.h")),
+    ("stateplane_snapshot_message.h", include_str!("../include/stateplane_snapshot_message.h")),
     ("stateplane_flow_sweep.h", include_str!("../include/stateplane_flow_sweep.h")),
 ];
 

@@ -52,6 +52,7 @@ impl Generator<'_> {
             }
             "direct_counter" => {}
             "FlowState" => self.declare_flow_state(instance, size),
+            "SnapshotState" => self.declare_snapshot_state(instance),
             other => {
                 let message = format!("extern {other} is not supported by the XDP target yet");
                 self.error(instance.location, &message, None);
@@ -173,6 +174,7 @@ impl Generator<'_> {
                 }
             }
             ("FlowState", _) => self.flow_call(instance, name, arguments, result, location),
+            ("SnapshotState", _) => self.snapshot_call(instance, name, arguments, result, location),
             // Its declaration has been reported.
             _ => {}
         }

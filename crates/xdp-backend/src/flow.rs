@@ -25,7 +25,7 @@ pub(crate) const LINEARIZABLE: u32 = 1;
 
 const MAX_BYTES: u32 = 64;
 /// Bytes of the runtime's bookkeeping before the key in the map's value (SP_FLOW_DECLARE in stateplane_flow.h); the value follows the key.
-const KEY_OFFSET: u32 = 56;
+pub(crate) const KEY_OFFSET: u32 = 56;
 
 impl Generator<'_> {
     /// Is there an object whose state lives in the store?
@@ -85,16 +85,18 @@ impl Generator<'_> {
         });
     }
 
-    fn wire_fields(&mut self, ty: Option<&Type>, instance: &ExternInstance) -> Vec<manifest::WireField> {
+    pub(crate) fn wire_fields(&mut self, ty: Option<&Type>, instance: &ExternInstance) -> Vec<manifest::WireField> {
         let Some(Type::Struct(id)) = ty else {
-            self.error(instance.location, "FlowState needs structs as key and value", None);
+            let needs =
+                if instance.extern_type == "FlowState" { "structs as key and value" } else { "a struct as key" };
+            self.error(instance.location, &format!("{} needs {needs}", instance.extern_type), None);
             return Vec::new();
         };
         let mut offset = 0;
         let mut fields = Vec::new();
         for field in &self.program.struct_types[id.index()].fields {
             let Some(width) = scalar_width(&field.ty).filter(|width| *width <= 128) else {
-                let message = format!("FlowState {}: field {} is no scalar", instance.name, field.name);
+                let message = format!("{} {}: field {} is no scalar", instance.extern_type, instance.name, field.name);
                 self.error(instance.location, &message, Some("use bit<W>, int<W> and bool, at most 128 bits each"));
                 continue;
             };
@@ -106,7 +108,7 @@ impl Generator<'_> {
     }
 
     /// A buffer on the stack, zero-padded to a multiple of 8, with a struct in wire form.
-    fn wire_buffer(&mut self, name: &str, bytes: u32, value: Option<&Expr>, location: Location) {
+    pub(crate) fn wire_buffer(&mut self, name: &str, bytes: u32, value: Option<&Expr>, location: Location) {
         let size = round_up(bytes.max(1), 8);
         self.out.line(format!("__u8 {name}[{size}] __attribute__((aligned(8))) = {{}};"));
         let Some(value) = value else { return };

@@ -5,6 +5,7 @@ use crate::emit::Writer;
 use crate::facts::Facts;
 use crate::flow::FlowObject;
 use crate::layout::{Declaration, Layout, Place, Scalar, c_type, header_tag, member_name, scalar_width};
+use crate::snapshot::SnapshotObject;
 use crate::{BackendError, Generated, LineMap, Options, Placement};
 use manifest::Manifest;
 use p4_ir::{Control, LabelId, Location, Program, Type};
@@ -43,6 +44,7 @@ pub(crate) struct Generator<'a> {
     pub applied: Option<bool>,
     pub emitted: Vec<Emitted>,
     pub flows: Vec<FlowObject>,
+    pub snapshots: Vec<SnapshotObject>,
     /// Does the program call `set`? Then a conflict between CPUs can make it run again on the same packet.
     pub flow_sets: bool,
     /// The program calls `phase`.
@@ -76,6 +78,7 @@ impl<'a> Generator<'a> {
                 registers: Vec::new(),
                 counters: Vec::new(),
                 flow_states: Vec::new(),
+                snapshot_states: Vec::new(),
                 errors: program.errors.clone(),
                 max_ports: 512,
                 drop_port: 511,
@@ -90,6 +93,7 @@ impl<'a> Generator<'a> {
             applied: None,
             emitted: Vec::new(),
             flows: Vec::new(),
+            snapshots: Vec::new(),
             flow_sets: false,
             flow_phases: false,
             payload_sums: false,
@@ -197,6 +201,11 @@ impl<'a> Generator<'a> {
             return Err(self.errors);
         }
         Ok(self.assemble(options))
+    }
+
+    /// Are there FlowState or SnapshotState objects?
+    fn has_state(&self) -> bool {
+        !self.flows.is_empty() || !self.snapshots.is_empty()
     }
 
     fn header_types(&mut self) {
@@ -358,7 +367,7 @@ impl<'a> Generator<'a> {
         }
         text.line("#include \"stateplane_xdp.h\"");
         text.line("");
-        if !self.flows.is_empty() {
+        if self.has_state() {
             text.line("/* name, object id, size, key bytes, value bytes, consistency, allocator */");
             let objects: Vec<String> = self
                 .flows
@@ -371,6 +380,10 @@ impl<'a> Generator<'a> {
                 })
                 .collect();
             text.line(format!("#define SP_FLOW_OBJECTS(X) {}", objects.join(" ")));
+            if !self.snapshots.is_empty() {
+                text.line("/* name, object id, instances, key bytes, slots, width, slot bytes, period in us, epsilon in us, overdue */");
+                text.line(format!("#define SP_SNAPSHOT_OBJECTS(X) {}", self.snapshot_list()));
+            }
             if self.flow_sets {
                 text.line("#define SP_FLOW_HAS_SET");
             }
@@ -393,7 +406,7 @@ impl<'a> Generator<'a> {
     }
 
     fn write_main(&mut self, text: &mut Writer, declarations: &[Declaration], scratch: bool) {
-        let flow = if self.flows.is_empty() { "" } else { ", struct sp_flow_context flow" };
+        let flow = if !self.has_state() { "" } else { ", struct sp_flow_context flow" };
         text.line("/* The P4 program. */");
         text.line(format!("SP_INLINE int sp_pipeline(struct xdp_md *xdp, __u32 ingress_port, __u32 sp_bytes{flow})"));
         text.line("{");
@@ -450,7 +463,7 @@ impl<'a> Generator<'a> {
 
     /// The XDP programs around the pipeline.
     fn write_programs(&self, text: &mut Writer) {
-        let (flow, pass) = match self.flows.is_empty() {
+        let (flow, pass) = match !self.has_state() {
             true => ("", ""),
             false => ("struct sp_flow_context flow = { .ingress_port = ingress_port };", ", flow"),
         };
@@ -462,7 +475,7 @@ impl<'a> Generator<'a> {
         text.line("if (!sp_ingress_port(xdp, &ingress_port)) return XDP_PASS;");
         text.line("__u32 sp_bytes = sp_length(xdp);");
         text.line("sp_count_rx(ingress_port, sp_bytes);");
-        if self.linearizable() {
+        if self.linearizable() || self.takes_snapshots() {
             text.line("int sp_received = sp_flow_receive(xdp);");
             text.line("if (sp_received != -1) return sp_received;");
         }
@@ -471,7 +484,7 @@ impl<'a> Generator<'a> {
         }
         text.line(format!("return sp_pipeline(xdp, ingress_port, sp_bytes{pass});"));
         text.line("}");
-        if self.flows.is_empty() {
+        if !self.has_state() {
             return;
         }
         text.line("");

@@ -20,6 +20,7 @@ mod layout;
 mod limits;
 mod packet;
 mod parser;
+mod snapshot;
 mod statement;
 mod table;
 mod ternary;

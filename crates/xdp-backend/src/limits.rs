@@ -22,6 +22,7 @@ impl Generator<'_> {
     pub fn check_limits(&mut self) {
         self.check_map_sizes();
         self.check_flow_calls();
+        self.check_snapshot_calls();
     }
 
     fn check_map_sizes(&mut self) {
@@ -46,6 +47,9 @@ impl Generator<'_> {
             } else if let Some(flow) = manifest.flow_states.iter().find(|it| of_map(&it.map)) {
                 let bytes = round_up(flow.key_bytes, 8) + flow.value_offset + round_up(flow.value_bytes, 8);
                 (flow.size, u64::from(bytes) + HASH_ENTRY_BYTES)
+            } else if let Some(snapshot) = manifest.snapshot_states.iter().find(|it| of_map(&it.map)) {
+                let slots = u64::from(snapshot.slots) * u64::from(snapshot.map_slot_bytes);
+                (snapshot.instances, u64::from(snapshot.slots_offset) + slots + HASH_ENTRY_BYTES)
             } else {
                 continue;
             };

@@ -44,6 +44,10 @@ counters! {
     recalls_resent,
     /// Flows released.
     releases,
+    /// Parts of snapshots recorded.
+    snapshot_parts,
+    /// Parts of snapshots that were recorded before, or are older than what is recorded.
+    snapshot_parts_stale,
     /// Releases of grants that were over: acknowledged again.
     releases_stale,
     /// Releases dropped because they are of a grant that was never made.

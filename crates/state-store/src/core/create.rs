@@ -20,12 +20,12 @@ impl Server {
             return;
         };
         let settings = self.records.settings(request.object);
-        let full = self.records.len() + 2 > self.settings.limits.records;
+        let full = self.records.len() + 2 > self.settings.limits.records || !self.snapshots_fit(request.object);
         let zeros = [0; MAX_VALUE_BYTES];
         let value_bytes = settings.value_bytes;
         let binding = match &settings.allocator {
             _ if full => return self.answer_exhausted(request, out),
-            AllocatorSettings::Zero { .. } => None,
+            AllocatorSettings::Zero { .. } | AllocatorSettings::Snapshot { .. } => None,
             AllocatorSettings::NatPorts(_) | AllocatorSettings::Backends(_) => match self.choose_binding(request) {
                 Some(binding) => Some(binding),
                 None => return self.answer_exhausted(request, out),
@@ -42,7 +42,11 @@ impl Server {
             key: message.key,
             value,
         };
-        self.encode_first_grant(request, epoch, value);
+        let with_snapshot = self.snapshot_shape(request.object).is_some();
+        match with_snapshot {
+            true => self.reply.clear(),
+            false => self.encode_first_grant(request, epoch, value),
+        }
         let slot = match &binding {
             None => self.commit(&Effect::Write(first), request.client, out),
             Some(Binding { reverse_key, reverse_value, .. }) => {
@@ -60,6 +64,11 @@ impl Server {
             self.records.get_mut(pair).unused_since_ns = request.now_ns.max(1);
         }
         self.watch_idle(request.now_ns, slot);
+        if with_snapshot {
+            self.send_snapshot(request, slot, out);
+            self.encode_first_grant(request, epoch, value);
+            self.commit(&Effect::None, request.client, out);
+        }
     }
 
     fn choose_binding(&mut self, request: &Request<'_>) -> Option<Binding> {

@@ -21,6 +21,7 @@ mod request;
 mod rng;
 mod sessions;
 mod settings;
+mod snapshots;
 mod status;
 mod waiting;
 

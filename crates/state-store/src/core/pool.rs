@@ -27,7 +27,7 @@ impl Pool {
     /// The empty pool of an allocator; `None`: it needs none.
     pub fn new(allocator: &AllocatorSettings) -> Option<Pool> {
         match allocator {
-            AllocatorSettings::Zero { .. } => None,
+            AllocatorSettings::Zero { .. } | AllocatorSettings::Snapshot { .. } => None,
             AllocatorSettings::NatPorts(nat) => {
                 let external = nat.external.iter().map(|address| address.to_bits()).collect();
                 Some(Pool::Ports(PortPool::new(external, nat.ports.clone())))

@@ -6,8 +6,9 @@ use super::blob::Blob;
 use super::nat::NatKey;
 use super::pool::Pool;
 use super::sessions::Sessions;
-use super::settings::ObjectSettings;
-use state_protocol::{Effect, Flags, Owner, RecordWrite};
+use super::settings::{AllocatorSettings, ObjectSettings};
+use super::snapshots::Snapshots;
+use state_protocol::{Effect, Flags, Owner, RecordWrite, SnapshotPart};
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -38,6 +39,10 @@ pub struct Record {
     pub granted_ns: u64,
     /// Head: since when, at the latest, it is nobody's and had no packet, in ns; 0: it is somebody's, or nobody looked yet.
     pub unused_since_ns: u64,
+    /// Of a SnapshotState's record: its snapshots.
+    pub snapshots: Option<Box<Snapshots>>,
+    /// Head: under which grant and when the newest snapshot last went to a switch.
+    pub snapshot_sent: (u32, u64),
     /// Tells the records that use one slot after another apart.
     pub generation: u32,
     live: bool,
@@ -112,7 +117,9 @@ impl Records {
     /// Effects that describe the whole shard, to be applied to empty records.
     pub fn effects(&self) -> impl Iterator<Item = Effect<'_>> {
         let floor = std::iter::once(Effect::Floor { floor: self.floor });
-        floor.chain(self.session_effects()).chain((0..self.slots()).filter_map(|slot| self.record_effect(slot)))
+        let records =
+            (0..self.slots()).flat_map(|slot| self.record_effect(slot).into_iter().chain(self.snapshot_effects(slot)));
+        floor.chain(self.session_effects()).chain(records)
     }
 
     /// Effects that describe the sessions and the newest lives of switches.
@@ -225,11 +232,34 @@ impl Records {
                 self.sessions.end(*session);
                 Ok(None)
             }
+            Effect::Snapshot(part) => self.snapshot_part(part).map(Some),
             Effect::Floor { floor } => {
                 self.floor = self.floor.max(*floor);
                 Ok(None)
             }
         }
+    }
+
+    fn snapshot_part(&mut self, part: &SnapshotPart<'_>) -> Result<u32, DoesNotApply> {
+        let object = self.checked_object(part.object_id, part.key, None)?;
+        let AllocatorSettings::Snapshot { slots, slot_bytes, .. } = self.objects[object].allocator else {
+            return Err(DoesNotApply);
+        };
+        let slot = self.find(object, part.key).ok_or(DoesNotApply)?;
+        let record = &mut self.slots[slot as usize];
+        if record.snapshots.get_or_insert_default().take(part, slots, slot_bytes) {
+            record.seq = record.seq.max(part.seq);
+        }
+        Ok(slot)
+    }
+
+    /// The effects that describe the snapshots of the record in a slot; they come behind `record_effect`.
+    pub fn snapshot_effects(&self, slot: u32) -> impl Iterator<Item = Effect<'_>> {
+        let record = self.slots.get(slot as usize).filter(|record| record.live);
+        record.into_iter().flat_map(|record| {
+            let id = self.objects[record.object].id;
+            record.snapshots.iter().flat_map(move |snapshots| snapshots.effects(id, record.key.as_slice()))
+        })
     }
 
     fn checked_object(&self, id: u16, key: &[u8], value: Option<&[u8]>) -> Result<usize, DoesNotApply> {
@@ -296,6 +326,8 @@ impl Records {
             primary: false,
             granted_ns: 0,
             unused_since_ns: 0,
+            snapshots: None,
+            snapshot_sent: (0, 0),
             generation,
             live: true,
         };
@@ -349,6 +381,7 @@ impl Records {
             (record.object, &record.key, &record.value, record.epoch, record.seq, record.owner).hash(&mut hasher);
             (record.session, record.closed, record.primary).hash(&mut hasher);
             record.pair.map(|pair| &self.get(pair).key).hash(&mut hasher);
+            record.snapshots.hash(&mut hasher);
             if full {
                 (record.granted_ns, record.unused_since_ns).hash(&mut hasher);
             }

@@ -2,6 +2,7 @@
 
 use super::idle::NOBODY;
 use super::sessions::{NoSession, REPLAY_WINDOW_NS};
+use super::settings::AllocatorSettings;
 use super::{Outputs, Server};
 use state_protocol::{Effect, Flags, Message, MessageType, RecordWrite, shard_of};
 use std::net::SocketAddrV4;
@@ -34,7 +35,7 @@ impl Request<'_> {
     }
 
     /// The answer, but for its type and what is special to that.
-    fn reply(&self, message_type: MessageType) -> Message<'_> {
+    pub fn reply(&self, message_type: MessageType) -> Message<'_> {
         let (session, lease_us) = (self.session, self.lease_us);
         Message { message_type, flags: Flags::NONE, epoch: 0, seq: 0, lease_us, session, value: &[], ..self.message }
     }
@@ -65,14 +66,15 @@ impl Server {
             MessageType::ReadCommit => self.read_commit(&request, out),
             MessageType::Heartbeat => self.heartbeat(&request, out),
             MessageType::Release => self.release(&request, out),
+            MessageType::Snapshot => self.snapshot(&request, out),
             _ => self.counters.dropped_wrong_direction += 1,
         }
     }
 
     /// Whether this server takes the request: position of its object (0 when it names none). Counts the reason if not.
     fn acceptable(&mut self, now_ns: u64, message: &Message<'_>) -> Option<usize> {
-        use MessageType::{Heartbeat, LeaseRequest, ReadCommit, Release, Update};
-        if !matches!(message.message_type, LeaseRequest | Update | ReadCommit | Heartbeat | Release) {
+        use MessageType::{Heartbeat, LeaseRequest, ReadCommit, Release, Snapshot, Update};
+        if !matches!(message.message_type, LeaseRequest | Update | ReadCommit | Heartbeat | Release | Snapshot) {
             self.counters.dropped_wrong_direction += 1;
             return None;
         }
@@ -89,7 +91,9 @@ impl Server {
                 return None;
             };
             let settings = self.records.settings(found);
-            let value_fits = message.value.is_empty() || message.value.len() == settings.value_bytes;
+            let updates = matches!(message.message_type, Update | ReadCommit);
+            let takes_updates = !updates || !matches!(settings.allocator, AllocatorSettings::Snapshot { .. });
+            let value_fits = takes_updates && (message.value.is_empty() || message.value.len() == settings.value_bytes);
             if message.key.len() != settings.key_bytes || !value_fits {
                 self.counters.dropped_wrong_size += 1;
                 return None;
@@ -255,6 +259,7 @@ impl Server {
             return self.grant_with(request, slot, epoch, out);
         }
         let value = record.value.clone();
+        self.send_snapshot(request, slot, out);
         let grant = request.reply(MessageType::LeaseGrant);
         self.encode_reply(&Message { epoch, seq, value: value.as_slice(), ..grant });
         self.commit(&Effect::None, request.client, out);
@@ -274,9 +279,17 @@ impl Server {
             key: request.message.key,
             value: value.as_slice(),
         };
-        let grant = request.reply(MessageType::LeaseGrant);
-        self.encode_reply(&Message { epoch, seq, value: value.as_slice(), ..grant });
-        self.commit(&Effect::Write(write), request.client, out);
+        let grant = Message { epoch, seq, value: value.as_slice(), ..request.reply(MessageType::LeaseGrant) };
+        if self.snapshot_shape(request.object).is_some() {
+            self.reply.clear();
+            self.commit(&Effect::Write(write), request.client, out);
+            self.send_snapshot(request, slot, out);
+            self.encode_reply(&grant);
+            self.commit(&Effect::None, request.client, out);
+        } else {
+            self.encode_reply(&grant);
+            self.commit(&Effect::Write(write), request.client, out);
+        }
         self.records.get_mut(slot).unused_since_ns = 0;
     }
 
@@ -388,7 +401,7 @@ impl Server {
 
     /// The slot of the request's record, if its sender is the owner under the current epoch; refuses it otherwise. This is the fence: a delayed
     /// update of an earlier owner ends here. The owner's session may be over: nobody else was given the flow.
-    fn owned(&mut self, request: &Request<'_>, out: &mut Outputs) -> Option<u32> {
+    pub(super) fn owned(&mut self, request: &Request<'_>, out: &mut Outputs) -> Option<u32> {
         let message = &request.message;
         let slot = self.records.find(request.object, message.key);
         let owned = |slot: &u32| {

@@ -85,6 +85,15 @@ pub enum AllocatorSettings {
     },
     /// External address and port of a NAT, with the reverse binding.
     NatPorts(NatSettings),
+    /// All zero, and kept as snapshots beside the record, whose value has no meaning.
+    Snapshot {
+        /// Of each key.
+        slots: usize,
+        /// 4 or 8.
+        slot_bytes: usize,
+        /// Time without a packet after which a record is removed, in ns; `None`: never.
+        idle_ns: Option<u64>,
+    },
     /// A load balancer's backend, with the reverse binding.
     Backends(BackendSettings),
 }
@@ -178,7 +187,7 @@ impl ObjectSettings {
     /// Idle time of a key of this object, in ns; `None`: never removed.
     pub fn idle_ns(&self, key: &[u8]) -> Option<u64> {
         match &self.allocator {
-            AllocatorSettings::Zero { idle_ns } => *idle_ns,
+            AllocatorSettings::Zero { idle_ns } | AllocatorSettings::Snapshot { idle_ns, .. } => *idle_ns,
             AllocatorSettings::NatPorts(NatSettings { idle_ns, .. })
             | AllocatorSettings::Backends(BackendSettings { idle_ns, .. }) => Some(match key.last() {
                 Some(6) => idle_ns.tcp,

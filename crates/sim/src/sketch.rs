@@ -1,0 +1,265 @@
+//! Snapshots judged from the packet log: what a switch's slots were at each instant is computed from the packets that it let out, and every snapshot, sent or stored,
+//! must be the state of the instant at which it was taken. For tests/sketch.p4.
+
+use manifest::SnapshotState;
+use state_protocol::{Message, MessageType, SNAPSHOT_PART_BYTES};
+use state_store::core::Server;
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddrV4;
+
+/// Slots of a key.
+type Slots = Vec<u64>;
+/// Tenant, epoch and number of a snapshot.
+type Name = (u16, u32, u64);
+
+/// What a switch must hold of a tenant.
+struct Held {
+    epoch: u32,
+    slots: Slots,
+    /// The newest snapshot that it took, and when the first update came behind it.
+    seq: u64,
+    first_update_ns: Option<u64>,
+}
+
+/// A snapshot as it must be.
+struct Taken {
+    slots: Slots,
+    /// When the first update came that it does not have.
+    next_update_ns: Option<u64>,
+}
+
+/// Follows all switches.
+pub struct SketchChecker {
+    object: SnapshotState,
+    epsilon_ns: u64,
+    drops: bool,
+    held: HashMap<(usize, u16), Held>,
+    /// What a grant gives.
+    granted: HashMap<(u16, u32), (u64, Slots)>,
+    taken: BTreeMap<Name, Taken>,
+    /// Updates that packets carried out.
+    pub updates: u64,
+    /// Snapshots taken.
+    pub snapshots: u64,
+    /// Times that a switch went on from another one's snapshot.
+    pub handed_over: u64,
+    /// Updates that a take-over took back.
+    pub lost: u64,
+}
+
+/// A key's slots in wire form.
+fn decode(bytes: &[u8], slot_bytes: usize) -> Slots {
+    let number = |slot: &[u8]| slot.iter().fold(0u64, |value, byte| value << 8 | u64::from(*byte));
+    bytes.chunks_exact(slot_bytes).map(number).collect()
+}
+
+/// A frame of sketch.p4.
+pub fn sketch_frame(tenant: u16, indices: [u32; 4]) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+    frame.extend([0x45, 0, 0, 84, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2]);
+    frame.extend([0x30, 0x39, 0, 80, 0, 64, 0, 0]);
+    frame.extend(1u32.to_be_bytes());
+    frame.extend(tenant.to_be_bytes());
+    frame.extend([0, 0]);
+    indices.iter().for_each(|index| frame.extend(index.to_be_bytes()));
+    frame.extend([0; 32]);
+    frame
+}
+
+/// The tenant that a frame is of.
+pub fn tenant_of(frame: &[u8]) -> Option<u16> {
+    Some(u16::from_be_bytes(frame.get(46..48)?.try_into().ok()?))
+}
+
+impl SketchChecker {
+    /// Knows of nothing yet.
+    pub fn new(object: &SnapshotState) -> SketchChecker {
+        SketchChecker {
+            object: object.clone(),
+            epsilon_ns: u64::from(object.epsilon_us) * 1000,
+            drops: object.overdue == "drop",
+            held: HashMap::new(),
+            granted: HashMap::new(),
+            taken: BTreeMap::new(),
+            updates: 0,
+            snapshots: 0,
+            handed_over: 0,
+            lost: 0,
+        }
+    }
+
+    /// A switch lost its state.
+    pub fn crashed(&mut self, switch: usize) {
+        self.held.retain(|(at, _), _| *at != switch);
+    }
+
+    /// A message reaches a switch. What it is granted is what the store's newest whole snapshot is now: nobody owns the key until it takes the grant.
+    pub fn arrives(&mut self, bytes: &[u8], servers: &[(SocketAddrV4, Server)]) -> Result<(), String> {
+        let Ok(message) = Message::decode(bytes) else { return Ok(()) };
+        if message.message_type != MessageType::LeaseGrant {
+            return Ok(());
+        }
+        let tenant = tenant(message.key);
+        let granted = (tenant, message.epoch);
+        if self.granted.contains_key(&granted) {
+            return Ok(());
+        }
+        let whole = whole_of(servers, message.object_id, message.key);
+        let slots = match whole {
+            Some((_, seq, slots)) if seq == message.seq => decode(&slots, self.object.slot_bytes as usize),
+            None if message.seq == 0 => vec![0; self.object.slots as usize],
+            // An old grant, late: its switch has answered for that epoch.
+            _ => return Ok(()),
+        };
+        self.granted.insert(granted, (message.seq, slots));
+        Ok(())
+    }
+
+    /// A packet left a switch, which holds its tenant under `epoch`.
+    pub fn output(&mut self, switch: usize, frame: &[u8], epoch: u32, now_ns: u64) -> Result<(), String> {
+        let Some(tenant) = tenant_of(frame) else { return Ok(()) };
+        let word = |at: usize| u32::from_be_bytes(frame[at..at + 4].try_into().unwrap_or_default());
+        let sum = |at: usize| u64::from_be_bytes(frame[at..at + 8].try_into().unwrap_or_default());
+        let fresh = self.held.get(&(switch, tenant)).is_none_or(|held| held.epoch != epoch);
+        if fresh {
+            let (seq, slots) = self.granted.get(&(tenant, epoch)).ok_or_else(|| {
+                format!("tenant {tenant} runs at switch {switch} under epoch {epoch}, which was not granted")
+            })?;
+            let before = self.held.iter().filter(|((_, of), _)| *of == tenant).max_by_key(|(_, held)| held.epoch);
+            if let Some((_, before)) = before {
+                self.handed_over += 1;
+                self.lost += before.slots.iter().sum::<u64>().saturating_sub(slots.iter().sum());
+            }
+            let held = Held { epoch, slots: slots.clone(), seq: *seq, first_update_ns: None };
+            self.held.insert((switch, tenant), held);
+        }
+        let Some(held) = self.held.get_mut(&(switch, tenant)) else { return Ok(()) };
+        for at in 0..4 {
+            let index = word(50 + 4 * at) as usize;
+            let slot = &mut held.slots[index];
+            *slot += 1;
+            if *slot != sum(66 + 8 * at) {
+                let found = sum(66 + 8 * at);
+                return Err(format!(
+                    "tenant {tenant} at switch {switch}, epoch {epoch}: slot {index} is {found}, not {slot}"
+                ));
+            }
+        }
+        self.updates += 1;
+        held.first_update_ns.get_or_insert(now_ns);
+        let newest = (tenant, epoch, held.seq);
+        if let Some(taken) = self.taken.get_mut(&newest) {
+            taken.next_update_ns.get_or_insert(now_ns);
+        }
+        Ok(())
+    }
+
+    /// A switch sends a message: of a snapshot that it has just taken, this is the instant.
+    pub fn sent(&mut self, switch: usize, bytes: &[u8]) -> Result<(), String> {
+        let Ok(message) = Message::decode(bytes) else { return Ok(()) };
+        if message.message_type != MessageType::Snapshot {
+            return Ok(());
+        }
+        let tenant = tenant(message.key);
+        let name = (tenant, message.epoch, message.seq);
+        if !self.taken.contains_key(&name) {
+            let held = self.held.get_mut(&(switch, tenant)).filter(|held| held.epoch == message.epoch);
+            let Some(held) = held else { return Err(format!("snapshot {name:?} of what switch {switch} has not")) };
+            if message.seq != held.seq + 1 {
+                return Err(format!("snapshot {name:?} behind number {}", held.seq));
+            }
+            held.seq = message.seq;
+            held.first_update_ns = None;
+            self.taken.insert(name, Taken { slots: held.slots.clone(), next_update_ns: None });
+            self.snapshots += 1;
+        }
+        let part = usize::from(u16::from_be_bytes([message.packet[0], message.packet[1]]));
+        let slot_bytes = self.object.slot_bytes as usize;
+        let slots = decode(&message.packet[16..], slot_bytes);
+        let first = part * SNAPSHOT_PART_BYTES / slot_bytes;
+        let expected = self.taken.get(&name).and_then(|taken| taken.slots.get(first..first + slots.len()));
+        if expected != Some(&slots) {
+            return Err(format!("part {part} of snapshot {name:?} is not of the instant of its flip"));
+        }
+        Ok(())
+    }
+
+    /// Every whole snapshot on every server is the state of one instant.
+    pub fn stored(&self, servers: &[(SocketAddrV4, Server)]) -> Result<(), String> {
+        let slot_bytes = self.object.slot_bytes as usize;
+        for (_, server) in servers {
+            for record in server.records().iter() {
+                let Some(whole) = record.snapshots.as_ref().and_then(|it| it.whole.as_ref()) else { continue };
+                let name = (tenant(record.key.as_slice()), whole.epoch, whole.seq);
+                let taken = self.taken.get(&name).ok_or_else(|| format!("{name:?} is stored, but was never taken"))?;
+                if decode(&whole.slots, slot_bytes) != taken.slots {
+                    return Err(format!("{name:?} is stored as it never was"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// In quiet: the newest state of each tenant is what is stored.
+    pub fn all_stored(&self, servers: &[(SocketAddrV4, Server)]) -> Result<(), String> {
+        let mut newest: BTreeMap<u16, &Held> = BTreeMap::new();
+        for ((_, tenant), held) in &self.held {
+            let known = newest.entry(*tenant).or_insert(held);
+            if held.epoch > known.epoch {
+                *known = held;
+            }
+        }
+        for (tenant, held) in newest {
+            let whole = whole_of(servers, self.object.object_id, &tenant.to_be_bytes());
+            let slots = whole.map(|(_, _, slots)| decode(&slots, self.object.slot_bytes as usize));
+            if slots.as_ref() != Some(&held.slots) {
+                return Err(format!("tenant {tenant}: the newest state is not stored"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Called when a packet came out of a switch: by the store's newest snapshot of its tenant, is it within ε?
+    pub fn within_epsilon(
+        &self,
+        tenant: u16,
+        epoch: u32,
+        servers: &[(SocketAddrV4, Server)],
+        now_ns: u64,
+    ) -> Result<(), String> {
+        if !self.drops {
+            return Ok(());
+        }
+        let key = tenant.to_be_bytes();
+        let whole = whole_of(servers, self.object.object_id, &key);
+        let since_ns = match whole {
+            Some((of, seq, _)) if of == epoch => self.taken.get(&(tenant, of, seq)).and_then(|it| it.next_update_ns),
+            // Nothing of this grant yet: since its first update.
+            _ => self.held.values().filter(|held| held.epoch == epoch).find_map(|held| {
+                (held.seq == self.granted.get(&(tenant, epoch)).map_or(0, |(seq, _)| *seq))
+                    .then_some(held.first_update_ns)?
+            }),
+        };
+        match since_ns {
+            Some(since_ns) if now_ns > since_ns + self.epsilon_ns => {
+                Err(format!("tenant {tenant}: an update of {} ms ago is not stored", (now_ns - since_ns) / 1_000_000))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn tenant(key: &[u8]) -> u16 {
+    key.iter().fold(0, |value, byte| value << 8 | u16::from(*byte))
+}
+
+/// The newest whole snapshot of a key on any server: grant, number, slots.
+fn whole_of(servers: &[(SocketAddrV4, Server)], object_id: u16, key: &[u8]) -> Option<(u32, u64, Vec<u8>)> {
+    let of = |server: &Server| {
+        let records = server.records();
+        let slot = records.find(records.object(object_id)?, key)?;
+        let whole = records.get(slot).snapshots.as_ref()?.whole.as_ref()?;
+        Some((whole.epoch, whole.seq, whole.slots.clone()))
+    };
+    servers.iter().filter_map(|(_, server)| of(server)).max_by_key(|(epoch, seq, _)| (*epoch, *seq))
+}

@@ -1,0 +1,292 @@
+/* stateplane_snapshot.h: SnapshotState objects in the data plane: arrays of slots that packets update at once, and of which whole snapshots
+ * go to the store every period (RedPlane §4.4, §5.4, Algorithm 1). Part of stateplane_flow.h. docs/snapshots.md has the rules and the messages.
+ *
+ * Owns: instances (one entry a key), their slots' two copies, flips. Must not know: the P4 program.
+ *
+ * Invariants, all under the entry's spin lock:
+ * - The interval that is now is seq + 1; a slot's tag is the interval of its last update (or an earlier one, if both copies are equal).
+ * - The newest value of a slot is copy[tag & 1]. In snapshot `seq` it was copy[seq & 1] if tag is seq + 1 (updated since), else it is the newest.
+ *   Algorithm 1 has one bit for the tag; with a number a part can be read again, for a re-send, at any time before the next flip.
+ * - A snapshot is in flight while seq > acked_seq; there is no flip then, so what is read of it in several goes is of one instant: the flip.
+ * - unsaved_ns: when the oldest update came that is in no acknowledged snapshot; 0: there is none. The state that a failure falls back to is the state
+ *   of just before that moment, so this is what ε is held against.
+ * Two CPUs: every update and every read of a slot is under the lock, a packet's updates of several slots in one go; so is the flip. Hence a
+ * snapshot holds all of a packet's updates or none. */
+#ifndef STATEPLANE_SNAPSHOT_H
+#define STATEPLANE_SNAPSHOT_H
+
+enum { SP_OVERDUE_DROP, SP_OVERDUE_MARK, SP_OVERDUE_CONTINUE };
+enum { SP_SLOT_READ, SP_SLOT_WRITE, SP_SLOT_ADD };
+
+struct sp_slot4 {
+	__u32 tag;
+	__u32 copy[2];
+};
+struct sp_slot8 {
+	__u64 copy[2];
+	__u32 tag;
+	__u32 reserved;
+};
+
+/* Bookkeeping of an instance, behind the key. Bit i of the sets is part i. */
+struct sp_snapshot_book {
+	__u64 flip_ns; /* when the newest snapshot was taken */
+	__u64 since_flip_ns; /* the first update since then; 0: none */
+	__u64 unsaved_ns;
+	__u64 acked_parts; /* of the snapshot in flight: on all servers */
+	__u64 queued_parts; /* have a place in the ring */
+	__u64 seen_parts; /* of a snapshot that is coming in */
+	__u64 seen_seq;
+	__u32 seen_epoch;
+	__u32 reserved;
+};
+#define SP_SNAPSHOT_BOOK_BYTES 64
+_Static_assert(sizeof(struct sp_snapshot_book) == SP_SNAPSHOT_BOOK_BYTES, "the manifest's slots_offset counts on it");
+
+/* What a part's message carries in the place of the packet; on the wire (big-endian). */
+struct sp_snapshot_part {
+	__be16 part;
+	__be16 parts;
+	__be32 slots; /* of the whole instance */
+	__be64 flip_ns; /* the sender's clock when the snapshot was taken */
+	__u8 slot[SP_SNAPSHOT_PART_BYTES];
+};
+#define SP_SNAPSHOT_PART_HEAD 16
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sp_snapshot_part);
+} sp_snapshot_scratch SEC(".maps");
+
+/* An entry begins as every entry does; name##_blank is what new ones are made from: all zero but for used_ns. */
+#define SP_SNAPSHOT_DECLARE(name, id, instances, kb, slot_count, width, slot_bytes, period_us, epsilon_us, overdue)    \
+	struct name##_entry {                                                                                          \
+		struct bpf_spin_lock lock;                                                                             \
+		__u32 version;                                                                                         \
+		__u64 seq, acked_seq, used_ns, sent_ns;                                                                \
+		__u32 epoch, session;                                                                                  \
+		__u16 shard, flags;                                                                                    \
+		__u32 reserved;                                                                                        \
+		__u8 key[SP_ROUND8(kb)];                                                                               \
+		struct sp_snapshot_book book;                                                                          \
+		__u64 part_sent_ns[SP_SNAPSHOT_PARTS(slot_count, slot_bytes)];                                         \
+		struct sp_slot##slot_bytes slot[slot_count];                                                           \
+	};                                                                                                             \
+	struct name##_key {                                                                                            \
+		__u8 bytes[SP_ROUND8(kb)];                                                                             \
+	};                                                                                                             \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_HASH);                                                                       \
+		__uint(max_entries, instances);                                                                        \
+		__type(key, struct name##_key);                                                                        \
+		__type(value, struct name##_entry);                                                                    \
+	} name SEC(".maps");                                                                                           \
+	struct name##_words {                                                                                          \
+		__u64 word[sizeof(struct name##_entry) / 8];                                                           \
+	};                                                                                                             \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_ARRAY);                                                                      \
+		__uint(max_entries, 1);                                                                                \
+		__type(key, __u32);                                                                                    \
+		__type(value, struct name##_words);                                                                    \
+	} name##_blank SEC(".maps");
+SP_SNAPSHOT_OBJECTS(SP_SNAPSHOT_DECLARE)
+
+#define SP_SNAPSHOT_BOOK(entry, kb) ((struct sp_snapshot_book *)((void *)(entry) + SP_FLOW_ENTRY_HEAD_BYTES + SP_ROUND8(kb)))
+#define SP_SNAPSHOT_SENT(entry, kb) ((__u64 *)(SP_SNAPSHOT_BOOK(entry, kb) + 1))
+
+/* One instance's place of one object; all but `entry` constants. */
+struct sp_snapshot {
+	void *map;
+	void *blank;
+	__u32 object_id;
+	__u32 key_bytes;
+	__u32 slots;
+	__u32 slot_bytes;
+	__u64 mask; /* of a slot's value */
+	__u64 period_ns; /* 0: local */
+	__u64 epsilon_ns;
+	int overdue;
+};
+
+static __always_inline void *sp_snapshot_slots(void *entry, const struct sp_snapshot *object)
+{
+	return SP_SNAPSHOT_SENT(entry, object->key_bytes) + SP_SNAPSHOT_PARTS(object->slots, object->slot_bytes);
+}
+
+/* Algorithm 1, lines "for a regular packet": the first update of an interval leaves the value of before in the other copy. `interval` is seq + 1's low 32 bits. */
+#define SP_SLOT_UPDATE(slot, interval, new_value)                                                                      \
+	do {                                                                                                           \
+		if ((slot)->tag != (interval)) {                                                                       \
+			(slot)->copy[~(interval)&1] = (slot)->copy[(slot)->tag & 1];                                   \
+			(slot)->tag = (interval);                                                                      \
+		}                                                                                                      \
+		(slot)->copy[(interval)&1] = (new_value);                                                              \
+	} while (0)
+
+static __always_inline __u64 sp_slot_access(void *slots, __u32 slot_bytes, __u32 index, __u32 interval, __u64 mask, int what,
+					    __u64 operand)
+{
+	__u64 value;
+
+	if (slot_bytes == 4) {
+		struct sp_slot4 *slot = (struct sp_slot4 *)slots + index;
+
+		value = slot->copy[slot->tag & 1];
+		if (what == SP_SLOT_READ)
+			return value;
+		value = what == SP_SLOT_ADD ? (value + operand) & mask : operand;
+		SP_SLOT_UPDATE(slot, interval, value);
+	} else {
+		struct sp_slot8 *slot = (struct sp_slot8 *)slots + index;
+
+		value = slot->copy[slot->tag & 1];
+		if (what == SP_SLOT_READ)
+			return value;
+		value = what == SP_SLOT_ADD ? (value + operand) & mask : operand;
+		SP_SLOT_UPDATE(slot, interval, value);
+	}
+	return value;
+}
+
+/* An instance of zeros, in no session; 0: no room. */
+static __always_inline void *sp_snapshot_make(const struct sp_snapshot *object, const void *key)
+{
+	__u32 zero = 0;
+	struct sp_flow_entry_head *blank = bpf_map_lookup_elem(object->blank, &zero);
+	__u64 written = 0;
+	void *entry;
+
+	if (!blank)
+		return 0;
+	blank->used_ns = sp_flow_coarse_clock();
+	bpf_map_update_elem(object->map, key, blank, BPF_NOEXIST);
+	entry = bpf_map_lookup_elem(object->map, key); /* maybe another CPU's */
+	if (!entry) {
+		sp_flow_count(SP_STAT_FLOWS_FULL);
+		return 0;
+	}
+	/* The blank is shared, and an instance too large for one a CPU: so the key comes now. Until then it is nobody's, and packets run again. */
+	bpf_spin_lock((struct bpf_spin_lock *)entry);
+	for (__u32 i = 0; i < SP_ROUND8(object->key_bytes) / 8; i++)
+		written |= ((__u64 *)(entry + SP_FLOW_ENTRY_HEAD_BYTES))[i];
+	if (!written)
+		sp_flow_copy(entry + SP_FLOW_ENTRY_HEAD_BYTES, key, object->key_bytes);
+	bpf_spin_unlock((struct bpf_spin_lock *)entry);
+	return entry;
+}
+
+/* Notes under the lock that something has changed. Returns 1 if the instance needs a place in the ring. */
+static __always_inline int sp_snapshot_dirty(struct sp_flow_entry_head *entry, struct sp_snapshot_book *book, __u64 now)
+{
+	int queue;
+
+	if (book->since_flip_ns)
+		return 0;
+	book->since_flip_ns = now;
+	if (!book->unsaved_ns)
+		book->unsaved_ns = now;
+	queue = !(book->queued_parts & 1);
+	book->queued_parts |= 1;
+	entry->flags |= SP_FLOW_QUEUED;
+	return queue;
+}
+
+enum { SP_ACCESS_DONE, SP_ACCESS_GONE, SP_ACCESS_OVERDUE };
+
+/* Reads, writes or adds to `count` slots in one go. Returns a state result. */
+static __always_inline __u32 sp_snapshot_access(struct sp_flow_context *flow, const struct sp_snapshot *object, const __u8 *key,
+						int what, const __u32 *index, __u32 count, __u64 operand, __u64 *result)
+{
+	struct sp_flow_entry_head *entry, seen = {};
+	struct sp_snapshot_book *book;
+	int outcome = SP_ACCESS_GONE, queue = 0, overdue = 0;
+	__u64 now;
+	void *slots;
+
+	for (__u32 i = 0; i < count; i++)
+		result[i] = 0;
+	if (flow->kind == SP_FLOW_PARK)
+		return SP_STATE_PENDING;
+	entry = bpf_map_lookup_elem(object->map, key);
+	now = sp_flow_coarse_clock();
+	if (object->period_ns) {
+		if (entry) {
+			seen.epoch = *(volatile __u32 *)&entry->epoch;
+			seen.session = *(volatile __u32 *)&entry->session;
+			seen.shard = *(volatile __u16 *)&entry->shard;
+			seen.flags = *(volatile __u16 *)&entry->flags;
+		}
+		if (!entry || !sp_flow_owned(&seen, now))
+			return sp_flow_request(flow, object->object_id, key, object->key_bytes, 1);
+	} else if (!entry) {
+		entry = sp_snapshot_make(object, key);
+		if (!entry)
+			return SP_STATE_MISS;
+	}
+	book = SP_SNAPSHOT_BOOK(entry, object->key_bytes);
+	slots = sp_snapshot_slots(entry, object);
+	bpf_spin_lock((struct bpf_spin_lock *)entry);
+	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, key, object->key_bytes) &&
+	    !(entry->flags & (SP_FLOW_RELEASED | SP_FLOW_DYING)) &&
+	    (!object->period_ns || (entry->epoch == seen.epoch && entry->session == seen.session))) {
+		__u32 interval = (__u32)entry->seq + 1;
+
+		if (now - entry->used_ns > SP_FLOW_USE_GRAIN_NS)
+			entry->used_ns = now;
+		overdue = object->period_ns && book->unsaved_ns && now > book->unsaved_ns + object->epsilon_ns;
+		if (overdue && object->overdue == SP_OVERDUE_DROP) {
+			outcome = SP_ACCESS_OVERDUE;
+		} else {
+			outcome = SP_ACCESS_DONE;
+			for (__u32 i = 0; i < count; i++) {
+				__u32 at = index[i];
+
+				if (at < object->slots)
+					result[i] = sp_slot_access(slots, object->slot_bytes, at, interval, object->mask, what,
+								   operand);
+			}
+			if (object->period_ns && what != SP_SLOT_READ)
+				queue = sp_snapshot_dirty(entry, book, now);
+		}
+	}
+	bpf_spin_unlock((struct bpf_spin_lock *)entry);
+	if (overdue)
+		sp_flow_count(SP_STAT_SNAPSHOT_OVERDUE);
+	if (outcome != SP_ACCESS_DONE) {
+		flow->park = outcome == SP_ACCESS_OVERDUE ? SP_PARK_DROP : SP_PARK_RUN_AGAIN;
+		flow->kind = SP_FLOW_PARK;
+		return SP_STATE_PENDING;
+	}
+	if (object->period_ns && what != SP_SLOT_READ)
+		flow->updated = 1;
+	if (queue) {
+		struct sp_flow_scratch *scratch = sp_flow_get_scratch();
+
+		if (!scratch || sp_flow_push((void *)scratch->entry, object->object_id, key, object->key_bytes)) {
+			bpf_spin_lock((struct bpf_spin_lock *)entry);
+			book->queued_parts &= ~1ull;
+			book->since_flip_ns = 0; /* so that the next update tries again */
+			bpf_spin_unlock((struct bpf_spin_lock *)entry);
+		}
+	}
+	return SP_STATE_HIT;
+}
+
+static __always_inline int sp_snapshot_overdue(const struct sp_snapshot *object, const __u8 *key)
+{
+	void *entry;
+	__u64 unsaved_ns;
+
+	if (!object->period_ns)
+		return 0;
+	entry = bpf_map_lookup_elem(object->map, key);
+	if (!entry)
+		return 0;
+	unsaved_ns = *(volatile __u64 *)&SP_SNAPSHOT_BOOK(entry, object->key_bytes)->unsaved_ns;
+	return unsaved_ns && sp_flow_coarse_clock() > unsaved_ns + object->epsilon_ns;
+}
+
+#endif

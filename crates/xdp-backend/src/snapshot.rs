@@ -1,0 +1,253 @@
+//! SnapshotState: the calls into the runtime of stateplane_snapshot.h.
+
+use crate::flow::KEY_OFFSET;
+use crate::generator::Generator;
+use crate::layout::{Place, scalar_width};
+use crate::table::round_up;
+use num_traits::ToPrimitive;
+use p4_ir::{Argument, ConstArgument, Expr, ExprKind, ExternInstance, Location, Type};
+
+/// A SnapshotState object as the generator needs it.
+#[derive(Clone)]
+pub(crate) struct SnapshotObject {
+    pub object_id: u16,
+    pub instances: u32,
+    pub key_bytes: u32,
+    pub slots: u32,
+    pub width: u32,
+    pub slot_bytes: u32,
+    pub period_us: u32,
+    pub epsilon_us: u32,
+    pub overdue: u32,
+    pub c_name: String,
+    pub location: Location,
+    /// The program calls `is_overdue`.
+    pub asked: bool,
+}
+
+/// Bytes of slots in one message (SP_SNAPSHOT_PART_BYTES).
+const PART_BYTES: u32 = 1280;
+/// `struct sp_snapshot_book`.
+const BOOK_BYTES: u32 = 64;
+/// With more, the state of one key would not fit the sets of parts in `struct sp_snapshot_book`, nor a BPF map's value comfortably.
+const MAX_SLOTS: u32 = 16384;
+/// As often as the packet generator can run (switch configuration, `generator_interval_us`).
+const MIN_PERIOD_US: u32 = 100;
+/// Slots that one `add_each` takes: the loop is unrolled, and its indices and sums stand on the stack.
+const MAX_EACH: usize = 16;
+/// Members of `Overdue`.
+const OVERDUE: [&str; 3] = ["drop", "mark", "continue"];
+const MARK: u32 = 1;
+
+impl Generator<'_> {
+    /// Is there a SnapshotState of which snapshots are taken?
+    pub fn takes_snapshots(&self) -> bool {
+        self.snapshots.iter().any(|it| it.period_us != 0)
+    }
+
+    /// The list that stateplane_snapshot.h works on.
+    pub fn snapshot_list(&self) -> String {
+        let object = |s: &SnapshotObject| {
+            format!(
+                "X({}, {}, {}, {}, {}, {}, {}, {}, {}, {})",
+                s.c_name,
+                s.object_id,
+                s.instances,
+                s.key_bytes,
+                s.slots,
+                s.width,
+                s.slot_bytes,
+                s.period_us,
+                s.epsilon_us,
+                s.overdue
+            )
+        };
+        self.snapshots.iter().map(object).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Reads a SnapshotState's declaration.
+    pub fn declare_snapshot_state(&mut self, instance: &ExternInstance) {
+        let key = self.wire_fields(instance.type_arguments.first(), instance);
+        let key_bytes = key.iter().map(|field| field.bytes).sum::<u32>();
+        let number = |index: usize| match instance.arguments.get(index) {
+            Some(ConstArgument::Value(value, _)) => value.to_u32().unwrap_or(0),
+            _ => 0,
+        };
+        let (instances, slots, period_us, epsilon_us, overdue) =
+            (number(0), number(1), number(2), number(3), number(4));
+        let width = match instance.type_arguments.get(1) {
+            Some(Type::Bits { width, signed: false }) if *width <= 64 => *width,
+            _ => 0,
+        };
+        let slot_bytes = if width > 32 { 8 } else { 4 };
+        let most = MAX_SLOTS * 4 / slot_bytes;
+        let name = &instance.name;
+        let faults = [
+            (!(1..=64).contains(&key_bytes), format!("the key has {key_bytes} bytes, not 1 to 64")),
+            (width == 0, "slots must be bit<W>, W at most 64".into()),
+            (instances == 0, "needs room for at least one key".into()),
+            (!(1..=most).contains(&slots), format!("{slots} slots of {slot_bytes} bytes; possible are 1 to {most}")),
+            (
+                period_us != 0 && period_us < MIN_PERIOD_US,
+                format!("a period of {period_us} µs; the packet generator runs every {MIN_PERIOD_US} µs at most"),
+            ),
+            (
+                period_us != 0 && epsilon_us <= period_us,
+                format!(
+                    "ε is {epsilon_us} µs, not more than the period of {period_us} µs: the state would be overdue always"
+                ),
+            ),
+        ];
+        for (is_fault, message) in faults {
+            if is_fault {
+                self.error(instance.location, &format!("SnapshotState {name}: {message}"), None);
+            }
+        }
+        let flow_states = self.program.externs.iter().filter(|it| it.extern_type == "FlowState").count();
+        let object_id = (flow_states + self.snapshots.len()) as u16 + 1;
+        let parts = slots.div_ceil(PART_BYTES / slot_bytes);
+        self.manifest.snapshot_states.push(manifest::SnapshotState {
+            name: name.clone(),
+            object_id,
+            map: instance.c_name.clone(),
+            instances,
+            slots,
+            width,
+            slot_bytes,
+            map_slot_bytes: if slot_bytes == 4 { 12 } else { 24 },
+            slots_offset: KEY_OFFSET + round_up(key_bytes, 8) + BOOK_BYTES + 8 * parts,
+            period_us,
+            epsilon_us,
+            overdue: OVERDUE.get(overdue as usize).copied().unwrap_or_default().into(),
+            key,
+            key_bytes,
+        });
+        self.snapshots.push(SnapshotObject {
+            object_id,
+            instances,
+            key_bytes,
+            slots,
+            width,
+            slot_bytes,
+            period_us,
+            epsilon_us,
+            overdue,
+            c_name: instance.c_name.clone(),
+            location: instance.location,
+            asked: false,
+        });
+    }
+
+    /// `Overdue.MARK` is a promise to ask.
+    pub fn check_snapshot_calls(&mut self) {
+        for object in self.snapshots.clone() {
+            if object.period_us != 0 && object.overdue == MARK && !object.asked {
+                self.error(
+                    object.location,
+                    "Overdue.MARK, but the program never asks is_overdue",
+                    Some("mark the packet if is_overdue(key), or use Overdue.CONTINUE"),
+                );
+            }
+        }
+    }
+
+    /// `read`, `write`, `add`, `add_each`, `is_overdue`
+    pub fn snapshot_call(
+        &mut self,
+        instance: &ExternInstance,
+        name: &str,
+        arguments: &[Argument],
+        result: Option<&Expr>,
+        location: Location,
+    ) {
+        let Some(at) = self.snapshots.iter().position(|it| it.c_name == instance.c_name) else { return };
+        let object = self.snapshots[at].clone();
+        let Some(Argument::In(key)) = arguments.first() else {
+            self.internal(location, "SnapshotState method without a key");
+            return;
+        };
+        self.open("");
+        self.wire_buffer("sp_key", object.key_bytes, Some(key), location);
+        if name == "is_overdue" {
+            self.snapshots[at].asked = true;
+            if let Some(target) = result {
+                self.store(target, &format!("{}_overdue(sp_key)", object.c_name));
+            }
+            self.out.line("}");
+            return;
+        }
+        let value = |index: usize| match arguments.get(index) {
+            Some(Argument::In(value)) => Some(value),
+            _ => None,
+        };
+        let indices = match (name, value(1)) {
+            ("add_each", Some(list)) => self.slot_indices(list, location),
+            (_, Some(index)) => {
+                let width = self.width(index);
+                vec![(self.expr(index), width)]
+            }
+            _ => Vec::new(),
+        };
+        let (what, operand, out) = match name {
+            "read" => ("SP_SLOT_READ", None, arguments.get(2)),
+            "write" => ("SP_SLOT_WRITE", value(2), None),
+            _ => ("SP_SLOT_ADD", value(2), arguments.get(3)),
+        };
+        let operand = operand.map_or("0".into(), |operand| self.expr(operand));
+        let list = indices.iter().map(|(value, _)| value.clone()).collect::<Vec<_>>().join(", ");
+        let count = indices.len();
+        self.out.line(format!("__u32 sp_index[{count}] = {{ {list} }};"));
+        self.out.line(format!("__u64 sp_slot[{count}];"));
+        self.out.line(format!(
+            "__u32 sp_result = {}_access(&flow, sp_key, {what}, sp_index, {count}, {operand}, sp_slot);",
+            object.c_name
+        ));
+        // The packet waits for the key's state, or is dropped.
+        self.out.line("if (flow.kind == 1) return sp_flow_park(xdp, &flow);");
+        if let Some(Argument::Out(target) | Argument::InOut(target)) = out {
+            if name == "add_each" {
+                self.store_sums(target, count, object.width, location);
+            } else {
+                self.store_truncated(target, "sp_slot[0]");
+            }
+        }
+        if let Some(target) = result {
+            self.store(target, "sp_result");
+        }
+        self.out.line("}");
+    }
+
+    fn slot_indices(&mut self, list: &Expr, location: Location) -> Vec<(String, u32)> {
+        let mut fields = Vec::new();
+        if matches!(&list.kind, ExprKind::StructValue(_)) || matches!(list.ty, Type::Struct(_)) {
+            self.field_list(list, &mut fields);
+        }
+        let found: Vec<(String, u32)> = fields.into_iter().map(|field| (field.bits.value, field.bits.width)).collect();
+        if found.is_empty() || found.len() > MAX_EACH || found.iter().any(|(_, width)| *width > 32) {
+            let message = format!("the indices of add_each must be a struct or list of 1 to {MAX_EACH} bit<32>");
+            self.error(location, &message, None);
+            return vec![("0".into(), 32)];
+        }
+        found
+    }
+
+    fn store_sums(&mut self, target: &Expr, count: usize, width: u32, location: Location) {
+        let fields = match (&target.ty, self.place(target)) {
+            (Type::Struct(id), Some(Place::Struct(_, fields))) => {
+                let types = &self.program.struct_types[id.index()].fields;
+                let all_fit = types.iter().all(|field| scalar_width(&field.ty) == Some(width));
+                if all_fit && fields.len() == count { fields } else { Vec::new() }
+            }
+            _ => Vec::new(),
+        };
+        if fields.is_empty() {
+            let message = format!("the results of this add_each must be a struct of {count} bit<{width}>");
+            self.error(location, &message, None);
+        }
+        for (index, field) in fields.into_iter().enumerate() {
+            if let Place::Scalar(scalar) = field {
+                self.out.line(format!("{} = sp_slot[{index}];", scalar.c));
+            }
+        }
+    }
+}
