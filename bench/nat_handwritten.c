@@ -352,6 +352,32 @@ static __noinline int allocate(const struct tuple *key, struct binding *made)
 	return -1;
 }
 
+#ifdef WITH_CONTROLLER
+/* The pool is empty: who makes bindings is a controller outside (bench: external controller), which gets the packet and sends it again once there is one. */
+#define MISS_BYTES 1536
+struct miss {
+	__u32 bytes;
+	__u8 frame[MISS_BYTES];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 22);
+} misses SEC(".maps");
+
+static __always_inline void tell_controller(struct xdp_md *xdp, __u64 bytes)
+{
+	struct miss *miss = bpf_ringbuf_reserve(&misses, sizeof(*miss), 0);
+
+	if (!miss)
+		return;
+	miss->bytes = 0;
+	if (bytes && bytes <= MISS_BYTES && !bpf_xdp_load_bytes(xdp, 0, miss->frame, bytes))
+		miss->bytes = bytes;
+	bpf_ringbuf_submit(miss, 0);
+}
+#endif
+
 static __always_inline int is_error(const struct packet *packet)
 {
 	return packet->kind >= KIND_ERROR_TCP && packet->kind <= KIND_ERROR_ECHO;
@@ -532,6 +558,10 @@ int nat(struct xdp_md *xdp)
 	if (direction != NONE) {
 		drop = find_binding(&packet, direction, &binding);
 		if (drop) {
+#ifdef WITH_CONTROLLER
+			if (drop == NO_BINDING + 1)
+				tell_controller(xdp, bytes);
+#endif
 			count(drop - 1, bytes);
 			return XDP_DROP;
 		}

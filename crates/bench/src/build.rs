@@ -43,12 +43,18 @@ impl Places {
 
     /// Compiles a C program of `bench/`; the object's path.
     pub fn compile_c(&self, name: &str) -> Result<PathBuf> {
+        self.compile_c_as(name, name, &[])
+    }
+
+    /// The same with these macros defined (`NAME=VALUE`), to an object of another name.
+    pub fn compile_c_as(&self, name: &str, object: &str, defines: &[String]) -> Result<PathBuf> {
         let source = self.root.join("bench").join(format!("{name}.c"));
-        let object = self.output.join(format!("{name}.o"));
+        let object = self.output.join(format!("{object}.o"));
         let mut command = Command::new("clang");
         command.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror"]);
         // Debian keeps <asm/types.h> below the host's own architecture.
         let include = Path::new("/usr/include").join(format!("{}-linux-gnu", std::env::consts::ARCH));
+        command.args(defines.iter().map(|define| format!("-D{define}")));
         command.arg("-I").arg(include).arg("-c").arg(&source).arg("-o").arg(&object);
         finish(command, &source.display().to_string())?;
         Ok(object)

@@ -45,6 +45,11 @@ impl CObject {
         work(program.with_context(|| format!("{}: no program {name}", self.path))?.as_fd())
     }
 
+    /// The object itself, for what this type does not do.
+    pub fn object(&self) -> &Object {
+        &self.object
+    }
+
     /// Attaches a program to an interface of the calling thread's namespace.
     pub fn attach(&mut self, name: &str, ifindex: u32) -> Result<Link> {
         let program = self.object.progs_mut().find(|program| program.name() == name);
@@ -108,8 +113,9 @@ pub fn run(program: BorrowedFd<'_>, frame: &[u8], ingress_ifindex: u32, repeat: 
 }
 
 /// BPF_PROG_RUN with live frames: the kernel makes `repeat` frames and carries out the program's verdicts.
-pub fn run_live(program: BorrowedFd<'_>, frame: &[u8], repeat: u32) -> Result<()> {
-    let context = sys::xdp_md { data_end: frame.len() as u32, ..Default::default() };
+/// They come in on an interface of the calling thread's namespace that runs an XDP program; 0: on none.
+pub fn run_live(program: BorrowedFd<'_>, frame: &[u8], ingress_ifindex: u32, repeat: u32) -> Result<()> {
+    let context = sys::xdp_md { data_end: frame.len() as u32, ingress_ifindex, ..Default::default() };
     let mut options = sys::bpf_test_run_opts {
         sz: size_of::<sys::bpf_test_run_opts>() as _,
         data_in: frame.as_ptr().cast(),

@@ -7,6 +7,10 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::ops::Deref;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Several labs can be up at a time.
+static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// A lab that is taken down when it goes out of scope.
 pub struct Running(Lab);
@@ -39,19 +43,38 @@ pub struct Wanted<'a> {
     pub vars: &'a [(&'a str, &'a str)],
 }
 
+/// Takes a node out of a topology, with its links and the probes that ping it.
+pub fn remove_node(topology: &mut Topology, node: &str) {
+    let own = |e: &lab::topology::End| e.node == node;
+    let addresses: Vec<String> =
+        topology.link.iter().flat_map(|l| [&l.a, &l.b]).filter(|e| own(e)).map(|e| e.ip().to_owned()).collect();
+    topology.node.remove(node);
+    topology.link.retain(|l| !own(&l.a) && !own(&l.b));
+    topology.ready.retain(|p| p.node != node && !p.command.iter().any(|word| addresses.contains(word)));
+}
+
 impl Running {
     /// Brings a lab up.
     ///
     /// # Errors
     /// The topology cannot be read, or the lab does not come up.
     pub fn up(context: &Context, wanted: Wanted) -> Result<Running> {
+        Running::up_changed(context, wanted, |_| {})
+    }
+
+    /// The same with a change to the topology.
+    ///
+    /// # Errors
+    /// As [`Running::up`].
+    pub fn up_changed(context: &Context, wanted: Wanted, change: impl FnOnce(&mut Topology)) -> Result<Running> {
         let path = context.places.root.join(wanted.file);
-        let topology = Topology::read(&path)?;
+        let mut topology = Topology::read(&path)?;
+        change(&mut topology);
         let mut vars: BTreeMap<String, String> =
             wanted.vars.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         vars.insert("stateplane".to_owned(), context.places.stateplane.display().to_string());
         let options = Options {
-            name: Some(format!("bench-{}", std::process::id())),
+            name: Some(format!("bench-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed))),
             mode: Some(wanted.mode.to_owned()).filter(|mode| !mode.is_empty()),
             vars,
             prefer: wanted.prefer.map(str::to_owned),

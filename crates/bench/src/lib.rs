@@ -6,20 +6,28 @@
 //! What experiments measure with:
 //! - [`per_packet`]: nanoseconds of CPU a packet, one program at a time, by BPF_PROG_RUN over a list of frames.
 //! - [`traffic`]: packets a second through veth links and a network namespace, which is also what nftables can be compared with.
+//! - [`probe`]: round-trip times through a switch of a lab, taken in the kernel.
+//! - [`line`]: packets a second through a switch of a lab, at an offered rate.
 //! - [`churn`]: real TCP connections that come at a rate, and which of them break.
 
+pub mod apps;
 pub mod build;
 pub mod churn;
+pub mod controller;
 pub mod experiments;
 pub mod flows;
 pub mod frame;
 pub mod kernel;
 pub mod labs;
+pub mod line;
+pub mod messages;
 pub mod namespace;
 pub mod network;
+pub mod packets;
 pub mod page;
 pub mod per_packet;
 pub mod plot;
+pub mod probe;
 pub mod report;
 pub mod results;
 pub mod statistics;

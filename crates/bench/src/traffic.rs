@@ -51,7 +51,7 @@ fn generate(object: &CObject, network: &Network, stop: &AtomicBool) -> Result<()
     let line = network.generator_line.to_ne_bytes();
     kernel::write(&object.map("generate_to")?, &0u32.to_ne_bytes(), &line)?;
     while !stop.load(Ordering::Relaxed) {
-        object.with_program("generate", |program| kernel::run_live(program, &[0u8; FRAME_BYTES], BURST))?;
+        object.with_program("generate", |program| kernel::run_live(program, &[0u8; FRAME_BYTES], 0, BURST))?;
     }
     Ok(())
 }

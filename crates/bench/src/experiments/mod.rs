@@ -3,8 +3,15 @@
 //! An experiment is one entry in [`ALL`]. It gets a [`Context`] and gives an [`Outcome`]; what becomes of that (files, the page, the
 //! terminal) is the same for all.
 
+pub mod fig08;
+pub mod fig09;
+pub mod fig10;
+pub mod fig12;
+pub mod fig13;
 pub mod fig14;
+pub mod fig15;
 pub mod nat;
+pub mod table2;
 
 use crate::build::Places;
 use crate::results::{Outcome, Record, Row};
@@ -39,7 +46,14 @@ pub struct Descriptor {
 /// All experiments, in the order of the page.
 pub const ALL: &[Experiment] = &[
     Experiment { name: "nat", page: include_str!("../../../../bench/nat.toml"), run: nat::run },
+    Experiment { name: "fig08", page: include_str!("../../../../bench/fig08.toml"), run: fig08::run },
+    Experiment { name: "fig09", page: include_str!("../../../../bench/fig09.toml"), run: fig09::run },
+    Experiment { name: "fig10", page: include_str!("../../../../bench/fig10.toml"), run: fig10::run },
+    Experiment { name: "fig12", page: include_str!("../../../../bench/fig12.toml"), run: fig12::run },
+    Experiment { name: "fig13", page: include_str!("../../../../bench/fig13.toml"), run: fig13::run },
     Experiment { name: "fig14", page: include_str!("../../../../bench/fig14.toml"), run: fig14::run },
+    Experiment { name: "fig15", page: include_str!("../../../../bench/fig15.toml"), run: fig15::run },
+    Experiment { name: "table2", page: include_str!("../../../../bench/table2.toml"), run: table2::run },
 ];
 
 /// What an experiment runs with.
@@ -58,13 +72,13 @@ impl Context {
         if self.quick { quick } else { full }
     }
 
-    /// One line that counts up in a terminal, and one a measurement elsewhere.
+    /// One line that counts up in a terminal, and one a quarter elsewhere.
     pub fn progress(&self, what: &str, done: u32, of: u32) {
         let end = done == of;
         if std::io::stderr().is_terminal() {
             eprint!("\r\x1b[Kbench: {}: {what}: {done} of {of}{}", self.name, if end { "\n" } else { "" });
-        } else if end {
-            eprintln!("bench: {}: {what}: {of} of {of}", self.name);
+        } else if end || done.is_multiple_of(of.div_ceil(4).max(1)) {
+            eprintln!("bench: {}: {what}: {done} of {of}", self.name);
         }
     }
 

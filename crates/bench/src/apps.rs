@@ -1,0 +1,207 @@
+//! The applications that experiments run: one entry each.
+
+use crate::labs::Wanted;
+use crate::packets::{self, KV_PORT, Signal, UDP_PAYLOAD, UPLINK_PAYLOAD};
+use crate::probe::{Path, Shape};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use std::net::Ipv4Addr;
+
+const INSIDE: u32 = u32::from_be_bytes([10, 1, 0, 10]);
+const OUTSIDE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 10);
+const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
+const MANAGER: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 9);
+const STATION: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 21);
+const USERS: u32 = u32::from_be_bytes([100, 64, 1, 0]);
+/// Where measured packets go; the programs that count know them by it.
+const PORT: u16 = 7;
+/// Flows of one host.
+const FLOWS_A_HOST: u32 = 16;
+/// RedPlane §7.1: one signalling packet for every 17 data packets.
+const DATA_A_SIGNALLING: u32 = 17;
+
+/// What is sent through an application.
+pub struct Traffic {
+    /// Sent before anything is measured.
+    pub setup: Vec<Vec<u8>>,
+    /// Sent again and again.
+    pub frames: Vec<Vec<u8>>,
+}
+
+/// An application with what experiments need to know of it.
+pub struct App {
+    /// As experiments show it.
+    pub name: &'static str,
+    /// Its folder in `p4/apps`, and program.
+    pub folder: &'static str,
+    /// Its lab, with modes `replicated` and `plain`.
+    pub lab: &'static str,
+    /// The macro that takes fault tolerance away.
+    pub local: &'static str,
+    /// The macro that sets how much state a switch holds, and how many entries a flow takes.
+    pub size: Option<(&'static str, u32)>,
+    /// Reads mostly: fault tolerance must cost nothing (RedPlane §7).
+    pub read_centric: bool,
+    /// Where packets for round trips have their stamp; none if they do not come back.
+    pub shape: Option<Shape>,
+    /// UDP port, of either end, of packets that have been through.
+    pub counted_port: u16,
+    /// The traffic of so many flows; the number is a seed.
+    pub traffic: fn(u32, u64) -> Traffic,
+    /// RedPlane's figures: latency (Fig. 9), share of bandwidth (Fig. 10), throughput ratio (Fig. 12).
+    pub paper: [&'static str; 3],
+}
+
+/// All of them; who is not there yet (no lab file) is left out of a run, and named.
+pub const ALL: &[App] = &[
+    App {
+        name: "NAT",
+        folder: "nat",
+        lab: "lab/nat.toml",
+        local: "NAT_LOCAL",
+        size: Some(("NAT_ENTRIES", 2)),
+        read_centric: true,
+        shape: Some(Shape::UDP),
+        counted_port: PORT,
+        traffic: udp,
+        paper: ["8 µs, as without", "about 0", "1"],
+    },
+    App {
+        name: "firewall",
+        folder: "firewall",
+        lab: "lab/firewall.toml",
+        local: "FIREWALL_LOCAL",
+        size: Some(("FIREWALL_CONNECTIONS", 1)),
+        read_centric: true,
+        shape: Some(Shape::UDP),
+        counted_port: PORT,
+        traffic: udp,
+        paper: ["8 µs, as without", "about 0", "1"],
+    },
+    App {
+        name: "gateway",
+        folder: "serving_gateway",
+        lab: "lab/serving_gateway.toml",
+        local: "SERVING_GATEWAY_LOCAL",
+        size: Some(("SERVING_GATEWAY_USERS", 1)),
+        read_centric: false,
+        shape: Some(Shape { sent: UPLINK_PAYLOAD, reflected: UDP_PAYLOAD, collected: UPLINK_PAYLOAD }),
+        counted_port: PORT,
+        traffic: gateway,
+        paper: ["8 µs, as without", "12.8 %", "a little less"],
+    },
+    App {
+        name: "heavy hitter",
+        folder: "heavy_hitter",
+        lab: "lab/heavy_hitter.toml",
+        local: "HEAVY_HITTER_LOCAL",
+        size: None,
+        read_centric: true,
+        shape: Some(Shape::UDP),
+        counted_port: PORT,
+        traffic: udp,
+        paper: ["8 µs, as without", "34 Mbit/s at 1 ms", "1"],
+    },
+    App {
+        name: "sync counter",
+        folder: "flow_counter",
+        lab: "lab/flow_counter.toml",
+        local: "COUNTER_LOCAL",
+        size: Some(("COUNTER_FLOWS", 1)),
+        read_centric: false,
+        shape: Some(Shape::UDP),
+        counted_port: PORT,
+        traffic: udp,
+        paper: ["+20 µs", "51.2 %", "about a half"],
+    },
+    App {
+        name: "key-value, 10 % updates",
+        folder: "key_value",
+        lab: "lab/key_value.toml",
+        local: "KEY_VALUE_LOCAL",
+        size: Some(("KEY_VALUE_KEYS", 1)),
+        read_centric: false,
+        shape: None,
+        counted_port: KV_PORT,
+        traffic: |keys, seed| key_value(keys, seed, 0.1),
+        paper: ["", "", "Fig. 13"],
+    },
+];
+
+/// The switch that is measured, between its routers.
+pub const PATH: Path = Path { near: "tor", switch: "s1", far: "core" };
+
+impl App {
+    /// Its lab, with or without fault tolerance.
+    pub fn lab(&self, fault_tolerant: bool) -> Wanted<'static> {
+        let mode = if fault_tolerant { "replicated" } else { "plain" };
+        Wanted { file: self.lab, mode, prefer: Some("s1"), vars: &[] }
+    }
+
+    /// Whether the repository has its program and lab.
+    pub fn there(&self, root: &std::path::Path) -> bool {
+        root.join(self.lab).exists() && root.join("p4/apps").join(self.folder).is_dir()
+    }
+
+    /// Those that are there, and a note of those that are not.
+    pub fn present(root: &std::path::Path) -> (Vec<&'static App>, Vec<String>) {
+        let (there, missing): (Vec<&App>, Vec<&App>) = ALL.iter().partition(|app| app.there(root));
+        let notes = missing.iter().map(|app| format!("{}: left out, as there is no {}.", app.name, app.lab));
+        (there, notes.collect())
+    }
+}
+
+fn udp(flows: u32, _seed: u64) -> Traffic {
+    let frame = |flow: u32| {
+        let host = Ipv4Addr::from(INSIDE + flow / FLOWS_A_HOST % 200);
+        // Past 3,200 flows, hosts have more ports.
+        let port = 20_000 + (flow % FLOWS_A_HOST + flow / (200 * FLOWS_A_HOST) * FLOWS_A_HOST) as u16;
+        packets::udp((host, port), (OUTSIDE, PORT), 64)
+    };
+    Traffic { setup: Vec::new(), frames: (0..flows).map(frame).collect() }
+}
+
+fn gateway(users: u32, _seed: u64) -> Traffic {
+    let user = |n: u32| Ipv4Addr::from(USERS + n);
+    let signal =
+        |n: u32, signal, sequence| packets::signalling(MANAGER, GATEWAY, signal, sequence, user(n), n + 1, STATION);
+    // A request with the number of the last is a repeated one, and one a little older is late: neither changes anything. So the numbers jump to and fro by half their
+    // range, and each signalling packet does its work however often the list is played.
+    const HALF: u32 = 1 << 23;
+    let mut frames = Vec::new();
+    for sequence in [2, 2 + HALF] {
+        for n in 0..users {
+            frames.push(packets::uplink(STATION, GATEWAY, n + 1, (user(n), 1_000), (OUTSIDE, PORT), 64));
+            if n % DATA_A_SIGNALLING == 0 {
+                frames.push(signal(n, Signal::Modify, sequence));
+            }
+        }
+    }
+    Traffic { setup: (0..users).map(|n| signal(n, Signal::Create, 1)).collect(), frames }
+}
+
+/// Requests for uniformly distributed keys, of which this share are updates.
+pub fn key_value(keys: u32, seed: u64, updates: f64) -> Traffic {
+    let mut random = StdRng::seed_from_u64(seed);
+    let client = |n: u32| (Ipv4Addr::from(INSIDE + n % 200), 1_024 + (n / 200) as u16);
+    let setup = (0..keys).map(|key| packets::key_value(client(key), GATEWAY, true, u64::from(key), 0)).collect();
+    let requests = (0..4 * keys.max(256)).map(|n| {
+        let key = random.random_range(0..keys.max(1));
+        packets::key_value(client(n), GATEWAY, random.random_bool(updates), u64::from(key), u64::from(n))
+    });
+    Traffic { setup, frames: requests.collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn flows_are_different_flows() {
+        let frames: HashSet<Vec<u8>> = udp(10_000, 1).frames.into_iter().collect();
+        assert_eq!(frames.len(), 10_000);
+        let traffic = key_value(1_000, 1, 0.25);
+        let updates = traffic.frames.iter().filter(|frame| frame[44] == 2).count();
+        assert!((850..1_150).contains(&updates), "{updates} of 4000");
+    }
+}

@@ -1,0 +1,193 @@
+//! Figure 8: round-trip times through a NAT.
+
+use super::Context;
+use crate::controller::{ControlledNat, Place};
+use crate::labs::{Running, Wanted};
+use crate::plot::{self, Axes, Line};
+use crate::probe::{self, Path, Probe, Shape, Times};
+use crate::report::Goal;
+use crate::results::{Figure, Outcome, Row};
+use crate::statistics::{quantile, ratio_summary, summary};
+use anyhow::{Context as _, Result};
+use lab::Topology;
+use serde_json::{Value, json};
+use std::net::Ipv4Addr;
+
+/// Which packets are in the trace besides those of known flows: one in so many begins a flow.
+const PACKETS_A_FLOW: u32 = 50;
+/// The line that is measured: s1 between its two routers.
+const PATH: Path = Path { near: "tor", switch: "s1", far: "core" };
+/// Who the flows' hosts are, and where they send.
+const INSIDE: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 0);
+const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 10);
+const PERCENTILES: [f64; 3] = [0.5, 0.9, 0.99];
+
+/// What is added to the lab.
+#[derive(Clone, Copy, PartialEq)]
+enum Addition {
+    Nothing,
+    Controller,
+    Conntrackd,
+}
+
+struct System {
+    name: &'static str,
+    mode: &'static str,
+    addition: Addition,
+    /// The paper's counterpart, and its percentiles in microseconds.
+    paper: [&'static str; 3],
+}
+
+const SYSTEMS: [System; 5] = [
+    System {
+        name: "stateplane", mode: "replicated", addition: Addition::Nothing, paper: ["7 µs", "8 µs", "142 µs"]
+    },
+    System {
+        name: "P4, no fault tolerance",
+        mode: "plain",
+        addition: Addition::Nothing,
+        paper: ["7 µs", "8 µs", "110 µs"],
+    },
+    System {
+        name: "external controller", mode: "nftables", addition: Addition::Controller, paper: ["", "", "185 µs"]
+    },
+    System { name: "nftables", mode: "nftables", addition: Addition::Nothing, paper: ["7–14 times", "", ""] },
+    System {
+        name: "nftables + conntrackd",
+        mode: "nftables",
+        addition: Addition::Conntrackd,
+        paper: ["7–14 times", "", ""],
+    },
+];
+
+/// A system that is up. Fields end in the order in which they stand.
+struct Up {
+    probe: Probe,
+    _controller: Option<ControlledNat>,
+    _lab: Running,
+}
+
+/// Starts conntrackd on both switches, with the configuration of bench/conntrackd.toml, over the fabric.
+fn start_conntrackd(context: &Context, lab: &Running) -> Result<()> {
+    let topology = Topology::read(&context.places.root.join("bench/conntrackd.toml"))?;
+    for (node, other) in [("s1", "s2"), ("s2", "s1")] {
+        let daemons = topology.node.get(node).map_or(&[][..], |n| &n.daemon);
+        let config = daemons.iter().find(|d| d.name == "conntrackd").and_then(|d| d.config.as_ref());
+        let address = |node: &str| -> Result<String> {
+            let loopback = lab.node(node)?.loopback.as_deref().context("a switch without a loopback address")?;
+            Ok(loopback.trim_end_matches("/32").to_owned())
+        };
+        let directory = lab.node_dir(node);
+        let vars = [
+            ("sync_own", address(node)?),
+            ("sync_other", address(other)?),
+            ("other", "tor".to_owned()),
+            ("node_dir", directory.display().to_string()),
+        ];
+        let vars = vars.map(|(name, value)| (name.to_owned(), value)).into();
+        let text = lab::template::expand(config.context("bench/conntrackd.toml has no conntrackd")?, &vars)
+            .map_err(anyhow::Error::msg)?;
+        let path = directory.join("conntrackd.toml");
+        std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+        let command = ["conntrackd".to_owned(), "-C".to_owned(), path.display().to_string()];
+        lab::process::spawn(&lab.netns(node)?, &command, &lab.log(node, "conntrackd"))?;
+    }
+    Ok(())
+}
+
+fn bring_up(context: &Context, system: &System) -> Result<Up> {
+    let lab = Running::up(context, Wanted { file: "lab/nat.toml", mode: system.mode, prefer: Some("s1"), vars: &[] })?;
+    let mut controller = None;
+    match system.addition {
+        Addition::Nothing => {}
+        Addition::Conntrackd => start_conntrackd(context, &lab)?,
+        Addition::Controller => {
+            let object =
+                context.places.compile_c_as("nat_handwritten", "nat_controller", &["WITH_CONTROLLER=1".to_owned()])?;
+            let place =
+                Place { switch: "s1", inside: "tor", outside: "core", controllers: ["store1", "store2", "store3"] };
+            controller = Some(ControlledNat::start(&lab, &object, &place)?);
+        }
+    }
+    let probe = Probe::new(&context.places, &lab, PATH, Shape::UDP)?;
+    Ok(Up { probe, _controller: controller, _lab: lab })
+}
+
+fn rows(times: &[Vec<Times>]) -> Vec<Row> {
+    let percentiles = |system: usize, fraction: f64| -> Vec<f64> {
+        times[system].iter().map(|slice| quantile(&slice.sorted(), fraction)).collect()
+    };
+    let mut rows = Vec::new();
+    for (fraction, paper) in [(0.5, "1"), (0.9, "1"), (0.99, "1.29")] {
+        let ratio = ratio_summary(&percentiles(0, fraction), &percentiles(1, fraction));
+        let what = format!("stateplane / P4 without fault tolerance, {:.0}th percentile", fraction * 100.0);
+        let row = Row::value(what, paper, ratio, 3, "");
+        rows.push(if fraction == 0.5 { row.with_goal(Goal::AtMost(1.03)) } else { row });
+    }
+    for (index, system) in SYSTEMS.iter().enumerate() {
+        for (fraction, paper) in PERCENTILES.into_iter().zip(system.paper) {
+            let what = format!("{}, {:.0}th percentile", system.name, fraction * 100.0);
+            rows.push(Row::value(what, paper, summary(&percentiles(index, fraction)), 1, "µs"));
+        }
+    }
+    rows
+}
+
+fn pooled(slices: &[Times]) -> Vec<f64> {
+    let mut all: Vec<f64> = slices.iter().flat_map(|slice| slice.us.iter().flatten().copied()).collect();
+    all.sort_by(f64::total_cmp);
+    all
+}
+
+fn figure(times: &[Vec<Times>]) -> Result<Figure> {
+    let lines: Vec<Line> = SYSTEMS
+        .iter()
+        .zip(times)
+        .map(|(system, slices)| Line { name: system.name.to_owned(), points: plot::distribution(&pooled(slices)) })
+        .collect();
+    let axes = Axes {
+        title: "Round trip through the NAT, twice through the switch".into(),
+        x: "µs".into(),
+        y: "share of packets".into(),
+        x_log: true,
+        ..Axes::default()
+    };
+    Ok(Figure { name: "fig08".into(), svg: plot::lines(&axes, &lines)? })
+}
+
+/// Runs it.
+///
+/// # Errors
+/// A lab does not come up, or packets do not come back.
+pub fn run(context: &Context) -> Result<Outcome> {
+    lab::instance::require_program("conntrackd", "conntrackd")?;
+    let (slices, slice_packets) = context.pick((5, 1_000), (20, 5_000));
+    let mut ups = Vec::new();
+    for system in &SYSTEMS {
+        ups.push(bring_up(context, system).with_context(|| system.name)?);
+        context.progress("labs up", ups.len() as u32, SYSTEMS.len() as u32);
+    }
+    let packets = slices * slice_packets;
+    let inside = ::traffic::Subnet { network: INSIDE, length: 24 };
+    let frames = probe::trace(u64::from(packets), packets / PACKETS_A_FLOW, 1, inside, SERVER)?;
+    let mut times: Vec<Vec<Times>> = SYSTEMS.iter().map(|_| Vec::new()).collect();
+    for (slice, frames) in frames.chunks(slice_packets as usize).enumerate() {
+        for position in 0..SYSTEMS.len() {
+            let index = (position + slice) % SYSTEMS.len();
+            times[index].push(ups[index].probe.send_all(&mut frames.to_vec())?);
+        }
+        context.progress("turns of all systems", slice as u32 + 1, slices);
+    }
+    let mut notes = Vec::new();
+    let mut data = serde_json::Map::new();
+    for (system, slices) in SYSTEMS.iter().zip(&times) {
+        let (all, lost) = (pooled(slices), slices.iter().map(Times::lost).sum::<usize>());
+        if lost > 0 {
+            notes.push(format!("{}: {lost} of {packets} packets did not come back within 200 ms.", system.name));
+        }
+        let points = [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.999, 1.0];
+        let described: Vec<Value> = points.iter().map(|p| json!([p, quantile(&all, *p)])).collect();
+        data.insert(system.name.to_owned(), json!({ "packets": packets, "lost": lost, "percentiles_us": described }));
+    }
+    Ok(Outcome { rows: rows(&times), notes, figures: vec![figure(&times)?], data: Value::Object(data) })
+}

@@ -1,0 +1,155 @@
+//! Table 2: what fault tolerance adds to programs.
+
+use super::Context;
+use crate::apps::{ALL, App};
+use crate::kernel::CObject;
+use crate::plot::{self, Axes, Group};
+use crate::results::{Figure, Outcome, Row};
+use anyhow::{Context as _, Result};
+use libbpf_rs::libbpf_sys as sys;
+use libbpf_rs::{MapCore, MapHandle};
+use manifest::Manifest;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+/// As in the paper.
+const FLOWS: u32 = 100_000;
+
+/// What an object takes once loaded.
+#[derive(Clone, Debug, Default, Serialize)]
+struct Usage {
+    programs: usize,
+    /// Instructions that the verifier kept, all programs together.
+    instructions: u64,
+    /// Bytes of machine code.
+    machine_code_bytes: u64,
+    maps: usize,
+    map_bytes: u64,
+    /// Bytes of a FlowState's entry that are not its value.
+    entry_head_bytes: u64,
+    /// Each map: name, type, entries, bytes.
+    each_map: Vec<(String, String, u32, u64)>,
+}
+
+/// What the kernel charges for a map, in bytes.
+fn memory(map: &MapHandle) -> Result<u64> {
+    let path = format!("/proc/self/fdinfo/{}", map.as_fd().as_raw_fd());
+    let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
+    let line = text.lines().find_map(|line| line.strip_prefix("memlock:"));
+    line.and_then(|bytes| bytes.trim().parse().ok()).with_context(|| format!("{path} has no memlock"))
+}
+
+fn program_sizes(program: BorrowedFd<'_>) -> Result<(u64, u64)> {
+    let mut information = sys::bpf_prog_info::default();
+    let mut bytes = size_of::<sys::bpf_prog_info>() as u32;
+    // SAFETY: the structure and its length are live for the call, which writes no more than that many bytes.
+    let result =
+        unsafe { sys::bpf_obj_get_info_by_fd(program.as_raw_fd(), (&raw mut information).cast(), &raw mut bytes) };
+    if result != 0 {
+        return Err(std::io::Error::last_os_error()).context("program information");
+    }
+    // An instruction is eight bytes.
+    Ok((u64::from(information.xlated_prog_len) / 8, u64::from(information.jited_prog_len)))
+}
+
+fn usage(object: &CObject) -> Result<Usage> {
+    let mut usage = Usage::default();
+    for program in object.object().progs() {
+        let (instructions, bytes) = program_sizes(program.as_fd())?;
+        usage.programs += 1;
+        usage.instructions += instructions;
+        usage.machine_code_bytes += bytes;
+    }
+    for map in object.object().maps() {
+        let handle = MapHandle::try_from(&map)?;
+        let bytes = memory(&handle)?;
+        usage.maps += 1;
+        usage.map_bytes += bytes;
+        let (name, kind) = (map.name().to_string_lossy().into_owned(), format!("{:?}", map.map_type()));
+        usage.each_map.push((name, kind, map.max_entries(), bytes));
+    }
+    usage.each_map.sort_by_key(|map| std::cmp::Reverse(map.3));
+    Ok(usage)
+}
+
+fn measure(context: &Context, app: &App) -> Result<[Usage; 2]> {
+    let size = app.size.map(|(name, entries)| format!("{name}={}", entries * FLOWS));
+    let compile = |name: &str, local: Option<&str>| -> Result<Usage> {
+        let defines: Vec<&str> = size.as_deref().into_iter().chain(local).collect();
+        let object = context.places.compile_p4(app.folder, &format!("table2_{}_{name}", app.folder), &defines)?;
+        let mut usage = usage(&CObject::load(&object, &[])?)?;
+        let manifest = Manifest::read(&Manifest::path_for(&object))?;
+        usage.entry_head_bytes = manifest.flow_states.iter().map(|state| u64::from(state.value_offset)).sum();
+        Ok(usage)
+    };
+    Ok([compile("with", None)?, compile("without", Some(app.local))?])
+}
+
+fn rows(app: &App, with: &Usage, without: &Usage) -> Vec<Row> {
+    let added = |with: u64, without: u64| -> String {
+        let share = 100.0 * (with as f64 / without.max(1) as f64 - 1.0);
+        format!("+{} ({share:+.0} % of {without})", with.saturating_sub(without))
+    };
+    let memory = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
+    let mut rows = vec![
+        Row::text(
+            format!("{}: map memory", app.name),
+            "",
+            format!(
+                "{} beside {}, {:+.0} %",
+                memory(with.map_bytes),
+                memory(without.map_bytes),
+                100.0 * (with.map_bytes as f64 / without.map_bytes.max(1) as f64 - 1.0)
+            ),
+        ),
+        Row::text(format!("{}: instructions", app.name), "VLIW +5.5 %", added(with.instructions, without.instructions)),
+        Row::text(
+            format!("{}: machine code, bytes", app.name),
+            "",
+            added(with.machine_code_bytes, without.machine_code_bytes),
+        ),
+        Row::text(
+            format!("{}: maps; programs", app.name),
+            "",
+            format!("{} beside {}; {} beside {}", with.maps, without.maps, with.programs, without.programs),
+        ),
+    ];
+    if let Some((_, entries)) = app.size {
+        let bytes = u64::from(entries) * with.entry_head_bytes;
+        let share = 100.0 * (bytes * u64::from(FLOWS)) as f64 / with.map_bytes.max(1) as f64;
+        let text = format!("{bytes}, of 100,000 flows {share:.0} % of all map memory");
+        rows.insert(1, Row::text(format!("{}: bytes a flow for lease, numbers, key", app.name), "SRAM +13.2 %", text));
+    }
+    rows
+}
+
+/// Runs it.
+///
+/// # Errors
+/// A figure cannot be drawn; an application that does not compile or load is named in a note.
+pub fn run(context: &Context) -> Result<Outcome> {
+    let root = &context.places.root;
+    let apps: Vec<&App> = ALL.iter().filter(|app| root.join("p4/apps").join(app.folder).is_dir()).collect();
+    let (mut rows_, mut notes, mut groups) = (Vec::new(), Vec::new(), Vec::new());
+    let mut data = serde_json::Map::new();
+    for (number, app) in apps.iter().enumerate() {
+        match measure(context, app) {
+            Ok([with, without]) => {
+                rows_.extend(rows(app, &with, &without));
+                let bar = |usage: &Usage| {
+                    let mega = usage.map_bytes as f64 / 1e6;
+                    Some((mega, mega, mega))
+                };
+                groups.push(Group { name: app.folder.to_owned(), bars: vec![bar(&with), bar(&without)] });
+                data.insert(app.folder.to_owned(), json!({ "with": with, "without": without }));
+            }
+            Err(error) => notes.push(format!("{}: not measured: {error:#}", app.name)),
+        }
+        context.progress("applications", number as u32 + 1, apps.len() as u32);
+    }
+    let axes = Axes { title: "Memory of all maps, room for 100,000 flows".into(), y: "MB".into(), ..Axes::default() };
+    let svg = plot::bars(&axes, &["with fault tolerance", "without"], &groups)?;
+    let figures = vec![Figure { name: "table2".into(), svg }];
+    Ok(Outcome { rows: rows_, notes, figures, data: Value::Object(data) })
+}
