@@ -19,8 +19,6 @@ pub const OBJECT: u16 = 1;
 pub const SHARDS: u16 = 3;
 /// A reply to a request that was sent longer ago is not taken.
 const LATE_NS: u64 = 1_000_000_000;
-/// `SP_GRANT_FLOORS`.
-const FLOORS: u64 = 4096;
 
 /// A flow's bookkeeping, without what is nobody's business.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +43,23 @@ pub struct Entry {
     pub value: Binding,
 }
 
+impl Entry {
+    /// Never granted.
+    fn never(value: Binding) -> Entry {
+        Entry {
+            seq: 0,
+            acked_seq: 0,
+            epoch: 0,
+            session: 0,
+            shard: 0,
+            released: false,
+            release_acked: false,
+            unknown: false,
+            value,
+        }
+    }
+}
+
 /// A session with a shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Session {
@@ -63,8 +78,6 @@ pub struct Entries {
     pub sessions: [Session; SHARDS as usize],
     /// When the last message about a released flow was sent.
     pub sent_ns: HashMap<Key, u64>,
-    /// By part of the key's hash: no grant is taken that was asked for before.
-    pub floors: HashMap<u64, u64>,
 }
 
 impl Entries {
@@ -111,8 +124,8 @@ pub enum Received {
         key: Key,
         /// Of the recall.
         epoch: u32,
-        /// The entry's as it is now; none: the switch has none, or one that says nothing.
-        entry: Option<Entry>,
+        /// The entry as it is now.
+        entry: Entry,
     },
 }
 
@@ -204,16 +217,9 @@ fn prolong(entries: &mut Entries, message: &Message<'_>) {
     }
 }
 
-fn floor_of(key: &Key) -> u64 {
-    key_hash(&key.to_bytes()) % FLOORS
-}
-
 /// Rule 6.
 fn recalled(entries: &mut Entries, key: Key, epoch: u32, now_ns: u64) -> Received {
-    let Some(entry) = entries.flows.get_mut(&key) else {
-        entries.floors.insert(floor_of(&key), now_ns);
-        return Received::Recalled { key, epoch, entry: None };
-    };
+    let entry = entries.flows.entry(key).or_insert(Entry::never(Binding { address: 0, port: 0 }));
     if epoch < entry.epoch {
         return Received::Refused(&[]);
     }
@@ -222,26 +228,15 @@ fn recalled(entries: &mut Entries, key: Key, epoch: u32, now_ns: u64) -> Receive
     }
     entry.released = true;
     entries.sent_ns.insert(key, now_ns);
-    Received::Recalled { key, epoch, entry: Some(*entry) }
+    Received::Recalled { key, epoch, entry: *entry }
 }
 
 /// Rules 2 and 3.
 fn apply(entries: &mut Entries, key: Key, message: &Message<'_>, now_ns: u64) {
-    let floor = entries.floors.get(&floor_of(&key)).copied().unwrap_or(0);
     if message.message_type == MessageType::LeaseGrant {
-        let never = Entry {
-            seq: 0,
-            acked_seq: 0,
-            epoch: 0,
-            session: 0,
-            shard: 0,
-            released: false,
-            release_acked: false,
-            unknown: false,
-            value: Binding::from_bytes(message.value),
-        };
+        let never = Entry::never(Binding::from_bytes(message.value));
         let entry = entries.flows.entry(key).or_insert(never);
-        if message.epoch == 0 || message.request_ns <= floor || message.epoch < entry.epoch {
+        if message.epoch == 0 || message.epoch < entry.epoch {
             return;
         }
         if message.epoch > entry.epoch {

@@ -203,9 +203,6 @@ impl Rig {
             for shard in 0..u32::from(entries::SHARDS) {
                 self.dataplane.clear_session(shard)?;
             }
-            for floor in self.entries.floors.keys() {
-                self.dataplane.write_array("sp_grant_floor", *floor as u32, &[0; 8])?;
-            }
         }
         let addresses: Vec<Ipv4Addr> = (0..pool.addresses).map(external).map(Ipv4Addr::from).collect();
         self.dataplane.set_nat_pool(&addresses, pool.low, pool.high)?;
@@ -253,9 +250,9 @@ impl Rig {
     }
 
     /// The release of a flow that the switch sent, against the entry that it is about.
-    fn released(&self, frame: &[u8], key: Key, epoch: u32, entry: Option<Entry>, now_ns: u64) -> Result<()> {
+    fn released(&self, frame: &[u8], key: Key, epoch: u32, entry: Entry, now_ns: u64) -> Result<()> {
         let message = self.decode(frame)?;
-        let known = entry.filter(|entry| !entry.unknown);
+        let known = Some(entry).filter(|entry| !entry.unknown);
         let (wire, value) = (key.to_bytes(), known.map(|entry| entry.value.to_bytes()));
         let shard = shard_of(&wire, entries::SHARDS);
         let expected = Message {
@@ -265,7 +262,7 @@ impl Rig {
             sender: SELF,
             request_ns: now_ns,
             epoch,
-            seq: entry.map_or(0, |entry| entry.seq),
+            seq: entry.seq,
             lease_us: 0,
             port: 511,
             session: self.entries.sessions[usize::from(shard)].number,
@@ -522,7 +519,7 @@ impl Rig {
             let at = due.iter().position(|due| *due == key).context("a release that is not due")?;
             due.swap_remove(at);
             let entry = self.entries.flows.get(&key).copied().context("a release of an unknown flow")?;
-            self.released(&frame, key, entry.epoch, Some(entry), now_ns)?;
+            self.released(&frame, key, entry.epoch, entry, now_ns)?;
             self.entries.sent_ns.insert(key, now_ns);
         }
         ensure!(due.is_empty(), "releases that were not sent: {due:x?}");

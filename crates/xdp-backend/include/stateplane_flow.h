@@ -300,16 +300,6 @@ struct {
 	__type(value, struct sp_secret_set);
 } sp_secrets SEC(".maps");
 
-/* By a part of the key's hash: no grant is taken to a request sent earlier, because a flow that this switch knew nothing of was recalled (rule 6).
- * Flows that share a place ask once more. */
-#define SP_GRANT_FLOORS 4096
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, SP_GRANT_FLOORS);
-	__type(key, __u32);
-	__type(value, __u64);
-} sp_grant_floor SEC(".maps");
-
 /* Shards that are to get a heartbeat: the agent puts them in each third of the lease, the generator takes them out. */
 struct {
 	__uint(type, BPF_MAP_TYPE_QUEUE);

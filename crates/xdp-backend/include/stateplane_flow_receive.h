@@ -5,19 +5,11 @@
 
 /* ---- what a message does to its flow's entry -------------------------------------------------------------------- */
 
-static __always_inline __u64 *sp_flow_floor(const struct sp_flow_scratch *scratch)
-{
-	__u32 index = scratch->key_hash & (SP_GRANT_FLOORS - 1);
-
-	return bpf_map_lookup_elem(&sp_grant_floor, &index);
-}
-
 /* Rule 3. The grant's key, value, seq, epoch and session stand in the scratch. */
 static __always_inline int sp_flow_install(void *map, struct sp_flow_scratch *scratch, __u32 key_bytes,
 					    __u32 value_bytes, __u64 now)
 {
 	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, scratch->key);
-	__u64 *floor = sp_flow_floor(scratch);
 	int ignored = 1;
 	void *entry_key;
 
@@ -32,13 +24,10 @@ static __always_inline int sp_flow_install(void *map, struct sp_flow_scratch *sc
 			return -1;
 		}
 	}
-	if (!floor)
-		return -1;
 	entry_key = (void *)entry + SP_FLOW_ENTRY_HEAD_BYTES;
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
-	/* Rule 6: read after the entry is there, as a recall looks for the entry after it raised the floor. */
 	if (sp_flow_equal(entry_key, scratch->key, key_bytes) && !(entry->flags & SP_FLOW_DYING) &&
-	    scratch->epoch && scratch->request_ns > *(volatile __u64 *)floor) {
+	    scratch->epoch) {
 		if (scratch->epoch > entry->epoch) {
 			entry->version++;
 			sp_barrier();
@@ -143,27 +132,21 @@ static __always_inline void sp_flow_tell_release(struct sp_flow_scratch *scratch
 static __always_inline int sp_flow_recall(void *map, struct sp_flow_scratch *scratch, __u32 key_bytes, __u32 value_bytes)
 {
 	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, scratch->key);
-	__u64 now = sp_flow_exact_clock(), *floor;
+	__u64 now = sp_flow_exact_clock();
 	int answer = 0, queue = 0;
 
 	if (!entry) {
-		/* From now on a grant that was asked for before is ignored. A CPU that is installing one has put its entry in before it reads the floor. */
-		floor = sp_flow_floor(scratch);
-		if (!floor)
-			return 0;
-		*(volatile __u64 *)floor = now;
-		__sync_fetch_and_add(floor, 0); /* a full barrier */
-		entry = bpf_map_lookup_elem(map, scratch->key);
-	}
-	if (!entry) {
-		scratch->type = SP_RELEASE;
-		scratch->flags = SP_FLAG_UNKNOWN;
-		scratch->port = SP_FLOW_DROP_PORT;
-		scratch->seq = 0;
-		scratch->idle_ms = 0xffffffffu;
-		scratch->value_bytes = 0;
+		/* The grant is lost or late. Who has said that it released an epoch must never take it again, however late grant and RELEASE are: so the epoch
+		 * is remembered, as of an entry that was never granted before. Without room for it there is no answer, and the session ends (Sessions 6). */
 		sp_flow_count(SP_STAT_RECALLED_UNKNOWN);
-		return 1;
+		bpf_map_update_elem(map, scratch->key,
+				    sp_flow_new_entry(scratch, scratch->key, key_bytes, scratch->value, value_bytes),
+				    BPF_NOEXIST);
+		entry = bpf_map_lookup_elem(map, scratch->key);
+		if (!entry) {
+			sp_flow_count(SP_STAT_FLOWS_FULL);
+			return 0;
+		}
 	}
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
 	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes) &&

@@ -47,6 +47,8 @@ static __always_inline int sp_flow_claim(void *map, const struct sp_flow_sweep_r
 			if (entry->flags & SP_FLOW_RELEASE_ACKED && !(entry->flags & SP_FLOW_QUEUED) &&
 			    entry->sent_ns < request->released_before_ns)
 				what = SP_SWEEP_REMOVE;
+			else if (!(entry->flags & (SP_FLOW_RELEASE_ACKED | SP_FLOW_QUEUED)))
+				what = SP_SWEEP_RELEASE; /* there was no room in the ring */
 		} else if (!entry->epoch) { /* never granted */
 			if (entry->used_ns < request->released_before_ns)
 				what = SP_SWEEP_REMOVE;
@@ -65,7 +67,7 @@ static __always_inline int sp_flow_claim(void *map, const struct sp_flow_sweep_r
 	return what;
 }
 
-/* What was claimed for release stands in the ring from now on; if there is no room, it is tried again. */
+/* There was no room in the ring: the next sweep tries again. The entry stays released: a recall may have answered so in between. */
 static __always_inline void sp_flow_unqueue(void *map, const void *key, __u32 key_bytes)
 {
 	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, key);
@@ -74,7 +76,7 @@ static __always_inline void sp_flow_unqueue(void *map, const void *key, __u32 ke
 		return;
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
 	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, key, key_bytes))
-		entry->flags &= ~(SP_FLOW_QUEUED | SP_FLOW_RELEASED);
+		entry->flags &= ~SP_FLOW_QUEUED;
 	bpf_spin_unlock((struct bpf_spin_lock *)entry);
 }
 
