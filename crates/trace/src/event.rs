@@ -298,6 +298,7 @@ fn effect_name(effect: &Effect<'_>) -> &'static str {
         Effect::SessionBegin { .. } => "session_begin",
         Effect::SessionEnd { .. } => "session_end",
         Effect::Floor { .. } => "floor",
+        Effect::Snapshot(_) => "snapshot",
     }
 }
 
