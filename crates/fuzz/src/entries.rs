@@ -3,7 +3,7 @@
 
 use crate::nat::{Binding, Key, word16};
 use crate::network::{FABRIC_PORT, PROTOCOL_ADDRESS};
-use state_protocol::{KeyRing, Message, MessageType, Owner, key_hash};
+use state_protocol::{KeyRing, Message, MessageType, Owner};
 use std::collections::{BTreeMap, HashMap};
 use std::net::Ipv4Addr;
 
