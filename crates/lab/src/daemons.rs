@@ -72,7 +72,11 @@ impl Lab {
         }
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(identity.pid), nix::sys::signal::Signal::SIGKILL)
             .map_err(|e| Error::system(format!("killing {node}'s {daemon}, process {}", identity.pid))(e.into()))?;
-        self.wait(READY_TIMEOUT_S, &format!("{node}: {daemon} did not die"), || Ok(!identity.alive()))
+        // Its first thread may be gone (a zombie) while another, in a system call, still holds its files and locks: not so once it is collected.
+        let process = PathBuf::from(format!("/proc/{}", identity.pid));
+        self.wait(READY_TIMEOUT_S, &format!("{node}: {daemon} did not die"), || {
+            Ok(!identity.alive() && !process.exists())
+        })
     }
 
     /// Starts a daemon of a node again, as `up` did, and waits until it is ready.
