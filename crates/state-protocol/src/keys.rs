@@ -113,6 +113,12 @@ impl KeyRing {
     }
 }
 
+/// The tag that stands in a message; 0 for what is too short to have one.
+pub fn tag_of(datagram: &[u8]) -> u64 {
+    let tag = datagram.get(TAG_AT..TAG_AT + TAG_BYTES).and_then(|bytes| bytes.try_into().ok());
+    tag.map_or(0, u64::from_be_bytes)
+}
+
 /// The tag of a datagram that is at least a header long.
 fn tag(secret: &Secret, datagram: &[u8], source: Ipv4Addr, destination: Ipv4Addr) -> u64 {
     let mut hasher = SipHasher24::new_with_key(&secret.0);

@@ -14,7 +14,7 @@ mod snapshot;
 
 pub use chain::{CHAIN_HEADER_BYTES, ChainFlags, ChainHeader, ChainType, ENTRY_HEADER_BYTES, Entries, Entry};
 pub use effect::{Effect, RecordWrite};
-pub use keys::{KeyRing, MOST_SECRETS, NotGenuine, SECRET_BYTES, Secret};
+pub use keys::{KeyRing, MOST_SECRETS, NotGenuine, SECRET_BYTES, Secret, tag_of};
 pub use malformed::{EncodeError, Malformed};
 pub use message::{Flags, Message, MessageType, Owner};
 pub use shard::{MOST_SHARDS, key_hash, shard_of};

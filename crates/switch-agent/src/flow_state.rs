@@ -90,7 +90,7 @@ pub(crate) fn set_shards(
 }
 
 /// What the runtime counts, in the order of `enum sp_flow_stat` in stateplane_flow.h.
-const EVENTS: [&str; 35] = [
+const EVENTS: [&str; 37] = [
     "parked",
     "grants",
     "absent",
@@ -126,6 +126,8 @@ const EVENTS: [&str; 35] = [
     "snapshot_parts_resent",
     "snapshot_parts_missing",
     "snapshot_overdue",
+    "replayed",
+    "other_incarnation",
 ];
 
 /// What the FlowState runtime did since the maps were made; empty for an object without FlowState.

@@ -109,6 +109,8 @@ enum sp_flow_stat {
 	SP_STAT_SNAPSHOT_PARTS_RESENT,
 	SP_STAT_SNAPSHOT_PARTS_MISSING,
 	SP_STAT_SNAPSHOT_OVERDUE,
+	SP_STAT_REPLAYED,
+	SP_STAT_OTHER_INCARNATION,
 	SP_STAT_COUNT,
 };
 
@@ -255,6 +257,8 @@ struct sp_flow_scratch {
 	__u64 request_ns; /* received */
 	__u64 lease_ns; /* received */
 	__u64 key_hash; /* received */
+	__u64 tag; /* received */
+	__u32 incarnation; /* received */
 	__u32 epoch;
 	__u32 session; /* received */
 	__u32 shard; /* received, and of a HEARTBEAT */
@@ -299,6 +303,16 @@ struct {
 	__type(key, __u32);
 	__type(value, struct sp_secret_set);
 } sp_secrets SEC(".maps");
+
+/* "Replays": the tags of the newest replies, each in the place that its own bits say. A tag is as good as random, so a reply is known again until another one
+ * took its place: of n replies later that is a share of n / SP_SEEN_REPLIES. */
+#define SP_SEEN_REPLIES (1 << 18)
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SP_SEEN_REPLIES);
+	__type(key, __u32);
+	__type(value, __u64);
+} sp_seen_replies SEC(".maps");
 
 /* Shards that are to get a heartbeat: the agent puts them in each third of the lease, the generator takes them out. */
 struct {

@@ -261,15 +261,15 @@ static __always_inline int sp_flow_decode(struct xdp_md *xdp, struct sp_flow_scr
 	if ((void *)(header + 1) > (void *)(long)xdp->data_end)
 		return -1;
 	if (header->magic != bpf_htons(SP_FLOW_MAGIC) || header->version != SP_FLOW_VERSION ||
-	    header->switch_id != bpf_htonl(settings->switch_id) ||
-	    header->incarnation != bpf_htonl(settings->incarnation))
-		return -1; /* an earlier incarnation's lease is not ours */
+	    header->switch_id != bpf_htonl(settings->switch_id))
+		return -1;
 	type = header->type;
 	if (!sp_flow_is_reply(type))
 		return -1;
 	if (outer->fragment & bpf_htons(0x3fff)) /* what stands here may be the middle of anything */
 		return -1;
 	scratch->type = type;
+	scratch->incarnation = bpf_ntohl(header->incarnation);
 	scratch->object_id = bpf_ntohs(header->object_id);
 	scratch->flags = bpf_ntohs(header->flags);
 	scratch->epoch = bpf_ntohl(header->epoch);
@@ -317,7 +317,7 @@ static __always_inline int sp_flow_load_key(struct xdp_md *xdp, struct sp_flow_s
 }
 
 /* Rule 8: is the message from who knows a secret of this fabric? */
-static __always_inline int sp_flow_is_genuine(struct xdp_md *xdp, __u32 body_bytes)
+static __always_inline int sp_flow_is_genuine(struct xdp_md *xdp, struct sp_flow_scratch *scratch, __u32 body_bytes)
 {
 	struct sp_flow_outer *outer = (void *)(long)xdp->data;
 	struct sp_flow_header *header = (void *)(outer + 1);
@@ -329,9 +329,20 @@ static __always_inline int sp_flow_is_genuine(struct xdp_md *xdp, __u32 body_byt
 		return 0;
 	key_id = header->key_id;
 	claimed = bpf_be64_to_cpu(header->tag);
+	scratch->tag = claimed;
 	if (key_id >= SP_FLOW_SECRETS || !(secrets->present >> key_id & 1))
 		return 0;
 	return !sp_tag(xdp, key_id, body_bytes, &tag) && tag == claimed;
+}
+
+/* "Replays": was this very reply taken before? No two are the same: each has the time of its request, and recalls are numbered by time. */
+static __always_inline int sp_flow_is_replayed(const struct sp_flow_scratch *scratch)
+{
+	__u32 index = scratch->tag & (SP_SEEN_REPLIES - 1);
+	__u64 *seen = bpf_map_lookup_elem(&sp_seen_replies, &index);
+
+	/* Exchanged in one step: of two copies on two CPUs one is the second. */
+	return !seen || __sync_lock_test_and_set(seen, scratch->tag) == scratch->tag;
 }
 
 /* Reads a message and checks all that makes it one to be taken: the length of its packet, or -1 with scratch->fault. */
@@ -344,8 +355,11 @@ static __always_inline int sp_flow_read_message(struct xdp_md *xdp, struct sp_fl
 	if (packet_bytes < 0)
 		return -1;
 	scratch->fault = SP_STAT_BAD_TAG;
-	if (!sp_flow_is_genuine(xdp, scratch->key_bytes + scratch->value_bytes + packet_bytes))
+	if (!sp_flow_is_genuine(xdp, scratch, scratch->key_bytes + scratch->value_bytes + packet_bytes))
 		return -1;
+	scratch->fault = SP_STAT_OTHER_INCARNATION;
+	if (scratch->incarnation != settings->incarnation)
+		return -1; /* an earlier life's lease is not ours */
 	/* "Replays". A recall carries the newest request_ns that the head has of this switch. */
 	now = sp_flow_exact_clock();
 	scratch->fault = SP_STAT_MALFORMED;
@@ -353,6 +367,9 @@ static __always_inline int sp_flow_read_message(struct xdp_md *xdp, struct sp_fl
 		return -1; /* nobody answers a request before it was sent */
 	scratch->fault = SP_STAT_LATE;
 	if (now - scratch->request_ns > SP_FLOW_LATE_NS)
+		return -1;
+	scratch->fault = SP_STAT_REPLAYED;
+	if (sp_flow_is_replayed(scratch))
 		return -1;
 	scratch->fault = SP_STAT_MALFORMED;
 	if (sp_flow_load_key(xdp, scratch))

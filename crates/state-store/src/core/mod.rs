@@ -19,6 +19,7 @@ mod recall;
 mod records;
 mod request;
 mod rng;
+mod seen;
 mod sessions;
 mod settings;
 mod snapshots;

@@ -130,7 +130,8 @@ impl Server {
             sender: recall.owner,
             request_ns,
             epoch: recall.epoch,
-            seq: 0,
+            // No two are the same, or the second would be taken for a replay.
+            seq: now_ns,
             lease_us: 0,
             port: 0,
             session: recall.session,

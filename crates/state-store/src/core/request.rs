@@ -58,7 +58,8 @@ impl Server {
         let Some(object) = self.acceptable(now_ns, &message) else { return };
         self.counters.requests += u64::from(held.is_none());
         let received_ns = held.map_or(now_ns, |held| held.received_ns);
-        let Some((session, lease_us)) = self.hear(received_ns, client, &message, held.is_none(), out) else { return };
+        let fresh_tag = held.is_none().then(|| state_protocol::tag_of(datagram));
+        let Some((session, lease_us)) = self.hear(received_ns, client, &message, fresh_tag, out) else { return };
         let request = Request { message, object, client, datagram, held, now_ns, session, lease_us };
         match message.message_type {
             MessageType::LeaseRequest => self.lease_request(&request, out),
@@ -115,13 +116,13 @@ impl Server {
         Some(object)
     }
 
-    /// Hears of a switch: its session, begun if it has none and prolonged if nothing speaks against it, and the lease that an answer may promise.
+    /// Hears of a switch, with the tag of a request that was not here before: its session, begun if it has none and prolonged if nothing speaks against it, and the lease that an answer may promise.
     fn hear(
         &mut self,
         received_ns: u64,
         client: SocketAddrV4,
         message: &Message<'_>,
-        fresh: bool,
+        fresh_tag: Option<u64>,
         out: &mut Outputs,
     ) -> Option<(u32, u32)> {
         if self.records.sessions.of(&message.sender).is_none() && !self.begin_session(received_ns, client, message, out)
@@ -130,7 +131,7 @@ impl Server {
         }
         let until_ns = received_ns + self.store_lease_ns;
         let session = self.records.sessions.of_mut(&message.sender)?;
-        if fresh && message.request_ns.saturating_add(REPLAY_WINDOW_NS) < session.newest_request_ns {
+        if fresh_tag.is_some() && message.request_ns.saturating_add(REPLAY_WINDOW_NS) < session.newest_request_ns {
             self.counters.replayed += 1;
             return None;
         }
@@ -142,6 +143,10 @@ impl Server {
                 session.lease_until_ns = session.lease_until_ns.max(until_ns);
                 session.prolonged_request_ns = message.request_ns;
             }
+        }
+        if fresh_tag.is_some_and(|tag| !session.seen.insert(tag, session.newest_request_ns)) {
+            self.counters.replayed += 1;
+            return None;
         }
         // What was sent no later than a request that prolonged the session was received no later either: its lease is over before the session's.
         let promised = message.request_ns <= session.prolonged_request_ns;

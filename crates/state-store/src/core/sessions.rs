@@ -3,6 +3,7 @@
 //! Who has which session is replicated, by effects. How long it lives is the head's to know, and a new head's to begin anew.
 
 use super::rng::SplitMix64;
+use super::seen::Seen;
 use state_protocol::Owner;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddrV4;
@@ -29,6 +30,8 @@ pub struct Session {
     pub heartbeat_ns: u64,
     /// Head: recalls of its flows that are unanswered for half a lease. While there are any, nothing prolongs it.
     pub overdue: u32,
+    /// Head: the tags of its requests of the last second.
+    pub seen: Seen,
 }
 
 /// The newest life of a switch that had a session.
@@ -147,6 +150,7 @@ impl Sessions {
             prolonged_request_ns: 0,
             heartbeat_ns: 0,
             overdue: 0,
+            seen: Seen::default(),
         };
         self.by_owner.insert(owner, session);
         self.remember(owner, number);

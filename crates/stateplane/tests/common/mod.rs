@@ -102,13 +102,32 @@ impl TestLab {
         elements.first().map_or(0, |e| e[1]["packets"].as_u64().unwrap_or_else(|| panic!("{reply}")))
     }
 
-    /// An event of a switch's FlowState runtime, from its metrics.
-    pub fn event(&self, switch: &str, event: &str) -> u64 {
+    /// The metrics of a switch or store.
+    pub fn metrics(&self, node: &str) -> String {
         let mut stream =
-            self.netns(switch).run(|| TcpStream::connect("127.0.0.1:9100")).expect("the metrics port answers");
+            self.netns(node).run(|| TcpStream::connect("127.0.0.1:9100")).expect("the metrics port answers");
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("request");
         let mut text = String::new();
         stream.read_to_string(&mut text).expect("answer");
+        text
+    }
+
+    /// The sum of a store's counter over all its labels.
+    pub fn store_counter(&self, store: &str, counter: &str) -> u64 {
+        let text = self.metrics(store);
+        let name = format!("stateplane_store_{counter}_total");
+        let value = |line: &str| {
+            let rest = line.strip_prefix(&name)?;
+            rest.starts_with(['{', ' ']).then(|| rest.rsplit(' ').next()?.parse::<u64>().ok()).flatten()
+        };
+        let values: Vec<u64> = text.lines().filter_map(value).collect();
+        assert!(!values.is_empty(), "no {name} in {text}");
+        values.iter().sum()
+    }
+
+    /// An event of a switch's FlowState runtime, from its metrics.
+    pub fn event(&self, switch: &str, event: &str) -> u64 {
+        let text = self.metrics(switch);
         let head = format!("stateplane_flow_events_total{{event=\"{event}\"}} ");
         let value = text.lines().find_map(|l| l.strip_prefix(&head)).unwrap_or_else(|| panic!("no {event} in {text}"));
         value.parse().expect("number")
