@@ -8,6 +8,7 @@
 
 mod arrays;
 mod dataplane;
+mod entries;
 mod error;
 pub mod flow;
 mod layout;
@@ -22,6 +23,7 @@ pub mod value;
 
 pub use arrays::CounterValue;
 pub use dataplane::{BACKEND_PLACES, Dataplane, MAX_POOL_ADDRESSES, PortStats};
+pub use entries::for_each_entry;
 pub use error::{Error, Result, verifier_source_lines};
 pub use link::{AttachMode, Link};
 pub use object::{Object, Settings};

@@ -33,6 +33,39 @@ pub(crate) fn open_pin(path: &Path) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
+/// Fetches up to `batch` entries of a hash map from `place` on (`None`: from its beginning): how many, and whether these were the last. `next` becomes the place
+/// after them.
+pub(crate) fn map_lookup_batch(
+    map: BorrowedFd<'_>,
+    place: Option<&[u8]>,
+    next: &mut [u8],
+    keys: &mut [u8],
+    values: &mut [u8],
+    batch: usize,
+) -> io::Result<(usize, bool)> {
+    let options = sys::bpf_map_batch_opts { sz: size_of::<sys::bpf_map_batch_opts>() as _, ..Default::default() };
+    let mut count = u32::try_from(batch).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    // SAFETY: the map is open; the kernel reads a place (4 bytes, for a hash map) from `place`, writes one to `next`, and at most `batch` keys and values to
+    // buffers that the caller made for as many.
+    let result = unsafe {
+        sys::bpf_map_lookup_batch(
+            map.as_raw_fd(),
+            place.map_or(std::ptr::null_mut(), |place| place.as_ptr().cast_mut().cast()),
+            next.as_mut_ptr().cast(),
+            keys.as_mut_ptr().cast(),
+            values.as_mut_ptr().cast(),
+            &mut count,
+            &options,
+        )
+    };
+    match check(result) {
+        Ok(_) => Ok((count as usize, false)),
+        // The end: what was found before it counts.
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok((count as usize, true)),
+        Err(error) => Err(error),
+    }
+}
+
 /// Attaches an XDP program to an interface by a link; `flags` are `XDP_FLAGS_*`.
 pub(crate) fn link_xdp(program: BorrowedFd<'_>, ifindex: u32, flags: u32) -> io::Result<OwnedFd> {
     // SAFETY: all-zero bytes are a valid value of this C struct of integers and pointers.

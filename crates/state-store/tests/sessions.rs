@@ -49,10 +49,10 @@ fn sessions_1_what_is_older_than_a_request_before_prolongs_nothing() {
     let mut chain = Chain::with(3, |settings| settings.tenure_ns = SECOND);
     let heard = chain.now;
     chain.ask(&lease(COUNTER, owner(1, 1), KEY));
-    for _ in 0..4 {
+    for n in 0..4 {
         chain.advance(20 * MS);
         // Late, or replayed: the promise counts from `request_ns`, so it may be made; but the session does not live longer by it.
-        let late = Message { request_ns: heard - MS, ..lease(COUNTER, owner(1, 1), KEY) };
+        let late = Message { request_ns: heard - MS + n, ..lease(COUNTER, owner(1, 1), KEY) };
         assert_eq!(chain.ask(&late).message().lease_us, LEASE_US);
     }
     chain.send(&lease(COUNTER, owner(2, 1), KEY));
@@ -177,7 +177,9 @@ fn sessions_5_heartbeats_are_answered_by_the_tail_and_only_newer_ones() {
     for old in [at, at - 1, at - 20 * MS] {
         chain.send(&beat(old));
     }
-    assert_eq!((chain.sent(), chain.head().counters().heartbeats_stale), (vec![], 3));
+    // The first is the very same message.
+    let counters = chain.head().counters().clone();
+    assert_eq!((chain.sent(), counters.heartbeats_stale, counters.replayed), (vec![], 2, 1));
     assert_eq!(chain.head().digest(), digest);
     assert_eq!(chain.ask(&beat(at + 1)).kind(), HeartbeatAck);
 }
@@ -224,7 +226,7 @@ fn tags_what_is_not_genuine_changes_nothing_and_is_counted() {
     chain.ask(&lease(COUNTER, owner(1, 1), KEY));
     let digest = chain.head().digest();
     let (from, to) = (switch_address(1), server_address(0));
-    let request = Message { request_ns: chain.now, ..lease(COUNTER, owner(1, 1), KEY) };
+    let request = Message { request_ns: chain.now + 1, ..lease(COUNTER, owner(1, 1), KEY) };
     let genuine = signed(&request, from, to);
     let mut unsigned = Vec::new();
     request.append_to(&mut unsigned).unwrap();
@@ -277,6 +279,26 @@ fn tags_old_requests_are_replays() {
     assert_eq!((chain.sent(), chain.head().counters().replayed), (vec![], 1));
     assert_eq!(chain.head().digest(), digest);
     assert_eq!(chain.ask(&request(at - REPLAY_WINDOW_NS)).kind(), LeaseGrant);
+}
+
+#[test]
+fn tags_no_request_is_taken_twice() {
+    let mut chain = Chain::new(3);
+    let from = switch_address(1);
+    let bytes = signed(&Message { request_ns: chain.now, ..lease(COUNTER, owner(1, 1), KEY) }, from, server_address(0));
+    chain.send_bytes(from, &bytes);
+    let grant = chain.reply().unwrap();
+    let epoch = grant.message().epoch;
+    chain.advance(MS);
+    let gone = Message { request_ns: chain.now, ..release(owner(1, 1), KEY, epoch, 0, grant.message().value) };
+    assert_eq!(chain.ask(&gone).kind(), ReleaseAck);
+    // A copy of what asked for the flow does not ask for it again.
+    let digest = chain.head().digest();
+    for _ in 0..3 {
+        chain.send_bytes(from, &bytes);
+    }
+    assert_eq!((chain.sent(), chain.head().counters().replayed), (vec![], 3));
+    assert_eq!(chain.head().digest(), digest);
 }
 
 #[test]

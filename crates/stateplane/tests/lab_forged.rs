@@ -411,20 +411,16 @@ fn attack(test: &str, file: &str, outside_to_stores: bool) {
     let came = numbered.send(50);
     assert_eq!(came, 50 * FLOWS, "lost although nothing failed");
     for state in ["down", "up"] {
-        lab.link(state, "core", "s1");
-        lab.link(state, "tor", "s1");
         let recalled = |lab: &TestLab| SWITCHES.iter().map(|(switch, _)| lab.event(switch, "recalled")).sum::<u64>();
         let recalled_before = recalled(&lab);
-        if state == "down" {
-            connections.all_answer("over s2");
-        } else {
-            wait_for("both switches are used again", || lab.both_used(prefix));
-            wait_for("flows are recalled", || {
-                numbered.send(5);
-                recalled(&lab) > recalled_before
-            });
-        }
+        lab.link(state, "core", "s1");
+        wait_for("flows are recalled", || {
+            numbered.send(5);
+            recalled(&lab) > recalled_before
+        });
+        connections.all_answer("flows moved");
     }
+    wait_for("both switches are used again", || lab.both_used(prefix));
     connections.all_answer("all over");
     assert!(numbered.send(20) > 0);
     numbered.none_came_twice();
@@ -448,8 +444,9 @@ fn attack(test: &str, file: &str, outside_to_stores: bool) {
     };
     for node in ["s1", "s2", HEAD] {
         println!("replayed at once: {} to {node}, {} refused there", to(node), replayed(node));
-        // Those that a link lost while it was cut are missing on both sides.
-        assert!(replayed(node) > 0);
+        // One of the two is refused, whichever comes first; unless one of them got lost while the link was cut.
+        let refused = replayed(node);
+        assert!(refused <= to(node) as u64 && refused * 50 >= to(node) as u64 * 49, "{node}");
     }
 
     // Nobody sends: from here on nothing may change.

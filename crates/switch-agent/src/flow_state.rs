@@ -156,17 +156,14 @@ pub struct Flow {
 pub fn list(dataplane: &Dataplane, object: &FlowState, limit: usize) -> Result<(Vec<Flow>, usize)> {
     let Some(map) = dataplane.map(&object.map) else { return Ok((vec![], 0)) };
     let (mut flows, mut count) = (vec![], 0);
-    for key in map.keys() {
+    dataplane::for_each_entry(map, |key, value| {
         count += 1;
-        if flows.len() >= limit {
-            continue;
-        }
-        // A flow that was deleted meanwhile is skipped.
-        if let Ok(Some(value)) = map.lookup(&key, MapFlags::ANY) {
+        if flows.len() < limit {
             let wire_value = value.get(object.value_offset as usize..).unwrap_or_default();
-            flows.push(Flow { key: fields(&object.key, &key), value: fields(&object.value, wire_value) });
+            flows.push(Flow { key: fields(&object.key, key), value: fields(&object.value, wire_value) });
         }
-    }
+        true
+    })?;
     Ok((flows, count))
 }
 

@@ -3,7 +3,6 @@
 use crate::agent::Agent;
 use crate::generator::WORK;
 use dataplane::Dataplane;
-use libbpf_rs::{MapCore, MapFlags};
 use serde::{Deserialize, Serialize};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -11,8 +10,6 @@ use std::time::{Duration, Instant};
 
 /// Counting a million flows takes some tenths of a second: not more often than this, whoever asks.
 const COUNTED_FOR: Duration = Duration::from_secs(5);
-/// Entries fetched in one system call.
-const BATCH: u32 = 4_096;
 
 /// How full a FlowState object is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,8 +70,16 @@ impl Counted {
             return counts.clone();
         }
         let count = |object: &manifest::FlowState| {
-            let entries = dataplane.map(&object.map).map(|map| map.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY));
-            entries.and_then(Result::ok).map_or(0, |entries| entries.count() as u64)
+            let mut count = 0;
+            if let Some(map) = dataplane.map(&object.map)
+                && let Err(error) = dataplane::for_each_entry(map, |_, _| {
+                    count += 1;
+                    true
+                })
+            {
+                tracing::warn!("counting flows: {error}");
+            }
+            count
         };
         let counts: Vec<u64> = dataplane.manifest().flow_states.iter().map(count).collect();
         *last = Some((Instant::now(), counts.clone()));

@@ -12,11 +12,18 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use manifest::FlowState;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const PROGRAM: &str = "sp_sweep";
-/// How often the maps are looked through. A look at 100,000 flows takes some tens of milliseconds of one core.
+/// How often the maps are looked through. A look at a million flows takes some tenths of a second of one core.
 const INTERVAL: Duration = Duration::from_secs(2);
+/// So many flows of an object are released or removed in one look at the most.
+const MOST_AT_ONCE: usize = 20_000;
+/// While so many updates and releases wait for their acknowledgements, no more flows are released, so that a million that fall idle together do not bury the
+/// store in releases: what is not acknowledged is sent again every few milliseconds.
+const MOST_PENDING: u64 = 1_024;
+/// Between two looks at what waits.
+const PAUSE: Duration = Duration::from_millis(5);
 const SECOND_NS: u64 = 1_000_000_000;
 /// Rule 7 of docs/state-protocol.md: a closed flow without packets for so long goes back to the store.
 const CLOSED_AFTER_NS: u64 = SECOND_NS;
@@ -65,14 +72,29 @@ pub(crate) fn sweep(dataplane: &Dataplane, idle: Idle, now_ns: u64) -> Result<u6
             released_ns: now_ns.saturating_sub(REMOVED_AFTER_NS),
         };
         let is_idle = |value: &[u8]| word(value, entry_at::USED_NS) < before.idle_ns;
-        for key in map.keys() {
-            let Ok(Some(value)) = map.lookup(&key, MapFlags::ANY) else { continue };
+        let mut candidates = Vec::new();
+        dataplane::for_each_entry(map, |key, value| {
             let candidate = match local {
-                true => is_idle(&value) && pair_is_idle(map, object, &key, &value, is_idle),
-                false => is_done(&value, before),
+                true => is_idle(value) && pair_is_idle(map, object, key, value, is_idle),
+                false => is_done(value, before),
             };
-            if candidate && dataplane.sweep(object.object_id, &key, before)? == Swept::Removed {
-                removed += 1;
+            if candidate {
+                candidates.push(key.to_vec());
+            }
+            candidates.len() < MOST_AT_ONCE
+        })?;
+        let until = Instant::now() + INTERVAL;
+        for some in candidates.chunks(MOST_PENDING as usize / 4) {
+            while crate::load::pending(dataplane) >= MOST_PENDING {
+                if Instant::now() >= until {
+                    return Ok(removed);
+                }
+                std::thread::sleep(PAUSE);
+            }
+            for key in some {
+                if dataplane.sweep(object.object_id, key, before)? == Swept::Removed {
+                    removed += 1;
+                }
             }
         }
     }

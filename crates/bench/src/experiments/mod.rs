@@ -11,6 +11,7 @@ pub mod fig13;
 pub mod fig14;
 pub mod fig15;
 pub mod nat;
+pub mod sessions;
 pub mod table2;
 
 use crate::build::Places;
@@ -51,6 +52,7 @@ pub const ALL: &[Experiment] = &[
     Experiment { name: "fig10", page: include_str!("../../../../bench/fig10.toml"), run: fig10::run },
     Experiment { name: "fig12", page: include_str!("../../../../bench/fig12.toml"), run: fig12::run },
     Experiment { name: "fig13", page: include_str!("../../../../bench/fig13.toml"), run: fig13::run },
+    Experiment { name: "sessions", page: include_str!("../../../../bench/sessions.toml"), run: sessions::run },
     Experiment { name: "fig14", page: include_str!("../../../../bench/fig14.toml"), run: fig14::run },
     Experiment { name: "fig15", page: include_str!("../../../../bench/fig15.toml"), run: fig15::run },
     Experiment { name: "table2", page: include_str!("../../../../bench/table2.toml"), run: table2::run },

@@ -116,7 +116,8 @@ impl Server {
         Some(object)
     }
 
-    /// Hears of a switch, with the tag of a request that was not here before: its session, begun if it has none and prolonged if nothing speaks against it, and the lease that an answer may promise.
+    /// Hears of a switch: its session, begun if it has none and prolonged if nothing speaks against it, and the lease that an answer may promise. `fresh_tag`: of a request
+    /// that was not held here before.
     fn hear(
         &mut self,
         received_ns: u64,

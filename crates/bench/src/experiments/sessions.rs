@@ -1,0 +1,338 @@
+//! A million flows of one switch: what keeps their leases (docs/state-protocol.md, "Sessions").
+
+use super::Context;
+use crate::labs::{Running, Wanted};
+use crate::plot::{self, Axes, Line};
+use crate::report::Goal;
+use crate::results::{Figure, Outcome, Row};
+use crate::statistics::summary;
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+const SWITCH: &str = "s1";
+/// Flows are told apart by the sender's port and the receiver's.
+const SENDERS: usize = 250;
+const FIRST_SENDER: u16 = 20_000;
+const RECEIVERS: usize = 4_000;
+const FIRST_RECEIVER: u16 = 30_000;
+/// Packets that are on their way at once while flows are opened.
+const WINDOW: usize = 512;
+/// A packet that has not come through by then counts as lost.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// Rounds over those that are not open yet.
+const MOST_ROUNDS: usize = 200;
+/// The share of the flows that is updated each second.
+const UPDATED: f64 = 0.01;
+/// Messages that the switch sends, by its counters.
+const SENT: [&str; 6] = ["heartbeats", "parked", "updates", "read_commits", "resent", "released"];
+
+/// A packet's flow, by its number.
+fn ports(flow: usize) -> (usize, u16) {
+    (flow % SENDERS, FIRST_RECEIVER + (flow / SENDERS) as u16)
+}
+
+/// Which flows' packets came out.
+struct Arrivals {
+    seen: Vec<AtomicU64>,
+    count: AtomicUsize,
+    stop: AtomicBool,
+}
+
+impl Arrivals {
+    fn new(flows: usize) -> Arrivals {
+        let seen = (0..flows.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        Arrivals { seen, count: AtomicUsize::new(0), stop: AtomicBool::new(false) }
+    }
+
+    fn has(&self, flow: usize) -> bool {
+        self.seen[flow / 64].load(Ordering::Relaxed) >> (flow % 64) & 1 == 1
+    }
+
+    /// Notes what comes to a packet socket, until it is told to stop: the flow's number stands in the UDP payload.
+    fn receive(&self, interface: &str) -> std::io::Result<()> {
+        let socket = packet_socket(interface)?;
+        socket.set_read_timeout(Some(Duration::from_millis(50)))?;
+        let mut frame = [0; 128];
+        while !self.stop.load(Ordering::Relaxed) {
+            let Ok(length) = socket.recv(&mut frame) else { continue };
+            // IPv4 without options, UDP to one of ours, a payload of 4 bytes.
+            if length < 32 || frame[9] != 17 || u16::from_be_bytes([frame[22], frame[23]]) < FIRST_RECEIVER {
+                continue;
+            }
+            let flow = u32::from_be_bytes([frame[28], frame[29], frame[30], frame[31]]) as usize;
+            if let Some(word) = self.seen.get(flow / 64)
+                && word.fetch_or(1 << (flow % 64), Ordering::Relaxed) >> (flow % 64) & 1 == 0
+            {
+                self.count.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A packet socket for IPv4 on one interface. A plain `recv` works on any socket.
+fn packet_socket(interface: &str) -> std::io::Result<UdpSocket> {
+    use std::os::fd::{FromRawFd, OwnedFd};
+    let protocol = (libc::ETH_P_IP as u16).to_be();
+    let index = nix::net::if_::if_nametoindex(interface)?;
+    // SAFETY: socket() takes no pointers; a descriptor that it returns belongs to nobody else.
+    let socket = unsafe {
+        let fd = libc::socket(libc::AF_PACKET, libc::SOCK_DGRAM, i32::from(protocol));
+        if fd < 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        UdpSocket::from(OwnedFd::from_raw_fd(fd))
+    };
+    // SAFETY: all zeros is a valid `sockaddr_ll`.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = protocol;
+    address.sll_ifindex = index as i32;
+    let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: `address` is a `sockaddr_ll` of the length that is given.
+    if unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) } != 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    let _ = nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::RcvBufForce, &(64 << 20));
+    Ok(socket)
+}
+
+struct Sender {
+    sockets: Vec<UdpSocket>,
+    to: Ipv4Addr,
+}
+
+impl Sender {
+    fn open(from: Ipv4Addr, to: Ipv4Addr) -> std::io::Result<Sender> {
+        let bind = |n| UdpSocket::bind(SocketAddrV4::new(from, FIRST_SENDER + n as u16));
+        Ok(Sender { sockets: (0..SENDERS).map(bind).collect::<std::io::Result<_>>()?, to })
+    }
+
+    fn send(&self, flow: usize) -> std::io::Result<()> {
+        let (sender, port) = ports(flow);
+        self.sockets[sender].send_to(&(flow as u32).to_be_bytes(), SocketAddrV4::new(self.to, port)).map(drop)
+    }
+
+    /// Sends for flows in turn, evenly, for so long; how many packets.
+    fn send_evenly(&self, flows: usize, per_second: f64, time: Duration) -> std::io::Result<u64> {
+        let (start, mut sent) = (Instant::now(), 0u64);
+        while start.elapsed() < time {
+            let due = (start.elapsed().as_secs_f64() * per_second) as u64;
+            while sent < due {
+                // A prime's multiples come by all flows, far from each other.
+                self.send((sent as usize).wrapping_mul(7_919) % flows)?;
+                sent += 1;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(sent)
+    }
+}
+
+/// Opens the flows from `from` up to `to`: each packet again until it has come through. How many packets that took.
+fn open(sender: &Sender, arrivals: &Arrivals, from: usize, to: usize) -> Result<u64> {
+    let mut sent = 0;
+    for _ in 0..MOST_ROUNDS {
+        let missing: Vec<usize> = (from..to).filter(|flow| !arrivals.has(*flow)).collect();
+        if missing.is_empty() {
+            return Ok(sent);
+        }
+        for some in missing.chunks(WINDOW) {
+            let start = Instant::now();
+            for &flow in some {
+                sender.send(flow)?;
+                sent += 1;
+            }
+            while some.iter().any(|flow| !arrivals.has(*flow)) && start.elapsed() < PATIENCE {
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        }
+        if lab::interrupt::requested() {
+            bail!("interrupted");
+        }
+    }
+    bail!("after {MOST_ROUNDS} rounds {} of {} flows are not open", to - arrivals.count.load(Ordering::Relaxed), to)
+}
+
+/// The switch's counters of events.
+fn events(lab: &Running) -> Result<BTreeMap<String, u64>> {
+    let text = lab.netns(SWITCH)?.run(|| {
+        let mut stream = TcpStream::connect("127.0.0.1:9100")?;
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        Ok(text)
+    })?;
+    let event = |line: &str| {
+        let (name, value) = line.strip_prefix("stateplane_flow_events_total{event=\"")?.split_once("\"} ")?;
+        Some((name.to_owned(), value.parse().ok()?))
+    };
+    let mut found: BTreeMap<String, u64> = text.lines().filter_map(event).collect();
+    let flows = text.lines().find_map(|line| line.strip_prefix("stateplane_flows{")?.rsplit(' ').next()?.parse().ok());
+    found.insert("flows".to_owned(), flows.context("no stateplane_flows in the switch's metrics")?);
+    Ok(found)
+}
+
+/// Resident memory of the head, in bytes.
+fn store_bytes(lab: &Running) -> Result<u64> {
+    let daemons = lab.daemons("store1");
+    let (_, identity) = daemons.iter().find(|(name, _)| name == "store").context("store1 has no store")?;
+    let status = std::fs::read_to_string(format!("/proc/{}/status", identity.pid))?;
+    let kib =
+        status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    Ok(kib.context("no VmRSS")? << 10)
+}
+
+/// Messages a second, by kind, over a while.
+fn rates(lab: &Running, work: impl FnOnce() -> Result<u64>) -> Result<(BTreeMap<&'static str, f64>, f64)> {
+    let before = events(lab)?;
+    let start = Instant::now();
+    let packets = work()?;
+    let seconds = start.elapsed().as_secs_f64();
+    let after = events(lab)?;
+    let rate = |name: &&'static str| (*name, (after[*name] - before[*name]) as f64 / seconds);
+    Ok((SENT.iter().map(rate).collect(), packets as f64 / seconds))
+}
+
+struct Measured {
+    flows: usize,
+    open_s: f64,
+    packets: u64,
+    idle: BTreeMap<&'static str, f64>,
+    busy: BTreeMap<&'static str, f64>,
+    busy_packets: f64,
+    held: u64,
+    store_bytes: u64,
+}
+
+fn measure(context: &Context, lab: &Running, counts: &[usize], time: Duration) -> Result<Vec<Measured>> {
+    let most = counts.last().copied().unwrap_or(0);
+    let ((_, inside), (interface, outside)) = (lab.host_port("inside")?, lab.host_port("outside")?);
+    // What arrives is read from the interface; nobody listens, and nothing is answered.
+    lab.run("outside", &["nft", "add table ip sink; add chain ip sink in { type filter hook prerouting priority -300; }; add rule ip sink in udp dport >= 30000 drop"])?;
+    let arrivals = Arrivals::new(most);
+    let space = lab.netns("outside")?;
+    let sender = lab.netns("inside")?.run(|| Sender::open(inside, outside))?;
+    std::thread::scope(|scope| {
+        let receiver = scope.spawn(|| space.run(|| arrivals.receive(&interface)));
+        let result = (|| {
+            let (mut measured, mut opened) = (Vec::new(), 0);
+            for &flows in counts {
+                let start = Instant::now();
+                let packets = open(&sender, &arrivals, opened, flows)?;
+                let open_s = start.elapsed().as_secs_f64();
+                context.say(&format!("{flows} flows: {} opened in {open_s:.1} s by {packets} packets", flows - opened));
+                let (idle, _) = rates(lab, || {
+                    std::thread::sleep(time);
+                    Ok(0)
+                })?;
+                let (busy, busy_packets) =
+                    rates(lab, || Ok(sender.send_evenly(flows, flows as f64 * UPDATED, time)?))?;
+                let held = events(lab)?["flows"];
+                ensure!(held >= flows as u64, "the switch holds {held} of {flows} flows");
+                context.say(&format!("{flows} flows: idle {idle:.1?}, 1 % a second {busy:.1?}"));
+                opened = flows;
+                let store_bytes = store_bytes(lab)?;
+                measured.push(Measured { flows, open_s, packets, idle, busy, busy_packets, held, store_bytes });
+            }
+            Ok(measured)
+        })();
+        arrivals.stop.store(true, Ordering::Relaxed);
+        receiver.join().map_err(|_| anyhow::anyhow!("the receiver panicked"))?.context("receiver")?;
+        result
+    })
+}
+
+/// What the kernel accounts for the switch's flow table, in bytes.
+fn table_bytes(lab: &Running, flows: u64) -> Result<u64> {
+    let maps: Value = serde_json::from_str(&lab.run(SWITCH, &["bpftool", "-j", "map", "list"])?)?;
+    let maps = maps.as_array().context("bpftool lists no maps")?;
+    let sizes = maps.iter().filter(|map| map["type"] == "hash" && map["max_entries"] == flows);
+    sizes.filter_map(|map| map["bytes_memlock"].as_u64()).max().context("no map has as many entries as the flow table")
+}
+
+/// Runs it.
+///
+/// # Errors
+/// The lab does not come up, or flows cannot be opened.
+pub fn run(context: &Context) -> Result<Outcome> {
+    const TABLE: u64 = 1 << 20;
+    let counts: &[usize] = context.pick(&[1_000, 10_000, 100_000], &[1_000, 100_000, 1_000_000]);
+    let time = Duration::from_secs(context.pick(3, 10));
+    let wanted = Wanted {
+        file: "lab/flow_counter.toml",
+        mode: "replicated",
+        prefer: Some(SWITCH),
+        vars: &[("flows", "1048576"), ("release_after_s", "7200")],
+    };
+    let lab = Running::up(context, wanted)?;
+    let empty_store = store_bytes(&lab)?;
+    let table = table_bytes(&lab, TABLE)?;
+    let measured = measure(context, &lab, counts, time)?;
+    outcome(&measured, table as f64 / TABLE as f64, empty_store)
+}
+
+fn outcome(measured: &[Measured], table_bytes_per_flow: f64, empty_store: u64) -> Result<Outcome> {
+    let mut rows = Vec::new();
+    for m in measured {
+        let others: f64 = m.idle.iter().filter(|(name, _)| **name != "heartbeats").map(|(_, rate)| rate).sum();
+        let renewals = 2.0 * m.flows as f64;
+        let text = format!("{:.1} heartbeats/s, {others:.1} others/s", m.idle["heartbeats"]);
+        rows.push(Row::text(format!("{} flows, idle", m.flows), format!("{renewals:.0} renewals/s, if in use"), text));
+        let text = format!(
+            "{:.1} heartbeats/s, {:.0} updates/s, {:.1} sent again/s, {:.1} others/s for {:.0} packets/s",
+            m.busy["heartbeats"],
+            m.busy["updates"],
+            m.busy["resent"],
+            m.busy["parked"] + m.busy["released"] + m.busy["read_commits"],
+            m.busy_packets
+        );
+        rows.push(Row::text(format!("{} flows, 1 % updated a second", m.flows), "", text));
+    }
+    let (Some(few), Some(many)) = (measured.first(), measured.last()) else { bail!("nothing was measured") };
+    let beats = |of: &BTreeMap<&str, f64>| of["heartbeats"];
+    let ratio = summary(&[beats(&many.idle) / beats(&few.idle), beats(&many.busy) / beats(&few.idle)]);
+    let what = format!("heartbeats of {} flows / of {}", many.flows, few.flows);
+    rows.push(Row::value(what, "grows with the flows", ratio, 2, "").with_goal(Goal::AtMost(1.1)));
+    let per_flow = (many.store_bytes.saturating_sub(empty_store)) as f64 / many.flows as f64;
+    rows.push(Row::text("memory of a flow at the switch", "", format!("{table_bytes_per_flow:.0} bytes")));
+    rows.push(Row::text("memory of a flow at each store", "", format!("{per_flow:.0} bytes")));
+    let line = |name: &str, of: fn(&Measured) -> f64| Line {
+        name: name.to_owned(),
+        points: measured.iter().map(|m| (m.flows as f64, of(m))).collect(),
+    };
+    let axes = Axes {
+        title: "Messages a second that keep leases".into(),
+        x: "flows".into(),
+        y: "messages a second".into(),
+        x_log: true,
+        y_log: true,
+        marks: vec![],
+    };
+    let lines = [
+        line("heartbeats, idle", |m| m.idle["heartbeats"].max(0.1)),
+        line("heartbeats, 1 % updated a second", |m| m.busy["heartbeats"].max(0.1)),
+        line("updates, 1 % updated a second", |m| m.busy["updates"].max(0.1)),
+        line("RedPlane's rule: each flow in use, each 0.5 s", |m| 2.0 * m.flows as f64),
+    ];
+    let svg = plot::lines(&axes, &lines)?;
+    let data = measured.iter().map(|m| {
+        json!({
+            "flows": m.flows, "open_s": m.open_s, "open_packets": m.packets, "idle_per_s": m.idle, "busy_per_s": m.busy,
+            "busy_packets_per_s": m.busy_packets, "held": m.held, "store_bytes": m.store_bytes,
+        })
+    });
+    let data = json!({
+        "measured": data.collect::<Vec<_>>(), "switch_bytes_per_flow": table_bytes_per_flow, "store_bytes_per_flow": per_flow,
+    });
+    let opened: Vec<String> =
+        measured.iter().map(|m| format!("{} flows after another {:.1} s", m.flows, m.open_s)).collect();
+    let notes = vec![format!("Opened: {}; at most {WINDOW} packets on their way at once.", opened.join(", "))];
+    Ok(Outcome { rows, notes, figures: vec![Figure { name: "sessions".into(), svg }], data })
+}
