@@ -263,7 +263,7 @@ static __always_inline void sp_snapshot_take_part(struct sp_flow_entry_head *ent
 
 /* LEASE_GRANT (rule 3). If parts are missing the instance stays as it is: the grant's packet runs, finds no session, and asks again. */
 static __always_inline void sp_snapshot_install(struct sp_flow_entry_head *entry, const struct sp_snapshot *object,
-						struct sp_flow_scratch *scratch, __u64 *floor, __u64 now)
+						struct sp_flow_scratch *scratch, __u64 now)
 {
 	struct sp_snapshot_book *book = SP_SNAPSHOT_BOOK(entry, object->key_bytes);
 	__u64 all = SP_SNAPSHOT_ALL(SP_SNAPSHOT_PARTS(object->slots, object->slot_bytes));
@@ -271,7 +271,7 @@ static __always_inline void sp_snapshot_install(struct sp_flow_entry_head *entry
 
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
 	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, object->key_bytes) &&
-	    !(entry->flags & SP_FLOW_DYING) && scratch->request_ns > *(volatile __u64 *)floor) {
+	    !(entry->flags & SP_FLOW_DYING)) {
 		if (scratch->epoch == entry->epoch && !(entry->flags & SP_FLOW_RELEASED)) {
 			/* Same grant: what stands here is the newest. */
 			if (scratch->session > entry->session) {
@@ -377,32 +377,16 @@ static __always_inline int sp_snapshot_load_part(struct xdp_md *xdp, const struc
 	return bytes == SP_SNAPSHOT_PART_HEAD + count * object->slot_bytes ? (int)part : -1;
 }
 
-/* A message about an instance that is not here. */
-static __always_inline int sp_snapshot_apply_absent(const struct sp_snapshot *object, struct sp_flow_scratch *scratch, __u64 now)
-{
-	__u32 index = scratch->key_hash & (SP_GRANT_FLOORS - 1);
-	__u64 *floor = bpf_map_lookup_elem(&sp_grant_floor, &index);
-
-	if (scratch->type != SP_RECALL || !floor)
-		return SP_EFFECT_DONE;
-	*(volatile __u64 *)floor = now; /* from now on a grant that was asked for before is ignored */
-	sp_snapshot_tell_release(scratch, 0, now);
-	scratch->seq = 0;
-	sp_flow_count(SP_STAT_RECALLED_UNKNOWN);
-	return SP_EFFECT_ANSWER;
-}
-
 /* Lets a message of the store take its effect: one of SP_EFFECT_. */
 static __always_inline int sp_snapshot_apply(struct xdp_md *xdp, const struct sp_snapshot *object, struct sp_flow_scratch *scratch,
 					     int packet_bytes, __u64 now)
 {
-	__u32 zero = 0, index = scratch->key_hash & (SP_GRANT_FLOORS - 1);
-	__u64 *floor = bpf_map_lookup_elem(&sp_grant_floor, &index);
+	__u32 zero = 0;
 	struct sp_snapshot_part *in = bpf_map_lookup_elem(&sp_snapshot_scratch, &zero);
 	struct sp_flow_entry_head *entry;
 	int part = 0;
 
-	if (!object->period_ns || !in || !floor)
+	if (!object->period_ns || !in)
 		return SP_EFFECT_UNKNOWN_OBJECT;
 	if (scratch->type == SP_SNAPSHOT_STATE) {
 		part = sp_snapshot_load_part(xdp, object, scratch, packet_bytes, in);
@@ -412,16 +396,19 @@ static __always_inline int sp_snapshot_apply(struct xdp_md *xdp, const struct sp
 		}
 	}
 	entry = bpf_map_lookup_elem(object->map, scratch->key);
-	if (!entry && scratch->type == SP_SNAPSHOT_STATE) {
+	if (!entry && scratch->type == SP_RECALL)
+		sp_flow_count(SP_STAT_RECALLED_UNKNOWN);
+	if (!entry && (scratch->type == SP_SNAPSHOT_STATE || scratch->type == SP_RECALL)) {
+		/* Who was recalled must remember that it never takes that epoch again (as sp_flow_recall). */
 		entry = sp_snapshot_make(object, scratch->key);
 		if (!entry)
 			return SP_EFFECT_NO_ROOM;
 	}
 	if (!entry)
-		return sp_snapshot_apply_absent(object, scratch, now);
+		return SP_EFFECT_DONE;
 	switch (scratch->type) {
 	case SP_LEASE_GRANT:
-		sp_snapshot_install(entry, object, scratch, floor, now);
+		sp_snapshot_install(entry, object, scratch, now);
 		break;
 	case SP_SNAPSHOT_STATE:
 		sp_snapshot_take_part(entry, object, scratch, part, in);
