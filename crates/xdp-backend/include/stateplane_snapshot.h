@@ -60,16 +60,6 @@ struct {
 	__type(value, struct sp_snapshot_part);
 } sp_snapshot_scratch SEC(".maps");
 
-/* By a part of the key's hash: no grant is taken to a request sent earlier, because an instance that this switch knew nothing of was recalled.
- * Instances that share a place ask once more. */
-#define SP_GRANT_FLOORS 4096
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, SP_GRANT_FLOORS);
-	__type(key, __u32);
-	__type(value, __u64);
-} sp_grant_floor SEC(".maps");
-
 /* An entry begins as every entry does; name##_blank is what new ones are made from: all zero but for used_ns. */
 #define SP_SNAPSHOT_DECLARE(name, id, instances, kb, slot_count, width, slot_bytes, period_us, epsilon_us, overdue)    \
 	struct name##_entry {                                                                                          \
