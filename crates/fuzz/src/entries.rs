@@ -78,6 +78,8 @@ pub struct Entries {
     pub sessions: [Session; SHARDS as usize],
     /// When the last message about a released flow was sent.
     pub sent_ns: HashMap<Key, u64>,
+    /// Tags of replies, by their place in the switch's table.
+    pub seen_replies: HashMap<u64, u64>,
 }
 
 impl Entries {
@@ -139,6 +141,13 @@ pub const UNKNOWN_OBJECT: usize = 13;
 pub const BAD_TAG: usize = 20;
 /// The same.
 pub const LATE: usize = 21;
+/// The same.
+pub const REPLAYED: usize = 35;
+/// The same.
+pub const OTHER_INCARNATION: usize = 36;
+
+/// `SP_SEEN_REPLIES`.
+const SEEN_REPLIES: u64 = 1 << 18;
 
 const ETHERNET: usize = 14;
 const OUTER: usize = 42;
@@ -171,14 +180,21 @@ pub fn receive(entries: &mut Entries, ring: &KeyRing, frame: &[u8], port: u32, n
     let Some((datagram, Ok(message))) = datagram(frame).map(|datagram| (datagram, Message::decode(datagram))) else {
         return Received::Refused(&[MALFORMED]);
     };
-    use MessageType::{Absent, HeartbeatAck, LeaseGrant, Recall, Refused, ReleaseAck, UpdateAck};
-    let replies = [LeaseGrant, Absent, UpdateAck, Refused, HeartbeatAck, Recall, ReleaseAck];
-    if message.sender != SELF || !replies.contains(&message.message_type) || message.shard >= SHARDS {
+    use MessageType::{
+        Absent, HeartbeatAck, LeaseGrant, Recall, Refused, ReleaseAck, SnapshotAck, SnapshotState, UpdateAck,
+    };
+    let replies =
+        [LeaseGrant, Absent, UpdateAck, Refused, HeartbeatAck, Recall, ReleaseAck, SnapshotAck, SnapshotState];
+    if message.sender.switch_id != SELF.switch_id || !replies.contains(&message.message_type) || message.shard >= SHARDS
+    {
         return Received::Refused(&[MALFORMED]);
     }
     let source = Ipv4Addr::new(frame[26], frame[27], frame[28], frame[29]);
     if ring.verify(datagram, source, Ipv4Addr::from(PROTOCOL_ADDRESS)).is_err() {
         return Received::Refused(&[BAD_TAG]);
+    }
+    if message.sender != SELF {
+        return Received::Refused(&[OTHER_INCARNATION]);
     }
     // Nobody answers a request before it was sent.
     if message.request_ns > now_ns {
@@ -187,8 +203,15 @@ pub fn receive(entries: &mut Entries, ring: &KeyRing, frame: &[u8], port: u32, n
     if now_ns - message.request_ns > LATE_NS {
         return Received::Refused(&[LATE]);
     }
+    let tag = datagram.get(56..64).and_then(|tag| tag.try_into().ok()).map_or(0, u64::from_be_bytes);
+    if entries.seen_replies.insert(tag % SEEN_REPLIES, tag) == Some(tag) {
+        return Received::Refused(&[REPLAYED]);
+    }
     let value_bytes = if message.message_type == LeaseGrant { 6 } else { 0 };
-    let known = message.object_id == OBJECT && message.key.len() == 13 && message.value.len() == value_bytes;
+    let known = !matches!(message.message_type, SnapshotAck | SnapshotState)
+        && message.object_id == OBJECT
+        && message.key.len() == 13
+        && message.value.len() == value_bytes;
     if message.message_type == HeartbeatAck && message.object_id == 0 {
         prolong(entries, &message);
         return Received::Refused(&[]);

@@ -203,6 +203,9 @@ impl Rig {
             for shard in 0..u32::from(entries::SHARDS) {
                 self.dataplane.clear_session(shard)?;
             }
+            for place in self.entries.seen_replies.keys() {
+                self.dataplane.write_array("sp_seen_replies", *place as u32, &[0; 8])?;
+            }
         }
         let addresses: Vec<Ipv4Addr> = (0..pool.addresses).map(external).map(Ipv4Addr::from).collect();
         self.dataplane.set_nat_pool(&addresses, pool.low, pool.high)?;
@@ -297,8 +300,15 @@ impl Rig {
             return Ok(());
         }
         let now = self.statistics()?;
-        let refusals =
-            [entries::MALFORMED, entries::NOT_FABRIC, entries::UNKNOWN_OBJECT, entries::BAD_TAG, entries::LATE];
+        let refusals = [
+            entries::MALFORMED,
+            entries::NOT_FABRIC,
+            entries::UNKNOWN_OBJECT,
+            entries::BAD_TAG,
+            entries::LATE,
+            entries::REPLAYED,
+            entries::OTHER_INCARNATION,
+        ];
         let more: Vec<usize> = refusals.into_iter().filter(|index| now[*index] != before[*index]).collect();
         match (&more[..], one_of) {
             ([], []) => Ok(()),

@@ -5,7 +5,15 @@ use std::process::{Command, Stdio};
 #[test]
 fn commands_end_quietly() {
     let nat = concat!(env!("CARGO_MANIFEST_DIR"), "/../../p4/apps/nat/nat.p4");
-    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/store.example.toml");
+    // The example with its secrets beside it.
+    let folder = tempfile::tempdir().expect("a folder");
+    let example = folder.path().join("store.toml");
+    let text = include_str!("../../../docs/store.example.toml");
+    std::fs::write(&example, text).expect("a configuration");
+    let secrets = folder.path().join("secrets.toml");
+    let made = Command::new(env!("CARGO_BIN_EXE_stateplane")).args(["keys", "generate"]).arg(&secrets).output();
+    assert!(made.expect("runs").status.success());
+    let example = example.to_str().expect("UTF-8 path");
     let commands = [
         vec!["check", nat],
         vec!["check", "--json", nat],

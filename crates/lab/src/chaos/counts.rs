@@ -173,7 +173,7 @@ impl Counts {
     /// The figures so far.
     pub fn figures(&self) -> Figures {
         let sent = u64::from(self.shared.next_packet.load(Ordering::Relaxed)) - 1;
-        Figures { sent, out: self.shared.received.load(Ordering::Relaxed), ..self.figures }
+        Figures { sent, ..self.figures }
     }
 
     fn add_flows(&mut self, lab: &Lab, count: usize) -> Result<()> {
@@ -235,6 +235,8 @@ impl Counts {
     fn take_events(&mut self) -> Result<()> {
         let mut new = std::mem::take(&mut *lock(&self.shared.events));
         new.sort_by_key(|timed| timed.ns);
+        // Those of the file: what comes after its end is nobody's.
+        self.figures.out += new.iter().filter(|timed| matches!(timed.event, Event::Output { .. })).count() as u64;
         write_lines(&mut self.file, &new).and_then(|()| self.file.flush()).map_err(Error::io(&self.path))?;
         // A packet of a flow that has ended may still come out: the file has it.
         let present: BTreeSet<u32> = lock(&self.shared.flows).iter().map(|flow| flow.number).collect();
