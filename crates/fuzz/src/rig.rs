@@ -323,7 +323,7 @@ impl Rig {
             let values = map.lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY)?.context("sp_flow_stats")?;
             Ok(values.iter().filter_map(|bytes| bytes.get(..8)?.try_into().ok().map(u64::from_ne_bytes)).sum())
         };
-        (0..=entries::LATE as u32).map(sum).collect()
+        (0..=entries::OTHER_INCARNATION as u32).map(sum).collect()
     }
 
     fn run(&mut self, frame: &[u8], port: u32, now_ns: u64) -> Result<Fate> {
