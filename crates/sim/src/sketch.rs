@@ -3,7 +3,7 @@
 
 use manifest::SnapshotState;
 use state_protocol::{Message, MessageType, SNAPSHOT_PART_BYTES};
-use state_store::core::Server;
+use state_store::core::{Node, Server};
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddrV4;
 
@@ -94,7 +94,7 @@ impl SketchChecker {
     }
 
     /// A message reaches a switch. What it is granted is what the store's newest whole snapshot is now: nobody owns the key until it takes the grant.
-    pub fn arrives(&mut self, bytes: &[u8], servers: &[(SocketAddrV4, Server)]) -> Result<(), String> {
+    pub fn arrives(&mut self, bytes: &[u8], servers: &[(SocketAddrV4, Node)]) -> Result<(), String> {
         let Ok(message) = Message::decode(bytes) else { return Ok(()) };
         if message.message_type != MessageType::LeaseGrant {
             return Ok(());
@@ -185,9 +185,9 @@ impl SketchChecker {
     }
 
     /// Every whole snapshot on every server is the state of one instant.
-    pub fn stored(&self, servers: &[(SocketAddrV4, Server)]) -> Result<(), String> {
+    pub fn stored(&self, servers: &[(SocketAddrV4, Node)]) -> Result<(), String> {
         let slot_bytes = self.object.slot_bytes as usize;
-        for (_, server) in servers {
+        for server in servers.iter().flat_map(|(_, node)| node.replicas()) {
             for record in server.records().iter() {
                 let Some(whole) = record.snapshots.as_ref().and_then(|it| it.whole.as_ref()) else { continue };
                 let name = (tenant(record.key.as_slice()), whole.epoch, whole.seq);
@@ -201,7 +201,7 @@ impl SketchChecker {
     }
 
     /// In quiet: the newest state of each tenant is what is stored.
-    pub fn all_stored(&self, servers: &[(SocketAddrV4, Server)]) -> Result<(), String> {
+    pub fn all_stored(&self, servers: &[(SocketAddrV4, Node)]) -> Result<(), String> {
         let mut newest: BTreeMap<u16, &Held> = BTreeMap::new();
         for ((_, tenant), held) in &self.held {
             let known = newest.entry(*tenant).or_insert(held);
@@ -224,7 +224,7 @@ impl SketchChecker {
         &self,
         tenant: u16,
         epoch: u32,
-        servers: &[(SocketAddrV4, Server)],
+        servers: &[(SocketAddrV4, Node)],
         now_ns: u64,
     ) -> Result<(), String> {
         if !self.drops {
@@ -254,12 +254,12 @@ fn tenant(key: &[u8]) -> u16 {
 }
 
 /// The newest whole snapshot of a key on any server: grant, number, slots.
-fn whole_of(servers: &[(SocketAddrV4, Server)], object_id: u16, key: &[u8]) -> Option<(u32, u64, Vec<u8>)> {
+fn whole_of(servers: &[(SocketAddrV4, Node)], object_id: u16, key: &[u8]) -> Option<(u32, u64, Vec<u8>)> {
     let of = |server: &Server| {
         let records = server.records();
         let slot = records.find(records.object(object_id)?, key)?;
         let whole = records.get(slot).snapshots.as_ref()?.whole.as_ref()?;
         Some((whole.epoch, whole.seq, whole.slots.clone()))
     };
-    servers.iter().filter_map(|(_, server)| of(server)).max_by_key(|(epoch, seq, _)| (*epoch, *seq))
+    servers.iter().flat_map(|(_, node)| node.replicas()).filter_map(of).max_by_key(|(epoch, seq, _)| (*epoch, *seq))
 }

@@ -6,8 +6,8 @@ use crate::switch::{Became, Switch};
 use manifest::Manifest;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use state_protocol::{KeyRing, MessageType, SNAPSHOT_VALUE_BYTES, Secret};
-use state_store::core::{AllocatorSettings, Input, Limits, ObjectSettings, Outputs, Server, Settings, Start};
+use state_protocol::{KeyRing, MessageType, SNAPSHOT_VALUE_BYTES, Secret, ShardView, Views};
+use state_store::core::{AllocatorSettings, Input, Limits, Node, ObjectSettings, Outputs, Settings, Start};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -81,7 +81,7 @@ pub struct World {
     rings: Vec<KeyRing>,
     heads: Vec<SocketAddrV4>,
     incarnation: u32,
-    servers: Vec<(SocketAddrV4, Server)>,
+    servers: Vec<(SocketAddrV4, Node)>,
     /// What happened.
     pub history: History,
     /// Follows a program with a SnapshotState.
@@ -146,12 +146,21 @@ impl World {
             (1..=3).map(|at| SocketAddrV4::new(address(at), state_protocol::PORT)).collect()
         };
         let mut servers = Vec::new();
+        let mut views = Views { version: 1, shards: Vec::new() };
         for shard in 0..SHARDS {
-            for position in 0..3 {
+            let mut members = Vec::new();
+            for address in chain(shard) {
                 let start = Start { incarnation: rng.random::<u64>() | 1, epoch_base: 1, seed: rng.random(), now_ns };
-                let settings = server_settings(manifest, chain(shard), position, shard);
-                servers.push((chain(shard)[position], Server::new(settings, start, ring(0))));
+                let node = Node::new(server_settings(manifest), start, ring(0), address, Vec::new());
+                members.push(node.me());
+                servers.push((address, node));
             }
+            views.shards.push(ShardView { number: 1, founded: 1, members, joining: None });
+        }
+        for (_, node) in &mut servers {
+            let mut out = Outputs::new();
+            node.adopt(now_ns, &views, &mut out);
+            node.flush(now_ns, &mut out); // HELLOs that are lost: they are sent again
         }
         let mut world = World {
             object: object.to_owned(),
@@ -179,7 +188,14 @@ impl World {
         }
         for _ in 0..2000 {
             world.advance(TICK_NS)?;
-            if world.servers.chunks(3).all(|chain| chain[0].1.is_serving(world.now_ns)) {
+            if world
+                .servers
+                .iter()
+                .flat_map(|(_, node)| node.replicas())
+                .filter(|replica| replica.is_serving(world.now_ns))
+                .count()
+                == usize::from(SHARDS)
+            {
                 return Ok(world);
             }
         }
@@ -504,11 +520,9 @@ impl World {
     }
 }
 
-fn server_settings(manifest: &Manifest, chain: Vec<SocketAddrV4>, position: usize, shard: u16) -> Settings {
+fn server_settings(manifest: &Manifest) -> Settings {
     Settings {
-        chain,
-        position,
-        shard,
+        shard: 0,
         shards: SHARDS,
         lease_us: LEASE_US,
         clock_drift_ppm: 1000,

@@ -1,4 +1,4 @@
-//! Messages between the servers of a chain: `docs/state-protocol.md`, "Chain messages".
+//! Messages between the servers of a chain: `docs/state-protocol.md`, "The chain".
 
 use crate::bytes::{Reader, Writer};
 use crate::{Effect, EncodeError, HEADER_BYTES, Kind, MAGIC, MAX_MESSAGE_BYTES, Malformed, VERSION, kind};
@@ -8,19 +8,21 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 pub const CHAIN_HEADER_BYTES: usize = HEADER_BYTES;
 /// Bytes of the fixed part of an entry in `CHAIN_DATA`.
 pub const ENTRY_HEADER_BYTES: usize = 12;
-/// `key_id`, a zero and the tag end every header.
-const TAG_FIELDS_BYTES: usize = 10;
 
 /// Type of a chain message; the number is the wire's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ChainType {
-    /// Predecessor to successor: who I am, and whether I still am; answered by an `Ack`.
+    /// Predecessor to successor: I am at this view, and have entries up to here; answered by an `Ack`.
     Hello = 32,
     /// Predecessor to successor: entries in order.
     Data = 33,
     /// Successor to predecessor: what was applied, and what the tail has.
     Ack = 34,
+    /// Tail to the server that joins: parts of the records, in order.
+    Copy = 35,
+    /// The server that joins to the tail: which of them it has.
+    CopyAck = 36,
 }
 
 impl ChainType {
@@ -29,8 +31,14 @@ impl ChainType {
             32 => ChainType::Hello,
             33 => ChainType::Data,
             34 => ChainType::Ack,
+            35 => ChainType::Copy,
+            36 => ChainType::CopyAck,
             _ => return None,
         })
+    }
+
+    fn has_body(self) -> bool {
+        matches!(self, ChainType::Data | ChainType::Copy)
     }
 }
 
@@ -43,12 +51,14 @@ impl ChainFlags {
     pub const NONE: ChainFlags = ChainFlags(0);
     /// All links from the sender to the tail are up.
     pub const READY: ChainFlags = ChainFlags(1);
-    /// The sender knows that a server of its chain lost its state; it serves no more.
-    pub const BROKEN: ChainFlags = ChainFlags(2);
-    /// `Ack`: entries came out of order; send again from `index + 1`.
-    pub const GAP: ChainFlags = ChainFlags(4);
+    /// `Ack`, `CopyAck`: something is missing before what came; send again from `index + 1`.
+    pub const GAP: ChainFlags = ChainFlags(2);
     /// `Ack`: the sender's configuration is not the receiver's.
-    pub const MISMATCH: ChainFlags = ChainFlags(8);
+    pub const MISMATCH: ChainFlags = ChainFlags(4);
+    /// The sender has everything that was acknowledged up to `index`: it is a member, or its copy is done.
+    pub const WHOLE: ChainFlags = ChainFlags(8);
+    /// `Copy`: that was all. The message carries no effects, but the number of the last entry that the copy has the effect of: `Handover`.
+    pub const DONE: ChainFlags = ChainFlags(16);
 
     /// Whether all bits of `other` are set.
     pub fn contains(self, other: ChainFlags) -> bool {
@@ -68,54 +78,50 @@ pub struct ChainHeader {
     pub chain_type: ChainType,
     /// The sender's condition.
     pub flags: ChainFlags,
-    /// `Data`: how many entries follow; otherwise 0.
+    /// `Data`, `Copy`: how many entries or items follow; otherwise 0.
     pub count: u16,
+    /// The shard whose chain this is.
+    pub shard: u16,
+    /// The number of the shard's view that the sender is in.
+    pub view: u64,
     /// The sender's incarnation: drawn at random at start, never 0.
     pub sender: u64,
-    /// The receiver's incarnation as the sender knows it; 0: not yet.
+    /// The receiver's incarnation, as the view names it.
     pub receiver: u64,
-    /// `Hello`: the last entry that the sender has. `Data`: the first entry in this message. `Ack`: the last entry applied.
+    /// `Hello`, `Ack`: the last entry that the sender has. `Data`: the first entry in this message. `Copy`: the number of this message, from 1.
+    /// `CopyAck`: the last of them that was taken in order.
     pub index: u64,
-    /// The last entry that the sender knows to be at the tail.
+    /// The last entry that the sender knows to be at the tail. `Copy`, `CopyAck`: the view in which the joining began.
     pub committed: u64,
     /// Digest of the configuration that all servers of a chain must share.
-    pub config_digest: u64,
-    /// Whose chain.
-    pub shard: u16,
+    pub config_digest: u32,
 }
 
 impl ChainHeader {
-    /// Reads the header of a chain message, and refuses a `Hello` or `Ack` with anything after it.
+    /// Reads the header of a chain message, and refuses anything after it in one that carries nothing.
     pub fn decode(datagram: &[u8]) -> Result<ChainHeader, Malformed> {
-        let chain_type = match kind(datagram)? {
-            Kind::Chain(chain_type) => chain_type,
-            Kind::Message(_) => return Err(Malformed::Type),
-        };
+        let Kind::Chain(chain_type) = kind(datagram)? else { return Err(Malformed::Type) };
         let header = Self::read(datagram, chain_type).ok_or(Malformed::TooShort)?;
-        if chain_type != ChainType::Data && (datagram.len() != CHAIN_HEADER_BYTES || header.count != 0) {
+        if !chain_type.has_body() && (datagram.len() != CHAIN_HEADER_BYTES || header.count != 0) {
             return Err(Malformed::LengthMismatch);
         }
         Ok(header)
     }
 
     fn read(datagram: &[u8], chain_type: ChainType) -> Option<ChainHeader> {
-        let mut r = Reader::new(datagram);
+        let mut r = Reader::new(datagram.get(..CHAIN_HEADER_BYTES)?);
         r.u32()?; // magic, version and type were read by `kind`
         Some(ChainHeader {
             chain_type,
             flags: ChainFlags(r.u16()?),
             count: r.u16()?,
+            view: r.u64()?,
             sender: r.u64()?,
             receiver: r.u64()?,
             index: r.u64()?,
             committed: r.u64()?,
-            config_digest: r.u64()?,
-            shard: {
-                r.u32()?;
-                let shard = r.u16()?;
-                r.take(TAG_FIELDS_BYTES)?;
-                shard
-            },
+            config_digest: r.u32()?,
+            shard: r.u16()?,
         })
     }
 
@@ -127,11 +133,12 @@ impl ChainHeader {
         bytes[3] = self.chain_type as u8;
         bytes[4..6].copy_from_slice(&self.flags.0.to_be_bytes());
         bytes[6..8].copy_from_slice(&self.count.to_be_bytes());
-        bytes[8..16].copy_from_slice(&self.sender.to_be_bytes());
-        bytes[16..24].copy_from_slice(&self.receiver.to_be_bytes());
-        bytes[24..32].copy_from_slice(&self.index.to_be_bytes());
-        bytes[32..40].copy_from_slice(&self.committed.to_be_bytes());
-        bytes[40..48].copy_from_slice(&self.config_digest.to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.view.to_be_bytes());
+        bytes[16..24].copy_from_slice(&self.sender.to_be_bytes());
+        bytes[24..32].copy_from_slice(&self.receiver.to_be_bytes());
+        bytes[32..40].copy_from_slice(&self.index.to_be_bytes());
+        bytes[40..48].copy_from_slice(&self.committed.to_be_bytes());
+        bytes[48..52].copy_from_slice(&self.config_digest.to_be_bytes());
         bytes[52..54].copy_from_slice(&self.shard.to_be_bytes());
         bytes
     }
@@ -191,7 +198,29 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The entries of a `CHAIN_DATA` message, in order, each with its own bytes.
+/// The end of a copy: from here on the tail answers through the joining server only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Handover {
+    /// The last entry that the copy has the effect of.
+    pub index: u64,
+}
+
+impl Handover {
+    /// What follows the header of a `Copy` with the flag `DONE`.
+    pub fn encode(&self) -> [u8; 8] {
+        self.index.to_be_bytes()
+    }
+
+    /// Reads a `Copy` with the flag `DONE`.
+    pub fn decode(header: &ChainHeader, datagram: &[u8]) -> Result<Handover, Malformed> {
+        let bytes = datagram.get(CHAIN_HEADER_BYTES..).ok_or(Malformed::TooShort)?;
+        let bytes: &[u8; 8] = bytes.try_into().map_err(|_| Malformed::LengthMismatch)?;
+        let done = header.chain_type == ChainType::Copy && header.flags.contains(ChainFlags::DONE) && header.count == 0;
+        if done { Ok(Handover { index: u64::from_be_bytes(*bytes) }) } else { Err(Malformed::ChainEntry) }
+    }
+}
+
+/// The entries of a `Data` message, or of a `Copy`, in order, each with its own bytes.
 pub struct Entries<'a> {
     reader: Reader<'a>,
     bytes: &'a [u8],
@@ -270,12 +299,13 @@ mod tests {
             chain_type: ChainType::Data,
             flags: ChainFlags::READY,
             count: 6,
+            shard: 8,
+            view: 9,
             sender: 3,
             receiver: 4,
             index: 5,
             committed: 6,
             config_digest: 7,
-            shard: 8,
         };
         let mut bytes = header.encode().to_vec();
         for entry in entries() {

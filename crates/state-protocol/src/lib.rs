@@ -5,6 +5,7 @@
 
 mod bytes;
 mod chain;
+mod control;
 mod effect;
 mod keys;
 mod malformed;
@@ -12,7 +13,10 @@ mod message;
 mod shard;
 mod snapshot;
 
-pub use chain::{CHAIN_HEADER_BYTES, ChainFlags, ChainHeader, ChainType, ENTRY_HEADER_BYTES, Entries, Entry};
+pub use chain::{CHAIN_HEADER_BYTES, ChainFlags, ChainHeader, ChainType, ENTRY_HEADER_BYTES, Entries, Entry, Handover};
+pub use control::{
+    Control, ControlType, Joining, MAX_CONTROL_BYTES, Member, Report, Reporter, ShardReport, ShardView, Views,
+};
 pub use effect::{Effect, RecordWrite};
 pub use keys::{KeyRing, MOST_SECRETS, NotGenuine, SECRET_BYTES, Secret, tag_of};
 pub use malformed::{EncodeError, Malformed};
@@ -46,6 +50,8 @@ pub enum Kind {
     Message(MessageType),
     /// Between two servers of a chain.
     Chain(ChainType),
+    /// To or from a controller.
+    Control(ControlType),
 }
 
 /// Reads the magic, version and type that every message begins with.
@@ -61,5 +67,6 @@ pub fn kind(datagram: &[u8]) -> Result<Kind, Malformed> {
     MessageType::from_number(number)
         .map(Kind::Message)
         .or_else(|| ChainType::from_number(number).map(Kind::Chain))
+        .or_else(|| ControlType::from_number(number).map(Kind::Control))
         .ok_or(Malformed::Type)
 }

@@ -41,11 +41,14 @@ pub enum Malformed {
     /// A chain entry with an unknown effect, or whose lengths do not add up.
     #[error("chain entry does not add up")]
     ChainEntry,
+    /// A control message whose JSON is none, or not what its type carries.
+    #[error("the message's JSON is not what its type carries")]
+    Json,
 }
 
 impl Malformed {
     /// Every reason, in a fixed order.
-    pub const ALL: [Malformed; 12] = [
+    pub const ALL: [Malformed; 13] = [
         Malformed::TooShort,
         Malformed::Magic,
         Malformed::Version,
@@ -58,6 +61,7 @@ impl Malformed {
         Malformed::UnexpectedPacket,
         Malformed::MissingValue,
         Malformed::ChainEntry,
+        Malformed::Json,
     ];
 
     /// The reason's name in metrics: lower case with underscores.
@@ -75,6 +79,7 @@ impl Malformed {
             Malformed::UnexpectedPacket => "unexpected_packet",
             Malformed::MissingValue => "missing_value",
             Malformed::ChainEntry => "chain_entry",
+            Malformed::Json => "json",
         }
     }
 }

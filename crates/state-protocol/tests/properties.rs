@@ -139,6 +139,7 @@ proptest! {
             chain_type: ChainType::Data,
             flags: ChainFlags::READY,
             count: effects.len() as u16,
+            view: seq,
             sender: seq,
             receiver: 2,
             index: 3,

@@ -4,9 +4,11 @@
 //! `cargo run --release -p state-store --example throughput`; with `serve FILE` it is a server.
 
 use secrets::SecretsFile;
-use state_protocol::{Flags, KeyRing, Message, MessageType, Owner, SECRET_BYTES, Secret};
+use state_protocol::{
+    Control, Flags, KeyRing, Member, Message, MessageType, Owner, SECRET_BYTES, Secret, ShardView, Views,
+};
 use state_store::config::Config;
-use state_store::core::{Input, Outputs, Server, Start};
+use state_store::core::{Input, Node, Outputs, Start};
 use state_store::shell;
 use std::collections::VecDeque;
 use std::error::Error;
@@ -55,14 +57,18 @@ fn addresses(length: usize) -> Result<Vec<SocketAddrV4>, Box<dyn Error>> {
 }
 
 fn config_text(chain: &[SocketAddrV4], at: usize) -> String {
-    let names: Vec<_> = chain.iter().map(|address| format!("\"{address}\"")).collect();
+    // This program plays the controller; nobody listens to the reports.
     format!(
-        "name = \"s{at}\"\nlisten = \"{}\"\nchain = [{}]\n\
+        "name = \"s{at}\"\nlisten = \"{}\"\ncontrollers = [\"127.0.0.1:9\"]\nshards = 1\n\
          chain_datagram_bytes = 8000\nsecrets = \"secrets.toml\"\n\
          [[object]]\nname = \"bench\"\nid = 1\nkey_bytes = 13\nvalue_bytes = 8\nallocator = \"zero\"\n",
         chain[at],
-        names.join(", ")
     )
+}
+
+/// One shard with this chain.
+fn views(members: Vec<Member>) -> Views {
+    Views { version: 1, shards: vec![ShardView { number: 1, founded: 1, members, joining: None }] }
 }
 
 fn key(flow: u32) -> [u8; 13] {
@@ -98,7 +104,7 @@ fn request(keys: &KeyRing, bytes: &mut Vec<u8>, flow: u32, epoch: u32, seq: u64,
 
 /// All servers in this thread; datagrams are handed over in batches as the sockets would.
 struct InProcess {
-    servers: Vec<Server>,
+    servers: Vec<Node>,
     chain: Vec<SocketAddrV4>,
     inbox: Vec<VecDeque<Vec<u8>>>,
     senders: Vec<VecDeque<SocketAddrV4>>,
@@ -157,13 +163,10 @@ impl InProcess {
 fn in_process(length: usize, packet_bytes: usize) -> Result<f64, Box<dyn Error>> {
     let chain = addresses(length)?;
     let keys = KeyRing::new(0, Secret([7; SECRET_BYTES])).ok_or("no such secret")?;
-    let server = |at: usize| -> Result<Server, Box<dyn Error>> {
+    let server = |at: usize| -> Result<Node, Box<dyn Error>> {
         let config = Config::parse(Path::new("bench.toml"), &config_text(&chain, at))?;
-        Ok(Server::new(
-            config.settings,
-            Start { incarnation: at as u64 + 1, epoch_base: 100, seed: 1, now_ns: 0 },
-            keys.clone(),
-        ))
+        let start = Start { incarnation: at as u64 + 1, epoch_base: 100, seed: 1, now_ns: 0 };
+        Ok(Node::new(config.settings, start, keys.clone(), chain[at], Vec::new()))
     };
     let mut bench = InProcess {
         servers: (0..length).map(server).collect::<Result<_, _>>()?,
@@ -176,7 +179,13 @@ fn in_process(length: usize, packet_bytes: usize) -> Result<f64, Box<dyn Error>>
         last_epoch: 0,
         started: Instant::now(),
     };
-    while !bench.servers[0].is_serving(bench.now_ns()) {
+    let views = views(bench.servers.iter().map(Node::me).collect());
+    for server in &mut bench.servers {
+        let mut out = Outputs::new();
+        server.adopt(0, &views, &mut out);
+        server.flush(0, &mut out); // HELLOs that are lost: they are sent again
+    }
+    while !bench.servers[0].replicas().any(|replica| replica.is_serving(bench.now_ns()) && replica.is_ready()) {
         bench.turn();
     }
     let client = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1);
@@ -231,8 +240,18 @@ fn loopback_with(length: usize, packet_bytes: usize, under_way: usize) -> Result
         std::fs::write(&path, config_text(&chain, at))?;
         servers.0.push(Command::new(std::env::current_exe()?).arg("serve").arg(&path).spawn()?);
     }
-    while shell::query_status(chain[0], &keys, Duration::from_secs(5))?.state != "serving" {}
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let status = |address| shell::query_status(address, &keys, Duration::from_secs(5));
+    let mut members = Vec::new();
+    for address in &chain {
+        members.push(Member { address: *address, incarnation: status(*address)?.incarnation });
+    }
+    let mut told = Control::Views(views(members)).encode()?;
+    keys.sign(&mut told, Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST);
+    for address in &chain {
+        socket.send_to(&told, address)?;
+    }
+    while status(chain[0])?.replicas.first().is_none_or(|replica| replica.state != "serving") {}
     socket.set_read_timeout(Some(Duration::from_secs(1)))?;
     let (mut bytes, mut answer, packet) = (Vec::new(), vec![0; 65_536], vec![0xab; packet_bytes]);
     request(&keys, &mut bytes, 0, 0, 0, &[], 1);

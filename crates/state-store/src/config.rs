@@ -9,7 +9,7 @@ use manifest::Manifest;
 use secrets::{SecretsError, SecretsFile};
 use serde::Deserialize;
 use state_protocol::{
-    KeyRing, MAX_KEY_BYTES, MAX_VALUE_BYTES, MOST_SNAPSHOT_PARTS, SNAPSHOT_PART_BYTES, SNAPSHOT_VALUE_BYTES,
+    KeyRing, MAX_KEY_BYTES, MAX_VALUE_BYTES, MOST_SHARDS, MOST_SNAPSHOT_PARTS, SNAPSHOT_PART_BYTES, SNAPSHOT_VALUE_BYTES,
 };
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -54,6 +54,8 @@ pub struct Config {
     pub name: String,
     /// The UDP address of requests and of the chain.
     pub listen: SocketAddrV4,
+    /// The controllers that it reports to and hears from.
+    pub controllers: Vec<SocketAddrV4>,
     /// TCP address of the metrics over HTTP.
     pub metrics: Option<SocketAddr>,
     /// Seed of the allocators' probing; `None`: drawn at start.
@@ -73,7 +75,9 @@ pub struct Config {
 struct File {
     name: String,
     listen: SocketAddrV4,
-    chain: Vec<SocketAddrV4>,
+    controllers: Vec<SocketAddrV4>,
+    #[serde(default = "default_shards")]
+    shards: u16,
     #[serde(default = "default_lease_ms")]
     lease_ms: u32,
     #[serde(default = "default_drift_ppm")]
@@ -196,6 +200,10 @@ impl Default for IdleTable {
     }
 }
 
+fn default_shards() -> u16 {
+    8
+}
+
 fn default_lease_ms() -> u32 {
     250
 }
@@ -278,21 +286,17 @@ fn require(holds: bool, field: &str, problem: impl FnOnce() -> String) -> Result
 }
 
 fn check(file: File) -> Result<Config, Problem> {
-    let position = file.chain.iter().position(|address| *address == file.listen);
-    let Some(position) = position else {
-        let problem =
-            format!("does not contain this server's `listen` ({}); add it at its place, head first", file.listen);
-        return Err(("chain".to_owned(), problem));
-    };
-    let distinct: HashSet<_> = file.chain.iter().collect();
-    require(distinct.len() == file.chain.len(), "chain", || {
-        "names an address twice; name each server once".to_owned()
+    require(!file.controllers.is_empty(), "controllers", || {
+        "there is none; write the address of each, such as [\"10.2.1.10:5408\"]".to_owned()
     })?;
-    for address in &file.chain {
-        require(!address.ip().is_unspecified() && address.port() != 0, "chain", || {
-            format!("{address} is no address that the others can send to; write the server's own address and port")
+    for (address, field) in file.controllers.iter().map(|a| (a, "controllers")).chain([(&file.listen, "listen")]) {
+        require(!address.ip().is_unspecified() && address.port() != 0, field, || {
+            format!("{address} is no address that others can send to; write the machine's own address and port")
         })?;
     }
+    require((1..=MOST_SHARDS).contains(&file.shards), "shards", || {
+        format!("{} is out of range; write 1 to {MOST_SHARDS}, the same as the controller (default 8)", file.shards)
+    })?;
     require((1..=60_000).contains(&file.lease_ms), "lease_ms", || {
         format!("{} is out of range; write 1 to 60000 (default 250)", file.lease_ms)
     })?;
@@ -328,16 +332,15 @@ fn check(file: File) -> Result<Config, Problem> {
     Ok(Config {
         name: file.name,
         listen: file.listen,
+        controllers: file.controllers,
         metrics: file.metrics,
         seed: file.seed,
         secrets: file.secrets,
         backends,
         file: PathBuf::new(),
         settings: Settings {
-            chain: file.chain,
-            position,
-            shard: 0,
-            shards: 1,
+            shard: 0, // of a replica: `Node` sets it
+            shards: file.shards,
             lease_us: file.lease_ms * 1_000,
             clock_drift_ppm: file.clock_drift_ppm,
             lease_margin_us: file.lease_margin_us,
@@ -623,8 +626,7 @@ mod tests {
     #[test]
     fn the_example_is_good() {
         let config = Config::parse(Path::new("store.toml"), GOOD).unwrap();
-        assert_eq!(config.settings.position, 0);
-        assert_eq!(config.settings.chain.len(), 3);
+        assert_eq!((config.settings.shards, config.controllers.len()), (8, 1));
         assert_eq!(config.settings.hold_ns, 500_000_000);
         assert_eq!(config.secrets, Path::new("secrets.toml"));
         assert!(
@@ -681,8 +683,7 @@ mod tests {
         });
         std::fs::write(directory.path().join("p.json"), json.to_string()).unwrap();
         let path = directory.path().join("store.toml");
-        let top =
-            "name = \"s\"\nlisten = \"10.0.0.1:1\"\nchain = [\"10.0.0.1:1\"]\nsecrets = \"s\"\nmanifest = \"p.json\"\n";
+        let top = "name = \"s\"\nlisten = \"10.0.0.1:1\"\ncontrollers = [\"10.0.0.1:2\"]\nsecrets = \"s\"\nmanifest = \"p.json\"\n";
         let config = Config::parse(&path, &format!("{top}[[object]]\nname = \"c\"\nidle_s = 5\n")).unwrap();
         let found: Vec<_> = config.settings.objects.iter().map(|o| (o.name.as_str(), o.id, o.key_bytes)).collect();
         assert_eq!(found, [("c", 3, 4), ("a", 1, 4)]);
@@ -694,7 +695,9 @@ mod tests {
     #[test]
     fn every_fault_names_its_field_and_remedy() {
         for (from, to, field, remedy) in [
-            ("listen = \"10.0.3.1:5407\"", "listen = \"10.9.9.9:5407\"", "chain", "add it"),
+            ("listen = \"10.0.3.1:5407\"", "listen = \"0.0.0.0:5407\"", "listen", "own address"),
+            ("controllers = [\"10.0.3.1:5408\"]", "controllers = []", "controllers", "10.2.1.10:5408"),
+            ("shards = 8", "shards = 0", "shards", "1 to 256"),
             ("lease_ms = 250", "lease_ms = 0", "lease_ms", "1 to 60000"),
             ("key_bytes = 13", "key_bytes = 12", "key_bytes", "needs 13"),
             ("value_bytes = 6", "value_bytes = 65", "value_bytes", "1 to 64"),

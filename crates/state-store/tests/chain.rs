@@ -1,16 +1,15 @@
-//! The chain as a whole: forming, back-pressure, loss of a server's state.
+//! The chain as a whole: forming, back-pressure, changes of its servers. (With a controller, copies and crashes at random: `crates/controller/tests/cluster.rs`.)
 
 mod common;
 
 use common::*;
 use state_protocol::MessageType;
-use state_store::core::Server;
 
 const KEY: &[u8] = b"flow";
 
 #[test]
 fn a_chain_waits_out_leases_it_may_have_forgotten() {
-    let mut chain = Chain::unformed(3, |_| {});
+    let mut chain = Chain::unformed(3, |_, _| {});
     chain.advance(100 * MS);
     assert_eq!(chain.head().status(chain.now).state, "waiting_out_leases");
     chain.send(&lease(COUNTER, owner(1, 1), KEY));
@@ -39,36 +38,68 @@ fn back_pressure_drops_and_counts_requests_and_recovers() {
 }
 
 #[test]
-fn a_server_that_lost_its_state_stops_the_chain_wherever_it_is() {
+fn whoever_dies_the_others_go_on_with_everything() {
     for victim in 0..3 {
         let mut chain = Chain::new(3);
-        chain.ask(&lease(COUNTER, owner(1, 1), KEY));
-        chain.advance(SECOND);
-        chain.servers[victim] = Server::new(settings(3, victim), start(77, chain.now), keys());
-        chain.advance(SECOND);
-        for at in (0..3).filter(|at| *at != victim) {
-            assert_eq!(chain.servers[at].status(chain.now).state, "broken", "server {at}, victim {victim}");
-        }
-        chain.send(&lease(COUNTER, owner(1, 1), KEY));
+        let epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
+        // On its way when the server dies: recorded where it came to, answered by nobody yet.
+        chain.down = vec![victim];
+        chain.send(&update(owner(1, 1), KEY, epoch, 1, b"12345678"));
+        chain.advance(20 * MS);
         assert!(chain.reply().is_none());
+        let left: Vec<_> = (0..3).filter(|at| *at != victim).collect();
+        let members: Vec<_> = left.iter().map(|at| (*at, *at as u64 + 1)).collect();
+        chain.adopt(2, &members, &left);
+        chain.advance(20 * MS);
+        chain.send_to(left[0], &update(owner(1, 1), KEY, epoch, 2, b"23456789"));
+        let seqs: Vec<_> = chain.replies.drain(..).map(|reply| Reply(reply).message().seq).collect();
+        // What only the dead head had, nobody was told of; the switch sends it again.
+        assert_eq!(seqs, if victim == 0 { vec![2] } else { vec![1, 2] }, "victim {victim}");
+        let digests: Vec<_> = left.iter().map(|at| chain.servers[*at].records().shared_digest()).collect();
+        assert_eq!(digests[0], digests[1], "victim {victim}");
+        assert!(chain.servers[left[0]].is_serving(chain.now));
     }
 }
 
 #[test]
-fn a_server_restarted_before_anything_was_recorded_joins_again() {
+fn a_deposed_head_answers_nothing_and_orders_nothing() {
+    let mut chain = Chain::new(3);
+    let epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
+    chain.adopt(2, &[(1, 2), (2, 3)], &[1, 2]);
+    let before = chain.servers[1].records().shared_digest();
+    chain.send_to(0, &update(owner(1, 1), KEY, epoch, 1, b"12345678"));
+    chain.send_to(0, &update(owner(2, 1), KEY, epoch, 1, b"12345678")); // which it would refuse
+    chain.advance(SECOND);
+    assert!(chain.reply().is_none());
+    assert_eq!(chain.servers[1].records().shared_digest(), before);
+    // Older views change nothing; the newest take its replica away.
+    chain.adopt(1, &[(0, 1), (1, 2), (2, 3)], &[0, 1, 2]);
+    assert_eq!(chain.servers[1].status(chain.now).role, "head");
+    chain.adopt(2, &[(1, 2), (2, 3)], &[0]);
+    assert!(chain.servers[0].node.replica(0).is_none());
+}
+
+#[test]
+fn messages_of_another_life_change_nothing() {
     for victim in 0..3 {
         let mut chain = Chain::new(3);
-        chain.servers[victim] = Server::new(settings(3, victim), start(77, chain.now), keys());
+        chain.ask(&lease(COUNTER, owner(1, 1), KEY));
         chain.advance(SECOND);
-        let grant = chain.ask(&lease(COUNTER, owner(1, 1), KEY));
-        assert_eq!(grant.kind(), MessageType::LeaseGrant, "victim {victim}");
-        chain.assert_alike();
+        let digests: Vec<_> = chain.servers.iter().map(|server| server.records().shared_digest()).collect();
+        // Back empty, and told of the chain in which its earlier life was.
+        chain.servers[victim] = Server::new(settings(), start(77, chain.now), victim);
+        chain.adopt(2, &[(0, 1), (1, 2), (2, 3)], &[0, 1, 2]);
+        chain.advance(SECOND);
+        assert!(chain.servers[victim].node.replica(0).is_none());
+        for at in (0..3).filter(|at| *at != victim) {
+            assert_eq!(chain.servers[at].records().shared_digest(), digests[at], "server {at}, victim {victim}");
+        }
     }
 }
 
 #[test]
 fn servers_with_other_settings_do_not_form_a_chain() {
-    let mut chain = Chain::unformed(3, |settings| settings.lease_us += u32::from(settings.position == 1));
+    let mut chain = Chain::unformed(3, |at, settings| settings.lease_us += u32::from(at == 1));
     chain.advance(5 * SECOND);
     assert_eq!(chain.head().status(chain.now).state, "forming");
 }

@@ -5,9 +5,9 @@ mod common;
 
 use common::*;
 use state_protocol::{
-    ChainHeader, ChainType, Entries, Flags, KeyRing, Kind, Message, MessageType, SECRET_BYTES, Secret, kind,
+    ChainHeader, ChainType, Control, Entries, Flags, KeyRing, Kind, Message, MessageType, SECRET_BYTES, Secret, kind,
 };
-use state_store::core::{Input, Outputs, Server, SplitMix64};
+use state_store::core::{Input, Outputs, SplitMix64};
 use std::net::SocketAddrV4;
 
 const DATAGRAMS: u64 = 300_000;
@@ -22,6 +22,7 @@ fn well_formed(bytes: &[u8]) -> bool {
         Ok(Kind::Message(_)) => Message::decode(bytes).is_ok(),
         Ok(Kind::Chain(_)) => ChainHeader::decode(bytes)
             .is_ok_and(|header| header.chain_type != ChainType::Data || Entries::decode(&header, bytes).is_ok()),
+        Ok(Kind::Control(_)) => Control::decode(bytes).is_ok(),
         Err(_) => false,
     }
 }

@@ -7,7 +7,7 @@ use common::switch::{Key, Packet, Switch};
 use common::*;
 use proptest::prelude::*;
 use state_protocol::{Message, MessageType, Owner};
-use state_store::core::{AllocatorSettings, Input, Outputs, Server, SplitMix64};
+use state_store::core::{AllocatorSettings, Input, Outputs, SplitMix64};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::net::SocketAddrV4;
@@ -102,10 +102,10 @@ impl World {
         let mut rng = SplitMix64::new(seed);
         let clocks: Vec<_> = (0..3).map(|_| Clock::draw(&mut rng)).collect();
         let server = |at: usize| {
-            let mut settings = settings(3, at);
+            let mut settings = settings();
             // The counters must not start anew within a run.
             settings.objects[0].allocator = AllocatorSettings::Zero { idle_ns: None };
-            Server::new(settings, start(at as u64 + 1, clocks[at].local(0)), keys())
+            Server::founding(settings, start(at as u64 + 1, clocks[at].local(0)), at, 3)
         };
         let servers = (0..3).map(server).collect();
         let switches = (1..=SWITCHES).map(|id| Switch::new(owner(id, 1))).collect();
@@ -458,7 +458,8 @@ impl World {
             let status = server.status(clock.local(self.time));
             assert_eq!((status.unacked, status.held, status.reason.clone()), (0, 0, None), "{status:?}");
             assert_eq!((status.recalls, status.sessions), (0, 0), "{status:?}");
-            assert_eq!((status.objects[1].records, status.objects[1].ports_in_use), (0, Some(0)), "leaked ports");
+            let objects = server.node_status(clock.local(self.time)).objects;
+            assert_eq!((objects[1].records, objects[1].ports_in_use), (0, Some(0)), "leaked ports");
             assert_eq!(status.committed, status.index);
         }
     }

@@ -37,6 +37,8 @@ enum Command {
     Ports(commands::ports::Args),
     /// Run a state store server: one member of a replication chain.
     Store(commands::store::Args),
+    /// Run a controller of the state store: it decides which servers are in which chain.
+    Controller(commands::controller::Args),
     /// Make, rotate and show the shared secrets that sign the state protocol.
     Keys(commands::keys::Args),
     /// Build, inspect and tear down a lab network in namespaces.
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
         Command::Counter(args) => commands::counter::run(args),
         Command::Ports(args) => commands::ports::run(args),
         Command::Store(args) => commands::store::run(args),
+        Command::Controller(args) => commands::controller::run(args),
         Command::Keys(args) => commands::keys::run(args),
         Command::Lab(args) => commands::lab::run(args),
         Command::Trace(args) => commands::trace::run(args),

@@ -99,6 +99,7 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
     let thread = generator::start(agent.dataplane.clone(), interval, agent.generator.clone());
     let (stop, mut stopped) = mpsc::channel(1);
     sweep::start(agent.clone());
+    crate::views::start(agent.clone());
     tokio::spawn(control(agent.clone(), listen(&agent.run)?, stop));
     if let Some(listener) = metrics {
         tokio::spawn(crate::metrics::serve(agent.clone(), listener));
@@ -199,7 +200,6 @@ impl Agent {
     }
 
     /// Makes the store's cluster have these shards, the head of each shard's chain in their order: what a view says, or a configuration with `store`.
-    #[allow(dead_code, reason = "the controller's views call this")]
     pub(crate) fn set_shards(&self, heads: Vec<SocketAddrV4>) -> Result<()> {
         let _one_at_a_time = self.changes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let incarnation = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner).incarnation;

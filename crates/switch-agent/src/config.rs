@@ -22,6 +22,9 @@ pub struct Config {
     pub protocol_address: Option<Ipv4Addr>,
     /// The head of the chain of a store with a single shard.
     pub store: Option<SocketAddrV4>,
+    /// The controllers, which say who the heads are.
+    #[serde(default)]
+    pub controllers: Vec<SocketAddrV4>,
     /// The fabric's shared secrets (`stateplane keys`); relative to the configuration file. SIGHUP has it read again.
     pub secrets: Option<PathBuf>,
     /// ARP, neighbour discovery and packets for the host's own addresses go to the kernel.
@@ -315,14 +318,20 @@ impl Config {
                 return self.fault(field, format!("{value} is out of range; write 1000 to 60000000 (1 ms to 60 s)"));
             }
         }
-        if self.store.is_some() && self.protocol_address.is_none() {
-            return self.fault("protocol_address", "is needed with `store`: replies are sent to it");
+        if self.store.is_some() && !self.controllers.is_empty() {
+            return self.fault("store", "the `controllers` say where the store is: remove it");
         }
-        if self.store.is_some() && self.switch_id == 0 {
-            return self.fault("switch_id", "is needed with `store`: a number above 0 that no other switch has");
+        let stored = self.store.is_some() || !self.controllers.is_empty();
+        if stored && self.protocol_address.is_none() {
+            return self.fault("protocol_address", "is needed with `controllers` or `store`: replies are sent to it");
         }
-        if self.store.is_some() && !self.port.iter().any(|port| port.fabric) {
-            return self.fault("port", "with `store`, at least one port must have `fabric = true`");
+        if stored && self.switch_id == 0 {
+            let problem = "is needed with `controllers` or `store`: a number above 0 that no other switch has";
+            return self.fault("switch_id", problem);
+        }
+        if stored && !self.port.iter().any(|port| port.fabric) {
+            let problem = "with `controllers` or `store`, at least one port must have `fabric = true`";
+            return self.fault("port", problem);
         }
         self.validate_backends()?;
         self.validate_pool()
@@ -421,7 +430,7 @@ external = ["203.0.113.1"]
             ("\"tor\"", "\"sixteen-letters-\"", "port[1].interface"),
             ("protocol_address = \"10.255.0.1\"\n", "", "protocol_address: is needed"),
             ("switch_id = 1\n", "", "switch_id: is needed"),
-            ("fabric = true\n", "", "port: with `store`"),
+            ("fabric = true\n", "", "port: with `controllers`"),
             ("10.2.1.10:5407", "10.2.1.10", "line 6"),
             ("[\"203.0.113.1\"]", "[]", "nat_pool.external"),
             ("[\"203.0.113.1\"]", "[\"203.0.113.1\"]\nports = \"5-4\"", "nat_pool.ports"),

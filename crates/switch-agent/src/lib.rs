@@ -18,6 +18,7 @@ mod metrics;
 mod run_dir;
 mod start;
 mod sweep;
+mod views;
 
 pub use agent::{check, detach, run};
 pub use error::{Error, Result};

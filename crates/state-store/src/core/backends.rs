@@ -28,6 +28,14 @@ pub struct Backend {
     pub drained: bool,
 }
 
+impl Backend {
+    /// It, with so many conversations.
+    pub(super) fn status(&self, conversations: usize) -> BackendStatus {
+        let state = if self.drained { "drained" } else { "active" }.to_owned();
+        BackendStatus { address: self.address, state, weight: self.weight, conversations }
+    }
+}
+
 /// A backend as a status says it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackendStatus {
@@ -173,12 +181,8 @@ impl BackendPool {
 
     /// Each backend of the list, and those that are not in it any more but have conversations.
     pub fn status(&self) -> Vec<BackendStatus> {
-        let listed = self.backends.iter().enumerate().map(|(at, backend)| BackendStatus {
-            address: backend.address,
-            state: if backend.drained { "drained" } else { "active" }.to_owned(),
-            weight: backend.weight,
-            conversations: self.count(at) as usize,
-        });
+        let listed = self.backends.iter().enumerate();
+        let listed = listed.map(|(at, backend)| backend.status(self.count(at) as usize));
         let mut removed: Vec<BackendStatus> = self
             .conversations
             .iter()

@@ -1,63 +1,144 @@
-//! The chain: binding of links, entries in order, acknowledgements, and what happens when a server loses its state.
+//! The chain: views, links, entries in order, acknowledgements. `docs/state-protocol.md`, "The chain", has the rules and why they hold.
 //!
-//! A link binds two incarnations. It may bind anew only as long as nothing is lost by it: the successor is empty and the predecessor still has every
-//! entry. Any other change of incarnation means that a server came back without its state: the chain is broken, every server that hears of it says
-//! so to its neighbours and serves no more, until all were restarted. (Repair with state transfer is a matter of its own.)
+//! A server takes chain messages of its own view only, and from the neighbour that the view names, incarnation included. So a server that was taken out of
+//! the chain can order nothing and answer nothing any more, whatever it believes to be.
 
-use super::link::{Downstream, condition};
-use super::{BrokenReason, EPOCH_TICK_NS, Event, Outputs, Server};
-use state_protocol::{ChainFlags, ChainHeader, ChainType, Entries};
+use super::copy::{CopyIn, CopyOut};
+use super::link::{Downstream, Upstream};
+use super::log::Log;
+use super::{BrokenReason, EPOCH_TICK_NS, Event, Outputs, Role, Server};
+use state_protocol::{ChainFlags, ChainHeader, ChainType, Entries, ShardView};
 use std::net::SocketAddrV4;
 
-const HELLO_UNBOUND_NS: u64 = 50_000_000;
-const HELLO_BOUND_NS: u64 = 200_000_000;
-
 impl Server {
+    /// Takes a newer view of the shard. The caller has seen that this server is in it.
+    pub fn adopt(&mut self, now_ns: u64, view: &ShardView, out: &mut Outputs) {
+        if view.number <= self.view.number {
+            return;
+        }
+        let before = self.role();
+        let place = view.members.iter().position(|member| *member == self.me);
+        if self.view.number == 0 {
+            // A member that has no replica saw no view of this founding, and nothing was acknowledged without it: to be empty is to be whole.
+            self.whole = place.is_some();
+            // Switches may hold leases that an earlier chain granted: wait until the last of them is over.
+            self.serve_from_ns = now_ns + self.store_lease_ns.max(EPOCH_TICK_NS);
+        }
+        self.view = view.clone();
+        match place {
+            Some(place) => self.adopt_as_member(now_ns, place),
+            None => self.adopt_as_joining(),
+        }
+        out.events.push(Event::View { shard: self.settings.shard, number: view.number, role: self.role() });
+        if place.is_some() && !self.whole {
+            return self.break_chain(BrokenReason::MemberWithoutState, out);
+        }
+        if self.role() == Role::Head && before != Role::Head {
+            self.take_over(now_ns, out);
+        }
+        self.answer_what_nobody_follows(out);
+    }
+
+    fn adopt_as_member(&mut self, now_ns: u64, place: usize) {
+        let members = &self.view.members;
+        self.copy_in = None;
+        self.up = place.checked_sub(1).map(|before| Upstream::new(members[before]));
+        self.down = members.get(place + 1).map(|peer| Downstream::new(*peer, now_ns));
+        let joining = self.view.joining.filter(|_| place + 1 == members.len());
+        // A copy goes on through changes farther up the chain.
+        let same = |copy: &CopyOut| joining.is_some_and(|j| j.member == copy.peer && j.since == copy.since);
+        self.copy_out = self.copy_out.take().filter(same);
+        match (&self.copy_out, joining) {
+            (Some(copy), _) if copy.handed_over => self.down = Some(Downstream::new(copy.peer, now_ns)),
+            (None, Some(joining)) => self.copy_out = Some(CopyOut::new(joining.member, joining.since)),
+            _ => {}
+        }
+    }
+
+    fn adopt_as_joining(&mut self) {
+        let (Some(joining), Some(tail)) = (self.view.joining, self.view.members.last()) else { return };
+        (self.up, self.down, self.copy_out) = (Some(Upstream::new(*tail)), None, None);
+        if self.copy_in.as_ref().is_none_or(|copy| copy.since != joining.since) {
+            self.copy_in = Some(CopyIn::new(joining.since));
+            self.clear_records();
+            (self.index, self.committed, self.whole, self.log) = (0, 0, false, Log::new(1));
+        }
+    }
+
+    /// Whether entries are answered here: no successor, and none that joins has taken over the answering.
+    pub(super) fn answers(&self) -> bool {
+        self.down.is_none()
+    }
+
+    /// The tail's successor is gone: whatever it did not confirm is answered from here. It may have answered some of it: then the switch gets that twice, as
+    /// from any network; not at all would be a flow that hangs.
+    fn answer_what_nobody_follows(&mut self, out: &mut Outputs) {
+        if !self.answers() || !self.whole {
+            return;
+        }
+        for index in self.log.first()..=self.log.last() {
+            let Some(entry) = self.log.at(index).and_then(|bytes| Entries::one(bytes).ok()) else { continue };
+            if !entry.reply.is_empty() {
+                self.counters.replies += 1;
+                out.push(entry.client, entry.reply);
+            }
+        }
+        self.committed = self.index;
+        self.log.forget(self.index);
+        if let Some(up) = &mut self.up {
+            up.ack_due = true;
+        }
+    }
+
     pub(super) fn chain_message(&mut self, now_ns: u64, from: SocketAddrV4, bytes: &[u8], out: &mut Outputs) {
         let header = match ChainHeader::decode(bytes) {
             Ok(header) => header,
             Err(reason) => return self.counters.count_malformed(reason),
         };
-        let expected = match header.chain_type {
-            ChainType::Ack => self.down.as_ref().map(|down| down.address),
-            ChainType::Hello | ChainType::Data => self.up.as_ref().map(|up| up.address),
+        let from_successor = matches!(header.chain_type, ChainType::Ack | ChainType::CopyAck);
+        let peer = if from_successor {
+            let down = self.down.as_ref().map(|down| down.peer);
+            down.or(self.copy_out.as_ref().map(|copy| copy.peer))
+        } else {
+            self.up.as_ref().map(|up| up.peer)
         };
-        if expected != Some(from) || header.sender == 0 {
+        let neighbour = peer.is_some_and(|peer| peer.address == from && peer.incarnation == header.sender);
+        if !neighbour || header.receiver != self.me.incarnation {
             self.counters.chain_not_neighbour += 1;
+            return;
+        }
+        if let Some(down) = self.down.as_mut().filter(|_| from_successor) {
+            down.heard_ns = now_ns;
+        }
+        if header.view != self.view.number {
+            self.counters.chain_other_view += 1;
+            // So that the predecessor knows that we can be reached; of another view it learns no more than that.
+            if let Some(up) = self.up.as_mut().filter(|_| !from_successor) {
+                up.ack_due = true;
+            }
+            return;
+        }
+        if self.broken.is_some() {
             return;
         }
         match header.chain_type {
             ChainType::Hello => self.hello(&header, out),
             ChainType::Data => self.data(&header, bytes, out),
             ChainType::Ack => self.ack(now_ns, &header, out),
+            ChainType::Copy => self.copy_message(&header, bytes),
+            ChainType::CopyAck => self.copy_ack(now_ns, &header),
         }
     }
 
     fn hello(&mut self, header: &ChainHeader, out: &mut Outputs) {
         let Some(up) = &mut self.up else { return };
         up.ack_due = true;
-        if header.config_digest != self.config_digest {
-            if !up.mismatch {
-                out.events.push(Event::ConfigMismatch(up.address));
-            }
-            up.mismatch = true;
-            return;
+        let mismatch = header.config_digest != self.config_digest;
+        if mismatch && !up.mismatch {
+            out.events.push(Event::ConfigMismatch(up.peer.address));
         }
-        up.mismatch = false;
-        let address = up.address;
-        let broken = header.flags.contains(ChainFlags::BROKEN);
-        if up.peer == header.sender {
-            if broken {
-                self.break_chain(BrokenReason::ToldBy(address), out);
-            }
-        } else if self.index == 0 && header.receiver == 0 && header.committed == 0 && !broken && self.broken.is_none() {
-            // Nothing was applied here, so whoever was bound before has answered nothing with our help: no state is lost.
-            up.peer = header.sender;
-            out.events.push(Event::PredecessorBound(address));
-        } else if up.peer != 0 {
-            self.break_chain(BrokenReason::PredecessorRestarted(address), out);
-        }
-        // Otherwise: empty here, and the predecessor is of an earlier chain. It learns from our acknowledgement that its successor is another.
+        up.mismatch = mismatch;
+        up.bound = !mismatch;
     }
 
     fn data(&mut self, header: &ChainHeader, bytes: &[u8], out: &mut Outputs) {
@@ -66,12 +147,11 @@ impl Server {
             Err(reason) => return self.counters.count_malformed(reason),
         };
         let backed_up = self.is_backed_up();
-        let Some(up) = &mut self.up else { return };
-        up.ack_due = true;
-        if up.peer != header.sender || header.receiver != self.incarnation || self.broken.is_some() {
-            self.counters.chain_other_incarnation += 1;
+        let Some(up) = self.up.as_mut().filter(|up| self.whole && !up.mismatch) else {
+            self.counters.chain_gaps += 1;
             return;
-        }
+        };
+        up.ack_due = true;
         if header.index > self.index + 1 {
             up.gap = true;
             self.counters.chain_gaps += 1;
@@ -81,16 +161,18 @@ impl Server {
             self.counters.dropped_back_pressure += 1;
             return;
         }
-        let last = header.index + u64::from(header.count) - 1;
-        self.committed = self.committed.max(header.committed.min(self.index.max(last)));
         for (index, (entry, own_bytes)) in (header.index..).zip(entries) {
             if index <= self.index {
                 self.counters.chain_duplicates += 1;
-            } else if self.records.apply(&entry.effect).is_err() {
-                return self.break_chain(BrokenReason::EntryDoesNotApply, out);
-            } else {
-                self.take_entry(index, entry.client, entry.reply, own_bytes, out);
+                continue;
             }
+            if let Some(copy) = &mut self.copy_out {
+                copy.note(&self.records, &entry.effect);
+            }
+            if self.records.apply(&entry.effect).is_err() {
+                return self.break_chain(BrokenReason::EntryDoesNotApply, out);
+            }
+            self.take_entry(index, entry.client, entry.reply, own_bytes, out);
         }
     }
 
@@ -98,56 +180,48 @@ impl Server {
     fn take_entry(&mut self, index: u64, client: SocketAddrV4, reply: &[u8], bytes: &[u8], out: &mut Outputs) {
         self.index = index;
         self.counters.chain_applied += 1;
-        match &mut self.down {
-            Some(down) => {
-                let mut buffer = down.buffer();
-                buffer.extend_from_slice(bytes);
-                down.push(buffer);
+        if self.answers() {
+            self.committed = index;
+            self.log.forget(index);
+            if !reply.is_empty() {
+                self.counters.replies += 1;
+                out.push(client, reply);
             }
-            None => {
-                self.committed = index;
-                if !reply.is_empty() {
-                    self.counters.replies += 1;
-                    out.push(client, reply);
-                }
-            }
+        } else {
+            let mut buffer = self.log.buffer();
+            buffer.extend_from_slice(bytes);
+            self.log.push(buffer);
         }
     }
 
     fn ack(&mut self, now_ns: u64, header: &ChainHeader, out: &mut Outputs) {
         let resend_ns = self.settings.resend_ns;
-        let Some(down) = &mut self.down else { return };
+        let joining_copies = self.copy_out.as_ref().is_some_and(|copy| !copy.is_complete());
+        let Some(down) = self.down.as_mut().filter(|_| !joining_copies) else { return };
         if header.flags.contains(ChainFlags::MISMATCH) || header.config_digest != self.config_digest {
-            out.events.push(Event::ConfigMismatch(down.address));
+            out.events.push(Event::ConfigMismatch(down.peer.address));
             return;
         }
-        if header.receiver != self.incarnation {
-            // Meant for an earlier life of this server, or its sender has not bound us: nothing to learn but that it is of an earlier chain.
-            self.counters.chain_other_incarnation += 1;
-            let old = header.flags.contains(ChainFlags::BROKEN) || header.index > 0;
-            if old && down.peer == 0 {
-                out.events.push(Event::NeighbourOfEarlierChain(down.address));
+        if !down.bound {
+            if !header.flags.contains(ChainFlags::WHOLE) {
+                return; // from before its copy was done
             }
-            let lost = down.peer != 0 && header.sender != down.peer && header.receiver == 0 && !down.is_complete();
-            if lost {
-                let reason = BrokenReason::SuccessorRestarted(down.address);
-                self.break_chain(reason, out);
-            } else if down.peer != 0 && header.sender != down.peer && header.receiver == 0 {
-                // An empty successor that awaits a HELLO as to a stranger.
-                (down.peer, down.ready, down.hello_at_ns) = (0, false, now_ns);
+            if header.index > self.index {
+                let reason = BrokenReason::SuccessorAhead(down.peer.address);
+                return self.break_chain(reason, out);
             }
-            return;
-        }
-        if down.peer != header.sender {
-            return self.bind_successor(now_ns, header, out);
-        }
-        if header.flags.contains(ChainFlags::BROKEN) {
-            let reason = BrokenReason::ToldBy(down.address);
-            return self.break_chain(reason, out);
+            if header.index + 1 < self.log.first() {
+                // It lacks what every member has. It stays unbound, is reported as unreachable, and loses its place.
+                (down.heard_ns, self.counters.chain_gaps) = (0, self.counters.chain_gaps + 1);
+                return;
+            }
+            down.bind(now_ns, header.index);
+            out.events.push(Event::SuccessorBound(down.peer.address));
         }
         down.ready = header.flags.contains(ChainFlags::READY);
-        if down.acknowledge(now_ns, header.index, header.committed, resend_ns) {
-            self.committed = self.committed.max(header.committed.min(self.index));
+        if let Some(committed) = down.acknowledge(now_ns, header.index, header.committed, &self.log, resend_ns) {
+            self.log.forget(committed);
+            self.committed = self.committed.max(committed);
             if let Some(up) = &mut self.up {
                 up.ack_due = true;
             }
@@ -157,41 +231,15 @@ impl Server {
         }
     }
 
-    fn bind_successor(&mut self, now_ns: u64, header: &ChainHeader, out: &mut Outputs) {
-        let Some(down) = &mut self.down else { return };
-        let bindable = header.index == 0 && !header.flags.contains(ChainFlags::BROKEN) && down.is_complete();
-        if self.broken.is_some() {
-            return;
-        }
-        if bindable {
-            down.peer = header.sender;
-            down.ready = header.flags.contains(ChainFlags::READY);
-            down.restart(now_ns);
-            out.events.push(Event::SuccessorBound(down.address));
-        } else if down.peer != 0 {
-            let reason = BrokenReason::SuccessorRestarted(down.address);
-            self.break_chain(reason, out);
-        } else {
-            out.events.push(Event::NeighbourOfEarlierChain(down.address));
-        }
-    }
-
-    /// Stops serving, for good, and tells the neighbours.
+    /// Stops, for good: the controller takes this server out of the chain.
     pub(super) fn break_chain(&mut self, reason: BrokenReason, out: &mut Outputs) {
-        if self.broken.is_some() {
-            return;
-        }
-        self.broken = Some(reason);
-        out.events.push(Event::Broken(reason));
-        if let Some(up) = &mut self.up {
-            up.ack_due = true;
-        }
-        if let Some(down) = &mut self.down {
-            down.hello_at_ns = 0;
+        if self.broken.is_none() {
+            self.broken = Some(reason);
+            out.events.push(Event::Broken(reason));
         }
     }
 
-    pub(super) fn notice_ready(&mut self, now_ns: u64, out: &mut Outputs) {
+    pub(super) fn notice_ready(&mut self, out: &mut Outputs) {
         let ready = self.is_ready();
         if ready == self.was_ready {
             return;
@@ -201,9 +249,7 @@ impl Server {
             up.ack_due = true;
         }
         if ready {
-            out.events.push(Event::Ready);
-            // Switches may hold leases that an earlier chain granted: wait until the last of them is over.
-            self.serve_from_ns.get_or_insert(now_ns + self.store_lease_ns.max(EPOCH_TICK_NS));
+            out.events.push(Event::Ready { shard: self.settings.shard });
         }
     }
 
@@ -211,44 +257,47 @@ impl Server {
         if self.broken.is_none() && self.down.as_mut().is_some_and(|down| down.resend_if_due(now_ns)) {
             self.counters.chain_resends += 1;
         }
+        self.copy_timer(now_ns);
     }
 
     /// Sends what a batch of inputs left to send to the neighbours.
     pub(super) fn send_chain(&mut self, now_ns: u64, out: &mut Outputs) {
-        let flags = condition(self.is_ready(), self.broken.is_some());
+        if self.broken.is_some() {
+            return;
+        }
+        let ready = if self.is_ready() { ChainFlags::READY } else { ChainFlags::NONE };
+        let flags = if self.whole { ready.with(ChainFlags::WHOLE) } else { ready };
         let header = ChainHeader {
             chain_type: ChainType::Data,
             flags,
             count: 0,
-            sender: self.incarnation,
+            shard: self.settings.shard,
+            view: self.view.number,
+            sender: self.me.incarnation,
             receiver: 0,
             index: self.index,
             committed: self.committed,
             config_digest: self.config_digest,
-            shard: self.settings.shard,
         };
+        self.send_copy(now_ns, header, out);
         if let Some(down) = &mut self.down {
-            let header = ChainHeader { receiver: down.peer, ..header };
-            if down.hello_at_ns <= now_ns {
+            let header = ChainHeader { receiver: down.peer.incarnation, ..header };
+            if down.hello_due(now_ns) {
                 let hello = ChainHeader { chain_type: ChainType::Hello, ..header };
-                out.push(down.address, &hello.encode());
-                down.hello_at_ns = now_ns + if down.peer == 0 { HELLO_UNBOUND_NS } else { HELLO_BOUND_NS };
+                out.push(down.peer.address, &hello.encode());
             }
-            if down.peer != 0 && self.broken.is_none() {
-                send_data(down, now_ns, header, &self.settings, out);
+            if down.bound {
+                down.send(now_ns, header, &self.log, &self.settings, out);
             }
         }
         if let Some(up) = self.up.as_mut().filter(|up| up.ack_due) {
             let gap = if up.gap { ChainFlags::GAP } else { ChainFlags::NONE };
             let mismatch = if up.mismatch { ChainFlags::MISMATCH } else { ChainFlags::NONE };
             let flags = flags.with(gap).with(mismatch);
-            let ack = ChainHeader { chain_type: ChainType::Ack, flags, receiver: up.peer, ..header };
-            out.push(up.address, &ack.encode());
+            let receiver = up.peer.incarnation;
+            let ack = ChainHeader { chain_type: ChainType::Ack, flags, receiver, ..header };
+            out.push(up.peer.address, &ack.encode());
             (up.ack_due, up.gap) = (false, false);
         }
     }
-}
-
-fn send_data(down: &mut Downstream, now_ns: u64, header: ChainHeader, settings: &super::Settings, out: &mut Outputs) {
-    down.send(now_ns, header, settings.chain_datagram_bytes, settings.resend_ns, out);
 }

@@ -17,6 +17,14 @@ macro_rules! counters {
             pub fn named(&self) -> Vec<(&'static str, &'static str, u64)> {
                 vec![$((stringify!($name), concat!($($help),+), self.$name)),*]
             }
+
+            /// Adds what another part of the server counted.
+            pub fn add(&mut self, other: &Counters) {
+                $(self.$name += other.$name;)*
+                for (sum, count) in self.malformed.iter_mut().zip(&other.malformed) {
+                    *sum += count;
+                }
+            }
         }
     };
 }
@@ -100,14 +108,16 @@ counters! {
     dropped_epochs_used_up,
     /// Chain messages dropped because they came from no neighbour.
     chain_not_neighbour,
-    /// Chain messages dropped because they name another incarnation.
-    chain_other_incarnation,
+    /// Chain messages dropped because their sender is in another view.
+    chain_other_view,
     /// Chain entries applied.
     chain_applied,
     /// Chain entries dropped because they were applied before.
     chain_duplicates,
     /// Chain messages dropped because an entry before them is missing.
     chain_gaps,
+    /// Items of copies taken while this server joined a chain.
+    copied,
     /// Times the unacknowledged entries were sent again.
     chain_resends,
     /// Status requests answered.

@@ -1,4 +1,5 @@
-//! The sans-IO core of a store server: `(now, datagram or timer) -> datagrams`.
+//! The sans-IO core of a store server: `(now, datagram or timer) -> datagrams`. A `Node` is a server process; it has a `Server` for each shard in whose chain
+//! it is.
 //!
 //! Owns the records, sessions, held requests, allocators and the chain's order; must not know sockets, clocks or files. Time is the caller's, in ns
 //! of any clock that does not go back. The rules are those of `docs/state-protocol.md`: `door` has what is genuine, `request`, `create`, `recall` and
@@ -7,12 +8,15 @@
 pub mod backends;
 mod blob;
 mod chain;
+mod copy;
 mod counters;
 mod create;
 mod door;
 mod idle;
 mod link;
+mod log;
 pub mod nat;
+mod node;
 mod output;
 mod pool;
 mod recall;
@@ -28,7 +32,8 @@ mod waiting;
 
 pub use counters::Counters;
 pub use idle::SESSION_FORGOTTEN_NS;
-pub use output::{BrokenReason, Event, Outputs};
+pub use node::Node;
+pub use output::{BrokenReason, Event, Outputs, Role};
 pub use records::{Record, Records};
 pub use rng::SplitMix64;
 pub use sessions::{REPLAY_WINDOW_NS, Session, Sessions};
@@ -36,36 +41,49 @@ pub use settings::{
     AllocatorSettings, BackendPolicy, BackendSettings, EPOCH_TICK_NS, IdleNs, Limits, NatSettings, ObjectSettings,
     Settings, Start,
 };
-pub use status::{ObjectStatus, Status};
+pub use status::{NodeStatus, ObjectStatus, ReplicaStatus};
 
-use door::Door;
-use idle::Idle;
+use backends::Backend;
+use copy::{CopyIn, CopyOut};
+use idle::{Idle, NOBODY};
 use link::{Downstream, Upstream};
-use state_protocol::{Entry, KeyRing, Kind, Malformed, MessageType, NotGenuine};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use log::Log;
+use state_protocol::{Effect, Entry, Kind, Member, ShardReport, ShardView};
+use std::collections::BTreeMap;
+use std::net::SocketAddrV4;
 use waiting::Waiting;
 
-/// One server of a chain.
+/// A successor that was heard of so recently is not silent: HELLOs go out less often than that.
+const NOT_YET_SILENT_NS: u64 = 120_000_000;
+
+/// One server of one shard's chain: a replica of the shard.
 pub struct Server {
     settings: Settings,
-    config_digest: u64,
+    config_digest: u32,
     store_lease_ns: u64,
-    incarnation: u64,
-    started_ns: u64,
+    epoch_base: u32,
+    me: Member,
+    view: ShardView,
+    /// Everything that was ever acknowledged is here.
+    whole: bool,
     records: Records,
+    /// By object: which backends the operator wants.
+    backends: BTreeMap<u16, Vec<Backend>>,
     rng: SplitMix64,
     counters: Counters,
     /// The last entry applied here.
     index: u64,
     /// The last entry known to be at the tail.
     committed: u64,
+    log: Log,
     up: Option<Upstream>,
     down: Option<Downstream>,
+    copy_out: Option<CopyOut>,
+    copy_in: Option<CopyIn>,
     broken: Option<BrokenReason>,
     was_ready: bool,
-    /// Head: no lease of an earlier chain can be alive from here on.
-    serve_from_ns: Option<u64>,
-    door: Door,
+    /// No lease of an earlier chain can be alive from here on.
+    serve_from_ns: u64,
     waiting: Waiting,
     idle: Idle,
     reply: Vec<u8>,
@@ -86,39 +104,35 @@ pub enum Input<'a> {
 }
 
 impl Server {
-    /// A server without state, in a chain that is not formed yet.
-    pub fn new(settings: Settings, start: Start, keys: KeyRing) -> Server {
-        let address = settings.chain.get(settings.position).map_or(Ipv4Addr::UNSPECIFIED, |address| *address.ip());
-        let neighbour = |position: Option<usize>| position.and_then(|at| settings.chain.get(at)).copied();
-        let up = neighbour(settings.position.checked_sub(1)).map(Upstream::new);
-        let down = neighbour(settings.position.checked_add(1)).map(|to| Downstream::new(to, start.now_ns));
-        let alone = settings.chain.len() == 1;
-        let mut server = Server {
+    /// A replica without state, in no view yet. `settings.shard` says of which shard.
+    pub fn new(settings: Settings, start: Start, me: Member, now_ns: u64) -> Server {
+        let ticks = now_ns.saturating_sub(start.now_ns) / EPOCH_TICK_NS;
+        Server {
             config_digest: settings.digest(),
             store_lease_ns: settings.store_lease_ns(),
-            incarnation: start.incarnation,
-            started_ns: start.now_ns,
-            records: Records::new(settings.objects.clone(), start.epoch_base),
-            rng: SplitMix64::new(start.seed),
+            epoch_base: start.epoch_base.saturating_add(u32::try_from(ticks).unwrap_or(u32::MAX / 4)),
+            me,
+            view: ShardView::default(),
+            whole: false,
+            records: Records::new(settings.objects.clone(), 0),
+            backends: BTreeMap::new(),
+            rng: SplitMix64::new(start.seed ^ u64::from(settings.shard)),
             counters: Counters::default(),
             index: 0,
             committed: 0,
-            up,
-            down,
+            log: Log::new(1),
+            up: None,
+            down: None,
+            copy_out: None,
+            copy_in: None,
             broken: None,
             was_ready: false,
-            serve_from_ns: None,
-            door: Door::new(keys, address),
+            serve_from_ns: 0,
             waiting: Waiting::default(),
             idle: Idle::default(),
             reply: Vec::new(),
             settings,
-        };
-        if alone {
-            // No link to wait for, and so no event to notice it by.
-            server.notice_ready(start.now_ns, &mut Outputs::new());
         }
-        server
     }
 
     /// Takes one input at `now_ns`, which must be read after the datagram was received: leases count from it. What it causes is in `out`,
@@ -128,51 +142,62 @@ impl Server {
             Input::Datagram { from, bytes } => self.datagram(now_ns, from, bytes, out),
             Input::Timer => self.timer(now_ns, out),
         }
-        self.notice_ready(now_ns, out);
+        self.notice_ready(out);
     }
 
-    /// Ends a batch of inputs: entries for the successor and the acknowledgement for the predecessor are gathered until here, and all that goes out is
-    /// signed.
+    /// Ends a batch of inputs: entries for the successor and the acknowledgement for the predecessor are gathered until here.
     pub fn flush(&mut self, now_ns: u64, out: &mut Outputs) {
         self.send_chain(now_ns, out);
-        self.door.seal(out);
     }
 
     /// The backends of the object with that number from now on; `false`: it is no object with backends. Every server of a chain is to be told: the head
     /// chooses, and each may become it.
-    pub fn set_backends(&mut self, object_id: u16, backends: Vec<backends::Backend>) -> bool {
+    pub(crate) fn set_backends(&mut self, object_id: u16, backends: &[Backend]) -> bool {
         let object = self.records.object(object_id);
         match object.and_then(|object| self.records.pool_mut(object)) {
             Some(pool::Pool::Backends(pool)) => {
-                pool.set_backends(backends);
+                pool.set_backends(backends.to_vec());
+                self.backends.insert(object_id, backends.to_vec());
                 true
             }
             _ => false,
         }
     }
 
-    /// Other secrets from now on.
-    pub fn set_keys(&mut self, keys: KeyRing) {
-        self.door.set_keys(keys);
+    /// Forgets all records; what the operator decided stays.
+    fn clear_records(&mut self) {
+        self.records = Records::new(self.settings.objects.clone(), 0);
+        for (object_id, backends) in std::mem::take(&mut self.backends) {
+            self.set_backends(object_id, &backends);
+        }
     }
 
     /// Becomes the head, with everything that an earlier one put down the chain. Until when its sessions live is not among that: each lives for one store
     /// lease from now, because every lease that was promised was promised before.
-    pub fn take_over(&mut self, now_ns: u64) {
+    fn take_over(&mut self, now_ns: u64, out: &mut Outputs) {
         let until_ns = now_ns + self.store_lease_ns;
         self.waiting.clear();
         for (_, session) in self.records.sessions.iter_mut() {
             session.lease_until_ns = session.lease_until_ns.max(until_ns);
         }
         self.watch_everything(now_ns);
+        if self.index == 0 {
+            // The chain's first entry: all its servers count from the same number.
+            self.reply.clear();
+            self.commit(&Effect::Floor { floor: self.epoch_base }, NOBODY, out);
+        }
     }
 
     /// When `Input::Timer` is due, in ns; `None`: not before another input.
     pub fn next_deadline(&self) -> Option<u64> {
-        let idle = self.idle.next_deadline().filter(|_| self.broken.is_none());
-        let resend = self.down.as_ref().and_then(|down| down.resend_at_ns()).filter(|_| self.broken.is_none());
-        let down = self.down.as_ref().map(|down| down.hello_at_ns.min(resend.unwrap_or(u64::MAX)));
-        [self.waiting.next_deadline(), idle, down].into_iter().flatten().min()
+        if self.broken.is_some() {
+            return None;
+        }
+        let idle = self.idle.next_deadline().filter(|_| self.role() == Role::Head);
+        let resend = self.down.as_ref().and_then(|down| down.resend_at_ns());
+        let hello = self.down.as_ref().map(|down| down.hello_at_ns);
+        let copy = self.copy_out.as_ref().and_then(CopyOut::next_deadline);
+        [self.waiting.next_deadline(), idle, resend, hello, copy].into_iter().flatten().min()
     }
 
     /// What the server counted.
@@ -185,39 +210,64 @@ impl Server {
         &self.records
     }
 
-    /// Whether all links from here to the tail are up and no state was lost.
-    pub fn is_ready(&self) -> bool {
-        let up = self.up.as_ref().is_none_or(|up| up.peer != 0);
-        let down = self.down.as_ref().is_none_or(|down| down.peer != 0 && down.ready);
-        // The head has no predecessor to wait for; a server behind it is ready only once it has bound one.
-        self.broken.is_none() && up && down
+    /// What this server is in the chain.
+    pub fn role(&self) -> Role {
+        let members = &self.view.members;
+        match members.iter().position(|member| *member == self.me) {
+            Some(0) => Role::Head,
+            Some(at) if at + 1 == members.len() => Role::Tail,
+            Some(_) => Role::Middle,
+            None if self.view.joining.is_some_and(|joining| joining.member == self.me) => Role::Joining,
+            None => Role::Outside,
+        }
     }
 
-    /// Whether this server is the head and answers requests.
+    /// The view that this server is in.
+    pub fn view(&self) -> &ShardView {
+        &self.view
+    }
+
+    /// Whether all links from here to the tail are up.
+    pub fn is_ready(&self) -> bool {
+        self.broken.is_none() && self.whole && self.down.as_ref().is_none_or(|down| down.bound && down.ready)
+    }
+
+    /// Whether this server is the head and takes requests: it does so while a link is down, within the bounds of what the tail has not confirmed.
     pub fn is_serving(&self, now_ns: u64) -> bool {
-        self.up.is_none() && self.is_ready() && self.serve_from_ns.is_some_and(|from| now_ns >= from)
+        self.role() == Role::Head && self.whole && self.broken.is_none() && now_ns >= self.serve_from_ns
+    }
+
+    /// What the controller is to know of this replica.
+    pub fn report(&self, now_ns: u64) -> ShardReport {
+        let silent_ns = self.down.as_ref().map_or(0, |down| now_ns.saturating_sub(down.heard_ns));
+        let unreachable_ms = if silent_ns > NOT_YET_SILENT_NS { silent_ns / 1_000_000 } else { 0 };
+        ShardReport {
+            shard: self.settings.shard,
+            view: self.view.number,
+            index: self.index,
+            ready: self.is_ready(),
+            whole: self.whole,
+            broken: self.broken.is_some(),
+            copied: self.copy_out.as_ref().map_or(0, CopyOut::copied),
+            unreachable_ms: u32::try_from(unreachable_ms).unwrap_or(u32::MAX),
+            records: self.records.len() as u64,
+        }
     }
 
     /// Digest of everything that a datagram could change, counters apart.
     pub fn digest(&self) -> u64 {
         let held = (self.waiting.len() as u64) << 32 | self.waiting.bytes() as u64;
-        let peers = self.up.as_ref().map_or(0, |up| up.peer) ^ self.down.as_ref().map_or(0, |down| down.peer);
-        [self.index, self.committed, held, peers, u64::from(self.broken.is_some())]
+        [self.index, self.committed, held, self.view.number, u64::from(self.broken.is_some())]
             .into_iter()
             .fold(self.records.full_digest(), |digest, part| SplitMix64::mix(digest ^ part))
     }
 
     fn datagram(&mut self, now_ns: u64, from: SocketAddrV4, bytes: &[u8], out: &mut Outputs) {
-        let kind = match state_protocol::kind(bytes) {
-            Ok(kind) => kind,
-            Err(reason) => return self.counters.count_malformed(reason),
-        };
-        match (self.door.check(from, bytes), kind) {
-            (Err(NotGenuine::NoTag), _) => self.counters.count_malformed(Malformed::TooShort),
-            (Err(_), _) => self.counters.bad_tag += 1,
-            (Ok(()), Kind::Chain(_)) => self.chain_message(now_ns, from, bytes, out),
-            (Ok(()), Kind::Message(MessageType::StatusRequest)) => self.answer_status(now_ns, from, bytes, out),
-            (Ok(()), Kind::Message(_)) => self.request(now_ns, from, bytes, None, out),
+        match state_protocol::kind(bytes) {
+            Ok(Kind::Chain(_)) => self.chain_message(now_ns, from, bytes, out),
+            Ok(Kind::Message(_)) => self.request(now_ns, from, bytes, None, out),
+            Ok(Kind::Control(_)) => self.counters.dropped_wrong_direction += 1,
+            Err(reason) => self.counters.count_malformed(reason),
         }
     }
 
@@ -225,7 +275,7 @@ impl Server {
         while let Some(slot) = self.waiting.due(now_ns) {
             self.look_again(now_ns, slot, out);
         }
-        if self.broken.is_none() {
+        if self.broken.is_none() && self.role() == Role::Head {
             self.remove_idle(now_ns, out);
         }
         self.chain_timer(now_ns);
@@ -233,7 +283,10 @@ impl Server {
 
     /// Orders an entry: applies it here, and sends it down the chain or, at the tail, its reply out. `self.reply` holds the reply's bytes.
     /// Returns the slot of the record that the effect wrote.
-    fn commit(&mut self, effect: &state_protocol::Effect<'_>, client: SocketAddrV4, out: &mut Outputs) -> Option<u32> {
+    fn commit(&mut self, effect: &Effect<'_>, client: SocketAddrV4, out: &mut Outputs) -> Option<u32> {
+        if let Some(copy) = &mut self.copy_out {
+            copy.note(&self.records, effect);
+        }
         let slot = match self.records.apply(effect) {
             Ok(slot) => slot,
             Err(records::DoesNotApply) => {
@@ -243,19 +296,20 @@ impl Server {
             }
         };
         self.index += 1;
-        let Some(down) = &mut self.down else {
+        if self.answers() {
             self.committed = self.index;
+            self.log.forget(self.index);
             self.send_reply(client, out);
             return slot;
-        };
-        let mut bytes = down.buffer();
+        }
+        let mut bytes = self.log.buffer();
         let entry = Entry { effect: *effect, client, reply: &self.reply };
         if entry.append_to(&mut bytes).is_err() {
             // Keys, values and packets were within bounds when they were decoded, so entries are too.
             self.break_chain(BrokenReason::EntryDoesNotApply, out);
             return None;
         }
-        down.push(bytes);
+        self.log.push(bytes);
         slot
     }
 
@@ -269,8 +323,6 @@ impl Server {
     /// Whether the chain does not keep up: what is not acknowledged fills its bounds.
     fn is_backed_up(&self) -> bool {
         let limits = &self.settings.limits;
-        self.down
-            .as_ref()
-            .is_some_and(|down| down.unacked() >= limits.unacked || down.unacked_bytes() >= limits.unacked_bytes)
+        self.log.len() >= limits.unacked || self.log.bytes() >= limits.unacked_bytes
     }
 }

@@ -66,29 +66,62 @@ impl Outputs {
 /// What an operator should know of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// The link to the predecessor is up.
-    PredecessorBound(SocketAddrV4),
+    /// A newer view of a shard.
+    View {
+        /// The shard.
+        shard: u16,
+        /// The view's number.
+        number: u64,
+        /// What this server is in it.
+        role: Role,
+    },
+    /// This server is in the shard's chain no more; its replica is gone.
+    Left {
+        /// The shard.
+        shard: u16,
+    },
     /// The link to the successor is up.
     SuccessorBound(SocketAddrV4),
-    /// All links down to the tail are up; the head serves once every lease of an earlier chain is over.
-    Ready,
-    /// This server's chain lost a member's state: nothing is served until all members are restarted.
+    /// All links down to the tail are up.
+    Ready {
+        /// The shard.
+        shard: u16,
+    },
+    /// This server's replica cannot go on.
     Broken(BrokenReason),
-    /// The neighbour at this address holds state of an earlier chain: it must be restarted too.
-    NeighbourOfEarlierChain(SocketAddrV4),
     /// The neighbour at this address has another configuration.
     ConfigMismatch(SocketAddrV4),
+    /// The controller's views are for another number of shards.
+    ShardsMismatch {
+        /// The controller's.
+        views: usize,
+        /// This server's.
+        own: u16,
+    },
 }
 
-/// Why a chain stopped serving.
+/// What a server is in a shard's chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Not in it.
+    Outside,
+    /// Decides (and answers, if there is no other).
+    Head,
+    /// Between head and tail.
+    Middle,
+    /// Answers.
+    Tail,
+    /// Catches up behind the tail.
+    Joining,
+}
+
+/// Why a replica stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BrokenReason {
-    /// The predecessor at this address restarted and lost its state.
-    PredecessorRestarted(SocketAddrV4),
-    /// The successor at this address restarted and lost its state.
-    SuccessorRestarted(SocketAddrV4),
-    /// The neighbour at this address says so.
-    ToldBy(SocketAddrV4),
+    /// The view names this server as a member, and its copy is not done.
+    MemberWithoutState,
+    /// The successor at this address has entries that this server does not have.
+    SuccessorAhead(SocketAddrV4),
     /// An entry from the predecessor does not fit the records here.
     EntryDoesNotApply,
 }
@@ -97,9 +130,8 @@ impl BrokenReason {
     /// A sentence for logs and status.
     pub fn describe(&self) -> String {
         match self {
-            BrokenReason::PredecessorRestarted(address) => format!("predecessor {address} restarted without its state"),
-            BrokenReason::SuccessorRestarted(address) => format!("successor {address} restarted without its state"),
-            BrokenReason::ToldBy(address) => format!("neighbour {address} reports a broken chain"),
+            BrokenReason::MemberWithoutState => "the view counts on state that this server does not have".to_owned(),
+            BrokenReason::SuccessorAhead(address) => format!("successor {address} has entries that this server lacks"),
             BrokenReason::EntryDoesNotApply => "an entry of the chain does not apply to the records here".to_owned(),
         }
     }

@@ -3,7 +3,7 @@
 use super::idle::NOBODY;
 use super::sessions::{NoSession, REPLAY_WINDOW_NS};
 use super::settings::AllocatorSettings;
-use super::{Outputs, Server};
+use super::{Outputs, Role, Server};
 use state_protocol::{Effect, Flags, Message, MessageType, RecordWrite, shard_of};
 use std::net::SocketAddrV4;
 
@@ -101,7 +101,7 @@ impl Server {
             }
             object = found;
         }
-        if self.up.is_some() {
+        if self.role() != Role::Head {
             self.counters.dropped_not_head += 1;
             return None;
         }

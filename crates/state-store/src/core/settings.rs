@@ -1,6 +1,6 @@
 //! What the core must know of its configuration. Checked by `config`; the core trusts it.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
 /// A chain serves no earlier than this after it is formed, in ns: the resolution of `Start::epoch_base`.
@@ -9,11 +9,7 @@ pub const EPOCH_TICK_NS: u64 = 250_000_000;
 /// Configuration of one server.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Addresses of the chain's servers, head first; not empty.
-    pub chain: Vec<SocketAddrV4>,
-    /// Which of them this server is.
-    pub position: usize,
-    /// Which shard this server keeps.
+    /// Which shard a replica keeps; `Node` sets it.
     pub shard: u16,
     /// How many shards the cluster has, 1 to 256.
     pub shards: u16,
@@ -147,8 +143,8 @@ pub struct IdleNs {
 pub struct Start {
     /// Random, not 0: tells this life of the server from any other.
     pub incarnation: u64,
-    /// Epochs begin above this. Must be above all epochs of earlier chains: time in ticks of `EPOCH_TICK_NS` serves, because a chain does not
-    /// serve in its first tick.
+    /// Epochs of a chain that begins at `now_ns` begin above this; of one that begins later, above this and the ticks since. Must be above all epochs
+    /// of earlier chains: time in ticks of `EPOCH_TICK_NS` serves, because a chain does not serve in its first tick.
     pub epoch_base: u32,
     /// Seed of the allocators' probing.
     pub seed: u64,
@@ -168,18 +164,13 @@ impl Settings {
     }
 
     /// Digest of what all servers of a chain must share (FNV-1a over its text).
-    pub fn digest(&self) -> u64 {
+    pub fn digest(&self) -> u32 {
         let shared = format!(
-            "{:?} {} {} {} {} {} {:?}",
-            self.chain,
-            self.shard,
-            self.shards,
-            self.lease_us,
-            self.clock_drift_ppm,
-            self.lease_margin_us,
-            self.objects
+            "{} {} {} {} {:?}",
+            self.shards, self.lease_us, self.clock_drift_ppm, self.lease_margin_us, self.objects
         );
-        shared.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+        let fnv = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        (shared.bytes().fold(0xcbf2_9ce4_8422_2325, fnv) >> 32) as u32 // the upper half
     }
 }
 

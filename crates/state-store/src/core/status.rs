@@ -2,42 +2,67 @@
 
 use super::backends::BackendStatus;
 use super::pool::Pool;
-use super::{Outputs, Server};
+use super::{AllocatorSettings, Node, Role, Server};
 use serde::{Deserialize, Serialize};
-use state_protocol::{Flags, MAX_PACKET_BYTES, Message, MessageType};
-use std::net::SocketAddrV4;
+use state_protocol::MAX_PACKET_BYTES;
 
 /// How a server is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Status {
-    /// `head`, `middle`, `tail`, or `single`.
+pub struct NodeStatus {
+    /// `ready`: in the chain of every shard where it is expected, and all links are up (heads: serving); `waiting` for the controller, for links,
+    /// or for old leases to end; `broken`.
+    pub state: String,
+    /// Its incarnation.
+    pub incarnation: u64,
+    /// Time since start in ms.
+    pub uptime_ms: u64,
+    /// The version of the views that it has; 0: it has heard of no controller.
+    pub version: u64,
+    /// Requests held at heads.
+    pub held: usize,
+    /// Flows that their owners are asked to release.
+    pub recalls: usize,
+    /// Sessions of switches, over all shards.
+    pub sessions: usize,
+    /// Records of all objects, all shards.
+    pub records: usize,
+    /// Entries not confirmed by tails.
+    pub unacked: usize,
+    /// The objects.
+    pub objects: Vec<ObjectStatus>,
+    /// Datagrams dropped as malformed.
+    pub malformed: u64,
+    /// The shards in whose chain it is. Left out when the answer would not fit a message.
+    pub replicas: Vec<ReplicaStatus>,
+}
+
+/// How a replica of a shard is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicaStatus {
+    /// The shard.
+    pub shard: u16,
+    /// `head`, `middle`, `tail`, `single` or `joining`.
     pub role: String,
-    /// `forming`, `waiting_out_leases` (head), `serving` (head), `ready` (others) or `broken`.
+    /// `forming`, `waiting_out_leases` (head), `serving` (head), `ready` (others), `catching_up` or `broken`.
     pub state: String,
     /// Why it is broken.
     pub reason: Option<String>,
-    /// Time since start in ms.
-    pub uptime_ms: u64,
+    /// The number of its view.
+    pub view: u64,
     /// The last entry applied here.
     pub index: u64,
     /// The last entry known to be at the tail.
     pub committed: u64,
     /// Entries not confirmed by the tail.
     pub unacked: usize,
-    /// Time since the successor last confirmed anything new while entries wait for it, in ms.
-    pub stalled_ms: u64,
-    /// Requests held at the head.
+    /// Requests held.
     pub held: usize,
     /// Flows that their owners are asked to release.
     pub recalls: usize,
     /// Switches with a session.
     pub sessions: usize,
-    /// Records of all objects.
-    pub records: usize,
-    /// The objects.
-    pub objects: Vec<ObjectStatus>,
-    /// Datagrams dropped as malformed.
-    pub malformed: u64,
+    /// Time since the successor last confirmed anything new while entries wait for it, in ms.
+    pub stalled_ms: u64,
 }
 
 /// How full an object is.
@@ -56,62 +81,111 @@ pub struct ObjectStatus {
     pub backends: Vec<BackendStatus>,
 }
 
-impl Server {
+impl NodeStatus {
+    pub(super) fn to_json(&self) -> Vec<u8> {
+        let json = serde_json::to_vec(self).unwrap_or_default();
+        if json.len() <= MAX_PACKET_BYTES {
+            return json;
+        }
+        let short = NodeStatus { replicas: Vec::new(), ..self.clone() };
+        serde_json::to_vec(&short).unwrap_or_default()
+    }
+}
+
+impl Node {
     /// How this server is.
-    pub fn status(&self, now_ns: u64) -> Status {
-        let role = match (&self.up, &self.down) {
-            (None, None) => "single",
-            (None, Some(_)) => "head",
-            (Some(_), Some(_)) => "middle",
-            (Some(_), None) => "tail",
-        };
+    pub fn status(&self, now_ns: u64) -> NodeStatus {
+        let replicas: Vec<_> = self.replicas().map(|replica| replica.status(now_ns)).collect();
+        let good = |status: &ReplicaStatus| matches!(status.state.as_str(), "serving" | "ready");
         let state = match () {
-            () if self.broken.is_some() => "broken",
-            () if !self.is_ready() => "forming",
-            () if self.up.is_some() => "ready",
-            () if self.is_serving(now_ns) => "serving",
-            () => "waiting_out_leases",
+            () if replicas.iter().any(|status| status.state == "broken") => "broken",
+            () if self.views().version > 0 && replicas.iter().all(good) => "ready",
+            () => "waiting",
         };
-        let unacked = self.down.as_ref().map_or(0, |down| down.unacked());
-        let quiet_ns = self.down.as_ref().map_or(0, |down| now_ns.saturating_sub(down.progress_ns));
-        let object = |(settings, records, pool): (&super::ObjectSettings, usize, Option<&Pool>)| {
-            let (ports_in_use, backends) = match pool {
-                None => (None, Vec::new()),
-                Some(Pool::Ports(ports)) => (Some(ports.in_use()), Vec::new()),
-                Some(Pool::Backends(backends)) => (None, backends.status()),
-            };
-            ObjectStatus { name: settings.name.clone(), id: settings.id, records, ports_in_use, backends }
-        };
-        Status {
-            role: role.to_owned(),
+        let objects = self.objects_status();
+        NodeStatus {
             state: state.to_owned(),
-            reason: self.broken.map(|reason| reason.describe()),
-            uptime_ms: now_ns.saturating_sub(self.started_ns) / 1_000_000,
-            index: self.index,
-            committed: self.committed,
-            unacked,
-            stalled_ms: if unacked > 0 { quiet_ns / 1_000_000 } else { 0 },
-            held: self.waiting.len(),
-            recalls: self.waiting.recalls(),
-            sessions: self.records.sessions.len(),
-            records: self.records.len(),
-            objects: self.records.objects().map(object).collect(),
-            malformed: self.counters.malformed_total(),
+            incarnation: self.me().incarnation,
+            uptime_ms: now_ns.saturating_sub(self.started_ns()) / 1_000_000,
+            version: self.views().version,
+            held: replicas.iter().map(|status| status.held).sum(),
+            recalls: replicas.iter().map(|status| status.recalls).sum(),
+            sessions: replicas.iter().map(|status| status.sessions).sum(),
+            records: objects.iter().map(|object| object.records).sum(),
+            unacked: replicas.iter().map(|status| status.unacked).sum(),
+            objects,
+            malformed: self.counters().malformed_total(),
+            replicas,
         }
     }
 
-    pub(super) fn answer_status(&mut self, now_ns: u64, from: SocketAddrV4, bytes: &[u8], out: &mut Outputs) {
-        let request = match Message::decode(bytes) {
-            Ok(request) => request,
-            Err(reason) => return self.counters.count_malformed(reason),
+    /// The objects, summed up over the shards.
+    fn objects_status(&self) -> Vec<ObjectStatus> {
+        let empty = |object: &super::ObjectSettings| ObjectStatus {
+            name: object.name.clone(),
+            id: object.id,
+            records: 0,
+            ports_in_use: matches!(object.allocator, AllocatorSettings::NatPorts(_)).then_some(0),
+            backends: self.backends(object.id).iter().map(|backend| backend.status(0)).collect(),
         };
-        self.counters.status_requests += 1;
-        let mut json = serde_json::to_vec(&self.status(now_ns)).unwrap_or_default();
-        if json.len() > MAX_PACKET_BYTES {
-            json.clear();
+        let mut objects: Vec<ObjectStatus> = self.settings().objects.iter().map(empty).collect();
+        for replica in self.replicas() {
+            for (sum, (_, records, pool)) in objects.iter_mut().zip(replica.records().objects()) {
+                sum.records += records;
+                match pool {
+                    None => {}
+                    Some(Pool::Ports(ports)) => *sum.ports_in_use.get_or_insert(0) += ports.in_use(),
+                    Some(Pool::Backends(backends)) => add_backends(&mut sum.backends, backends.status()),
+                }
+            }
         }
-        let reply = Message { message_type: MessageType::StatusReply, flags: Flags::NONE, packet: &json, ..request };
-        self.encode_reply(&reply);
-        out.push(from, &self.reply);
+        objects
+    }
+}
+
+/// Adds up the conversations that a shard's backends have.
+fn add_backends(sum: &mut Vec<BackendStatus>, shard: Vec<BackendStatus>) {
+    for backend in shard {
+        match sum.iter_mut().find(|known| known.address == backend.address) {
+            Some(known) => known.conversations += backend.conversations,
+            None => sum.push(backend),
+        }
+    }
+}
+
+impl Server {
+    /// How this replica is.
+    pub fn status(&self, now_ns: u64) -> ReplicaStatus {
+        let role = match self.role() {
+            Role::Head if self.view.members.len() == 1 => "single",
+            Role::Head => "head",
+            Role::Middle => "middle",
+            Role::Tail => "tail",
+            Role::Joining => "joining",
+            Role::Outside => "outside",
+        };
+        let state = match () {
+            () if self.broken.is_some() => "broken",
+            () if !self.whole => "catching_up",
+            () if !self.is_ready() => "forming",
+            () if self.role() != Role::Head => "ready",
+            () if self.is_serving(now_ns) => "serving",
+            () => "waiting_out_leases",
+        };
+        let quiet_ns = self.down.as_ref().map_or(0, |down| now_ns.saturating_sub(down.progress_ns));
+        ReplicaStatus {
+            shard: self.settings.shard,
+            role: role.to_owned(),
+            state: state.to_owned(),
+            reason: self.broken.map(|reason| reason.describe()),
+            view: self.view.number,
+            index: self.index,
+            committed: self.committed,
+            unacked: self.log.len(),
+            held: self.waiting.len(),
+            recalls: self.waiting.recalls(),
+            sessions: self.records.sessions.len(),
+            stalled_ms: if self.log.len() > 0 { quiet_ns / 1_000_000 } else { 0 },
+        }
     }
 }

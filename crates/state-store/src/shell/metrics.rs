@@ -1,7 +1,7 @@
 //! Metrics in Prometheus' text format, and the smallest HTTP server that gives them out. It never blocks the store: few connections, short
 //! requests, one answer each.
 
-use crate::core::Server;
+use crate::core::{Node, Role};
 use state_protocol::Malformed;
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
@@ -13,8 +13,9 @@ const MOST_REQUEST_BYTES: usize = 8_192;
 const MOST_CONNECTION_NS: u64 = 5_000_000_000;
 
 /// The server's metrics in Prometheus' text format.
-pub fn render(server: &Server, now_ns: u64, send_errors: u64) -> String {
+pub fn render(server: &Node, now_ns: u64, send_errors: u64) -> String {
     let status = server.status(now_ns);
+    let counters = server.counters();
     let mut text = String::with_capacity(8_192);
     let mut metric = |name: &str, kind: &str, help: &str, labels: &str, value: u64| {
         if !help.is_empty() {
@@ -22,13 +23,13 @@ pub fn render(server: &Server, now_ns: u64, send_errors: u64) -> String {
         }
         let _ = writeln!(text, "stateplane_store_{name}{labels} {value}");
     };
-    for (name, help, value) in server.counters().named() {
+    for (name, help, value) in counters.named() {
         metric(&format!("{name}_total"), "counter", help.trim(), "", value);
     }
     for (at, reason) in Malformed::ALL.iter().enumerate() {
         let help = if at == 0 { "Datagrams dropped as malformed, by reason." } else { "" };
         let labels = format!("{{reason=\"{}\"}}", reason.label());
-        metric("malformed_total", "counter", help, &labels, server.counters().malformed[at]);
+        metric("malformed_total", "counter", help, &labels, counters.malformed[at]);
     }
     metric("send_errors_total", "counter", "Datagrams that the kernel would not send.", "", send_errors);
     for (at, object) in status.objects.iter().enumerate() {
@@ -40,17 +41,28 @@ pub fn render(server: &Server, now_ns: u64, send_errors: u64) -> String {
         let help = if at == 0 { "External ports in use, per remote end, by object." } else { "" };
         metric("ports_in_use", "gauge", help, &format!("{{object=\"{}\"}}", escape(name)), in_use as u64);
     }
+    let heads = server.replicas().filter(|replica| replica.role() == Role::Head).count();
+    let serving = server.replicas().filter(|replica| replica.is_serving(now_ns)).count();
+    let joining = server.replicas().filter(|replica| replica.role() == Role::Joining).count();
+    let broken = status.replicas.iter().filter(|replica| replica.state == "broken").count();
+    let stalled_ms = status.replicas.iter().map(|replica| replica.stalled_ms).max().unwrap_or(0);
     let gauges = [
-        ("ready", "All links to the tail are up and no state was lost.", u64::from(server.is_ready())),
-        ("broken", "A server of the chain lost its state: restart all.", u64::from(status.state == "broken")),
-        ("serving", "This is the head and it answers requests.", u64::from(server.is_serving(now_ns))),
-        ("index", "The last entry of the chain applied here.", status.index),
-        ("committed", "The last entry known to be at the tail.", status.committed),
-        ("unacked", "Entries that the tail has not confirmed.", status.unacked as u64),
-        ("sessions", "Switches with a session.", status.sessions as u64),
+        (
+            "ready",
+            "In all its chains the links are up, and where it is head it serves.",
+            u64::from(status.state == "ready"),
+        ),
+        ("views_version", "The version of the controller's views that it has; 0: none.", status.version),
+        ("shards", "Shards in whose chain it is.", server.replicas().count() as u64),
+        ("shards_head", "Shards that it is the head of.", heads as u64),
+        ("shards_serving", "Shards that it is the head of and takes requests for.", serving as u64),
+        ("shards_joining", "Shards that it catches up with.", joining as u64),
+        ("shards_broken", "Shards whose replica here cannot go on.", broken as u64),
+        ("unacked", "Entries that tails have not confirmed.", status.unacked as u64),
+        ("sessions", "Sessions of switches, over all shards.", status.sessions as u64),
         ("recalls_out", "Flows that their owners are asked to release, now.", status.recalls as u64),
-        ("held_requests", "Requests held at the head now.", status.held as u64),
-        ("stalled_ms", "Time since the successor confirmed anything while entries wait.", status.stalled_ms),
+        ("held_requests", "Requests held at heads now.", status.held as u64),
+        ("stalled_ms", "Longest time since a successor confirmed anything while entries wait.", stalled_ms),
     ];
     for (name, help, value) in gauges {
         metric(name, "gauge", help, "", value);

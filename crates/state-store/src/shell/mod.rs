@@ -4,10 +4,10 @@ mod metrics;
 mod query;
 mod udp;
 
-pub use query::{QueryError, query_status};
+pub use query::{QueryError, query, query_status};
 
 use crate::config::Config;
-use crate::core::{EPOCH_TICK_NS, Event, Input, Outputs, Server, Start};
+use crate::core::{EPOCH_TICK_NS, Event, Input, Node, Outputs, Start};
 use metrics::MetricsServer;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::signal::{SigSet, Signal};
@@ -104,7 +104,7 @@ pub fn run(config: Config) -> Result<(), RunError> {
         seed: config.seed.map_or_else(random_u64, Ok)?,
         now_ns: now_ns(),
     };
-    let mut server = Server::new(config.settings.clone(), start, keys);
+    let mut server = Node::new(config.settings.clone(), start, keys, listen, config.controllers.clone());
     for (object_id, backends) in &config.backends {
         server.set_backends(*object_id, backends.clone());
     }
@@ -113,7 +113,7 @@ pub fn run(config: Config) -> Result<(), RunError> {
 }
 
 struct Loop {
-    server: Server,
+    server: Node,
     socket: BatchSocket,
     signal_fd: SignalFd,
     metrics: Option<MetricsServer>,
@@ -229,8 +229,8 @@ impl Loop {
         tracing::info!(
             name = config.name,
             signal,
-            role = status.role,
             state = status.state,
+            shards = status.replicas.len(),
             uptime_ms = status.uptime_ms,
             records = status.records,
             requests = counters.requests,
@@ -247,23 +247,25 @@ impl Loop {
 
 fn log_event(event: Event, name: &str) {
     match event {
-        Event::PredecessorBound(address) => tracing::info!(name, %address, "link to the predecessor is up"),
-        Event::SuccessorBound(address) => tracing::info!(name, %address, "link to the successor is up"),
-        Event::Ready => tracing::info!(name, "all links to the tail are up"),
+        Event::View { shard, number, role } => tracing::info!(name, shard, number, ?role, "view"),
+        Event::Left { shard } => tracing::info!(name, shard, "in the shard's chain no more"),
+        Event::SuccessorBound(address) => tracing::debug!(name, %address, "link to the successor is up"),
+        Event::Ready { shard } => tracing::debug!(name, shard, "all links to the tail are up"),
         Event::Broken(reason) => tracing::error!(
             name,
             reason = reason.describe(),
-            "CHAIN BROKEN: state was lost, nothing is served; restart all servers of the chain"
-        ),
-        Event::NeighbourOfEarlierChain(address) => tracing::error!(
-            name,
-            %address,
-            "the neighbour holds state of an earlier chain that this server lost; restart it too"
+            "REPLICA BROKEN: this server leaves the shard's chain; please report this with the log"
         ),
         Event::ConfigMismatch(address) => tracing::error!(
             name,
             %address,
-            "the neighbour has another configuration; give both the same chain, lease and objects"
+            "the neighbour has another configuration; give both the same shards, lease and objects"
+        ),
+        Event::ShardsMismatch { views, own } => tracing::error!(
+            name,
+            views,
+            own,
+            "the controller's cluster has another number of shards; write the controller's as `shards`"
         ),
     }
 }

@@ -1,6 +1,7 @@
 //! Asking a running server for its status.
 
-use crate::core::Status;
+use crate::core::NodeStatus;
+use serde::de::DeserializeOwned;
 use state_protocol::{Flags, KeyRing, MAX_MESSAGE_BYTES, Message, MessageType, NotGenuine, Owner};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
@@ -46,7 +47,12 @@ pub enum QueryError {
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Asks the server at `address`, again every 100 ms, until it answers or `timeout` is over. Signed with `keys`: servers answer nobody else.
-pub fn query_status(address: SocketAddrV4, keys: &KeyRing, timeout: Duration) -> Result<Status, QueryError> {
+pub fn query_status(address: SocketAddrV4, keys: &KeyRing, timeout: Duration) -> Result<NodeStatus, QueryError> {
+    query(address, keys, timeout)
+}
+
+/// The same of anything that answers status requests, whatever it says.
+pub fn query<T: DeserializeOwned>(address: SocketAddrV4, keys: &KeyRing, timeout: Duration) -> Result<T, QueryError> {
     let system = |source| QueryError::System { address, source };
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(system)?;
     socket.connect(address).map_err(system)?;

@@ -1,11 +1,13 @@
 //! A chain of servers in one process, with a perfect network and a clock that the test sets.
 #![allow(dead_code)]
 
+pub mod member;
 pub mod switch;
 
-use state_protocol::{Flags, KeyRing, Message, MessageType, Owner, SECRET_BYTES, Secret};
+pub use member::Server;
+use state_protocol::{Control, Flags, KeyRing, Message, MessageType, Owner, SECRET_BYTES, Secret};
 use state_store::core::{
-    AllocatorSettings, IdleNs, Input, Limits, NatSettings, ObjectSettings, Outputs, Record, Server, Settings, Start,
+    AllocatorSettings, IdleNs, Input, Limits, NatSettings, ObjectSettings, Outputs, Record, Settings, Start,
 };
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -42,7 +44,7 @@ pub fn signed(message: &Message<'_>, from: SocketAddrV4, to: SocketAddrV4) -> Ve
     bytes
 }
 
-pub fn settings(length: usize, position: usize) -> Settings {
+pub fn settings() -> Settings {
     let idle_ns = IdleNs { tcp: 7_440 * SECOND, udp: 2 * SECOND, icmp: SECOND, other: 3 * SECOND };
     let external = vec![Ipv4Addr::new(203, 0, 113, 1), Ipv4Addr::new(203, 0, 113, 2)];
     let nat = NatSettings { external, ports: 2_000..=2_003, idle_ns };
@@ -56,8 +58,6 @@ pub fn settings(length: usize, position: usize) -> Settings {
         closed_ns: SECOND,
     };
     Settings {
-        chain: (0..length).map(server_address).collect(),
-        position,
         shard: 0,
         shards: 1,
         lease_us: LEASE_US,
@@ -114,17 +114,17 @@ impl Chain {
     }
 
     pub fn with(length: usize, adjust: impl Fn(&mut Settings)) -> Chain {
-        let mut chain = Chain::unformed(length, adjust);
+        let mut chain = Chain::unformed(length, |_, settings| adjust(settings));
         chain.run_until(SECOND);
         assert!(chain.servers[0].is_serving(chain.now), "{:?}", chain.servers[0].status(chain.now));
         chain
     }
 
-    pub fn unformed(length: usize, adjust: impl Fn(&mut Settings)) -> Chain {
+    pub fn unformed(length: usize, adjust: impl Fn(usize, &mut Settings)) -> Chain {
         let server = |at: usize| {
-            let mut settings = settings(length, at);
-            adjust(&mut settings);
-            Server::new(settings, start(at as u64 + 1, 0), keys())
+            let mut settings = settings();
+            adjust(at, &mut settings);
+            Server::founding(settings, start(at as u64 + 1, 0), at, length)
         };
         let servers = (0..length).map(server).collect();
         Chain { servers, now: 0, down: Vec::new(), replies: VecDeque::new(), stamp: 0, queue: VecDeque::new() }
@@ -187,6 +187,26 @@ impl Chain {
         }
         let from = switch_address(message.sender.switch_id);
         self.send_bytes(from, &signed(&message, from, server_address(0)));
+    }
+
+    /// Gives the servers that are named a view of the chain.
+    pub fn adopt(&mut self, version: u64, members: &[(usize, u64)], servers: &[usize]) {
+        let controller = SocketAddrV4::new(Ipv4Addr::new(10, 9, 0, 1), 5408);
+        for at in servers {
+            let mut bytes = Control::Views(member::views(version, 0, 1, members)).encode().unwrap();
+            assert!(keys().sign(&mut bytes, *controller.ip(), *server_address(*at).ip()));
+            self.handle(*at, Input::Datagram { from: controller, bytes: &bytes });
+        }
+        self.settle();
+    }
+
+    /// The same to another server than the first.
+    pub fn send_to(&mut self, at: usize, message: &Message<'_>) {
+        self.stamp = self.now.max(self.stamp + 1);
+        let from = switch_address(message.sender.switch_id);
+        let bytes = signed(&Message { request_ns: self.stamp, ..*message }, from, server_address(at));
+        self.handle(at, Input::Datagram { from, bytes: &bytes });
+        self.settle();
     }
 
     pub fn send_bytes(&mut self, from: SocketAddrV4, bytes: &[u8]) {

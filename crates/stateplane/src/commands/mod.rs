@@ -12,6 +12,7 @@ macro_rules! outln {
 
 pub mod check;
 pub mod compile;
+pub mod controller;
 pub mod counter;
 pub mod demo;
 pub mod keys;

@@ -2,7 +2,7 @@
 
 use secrets::SecretsFile;
 use serde::{Deserialize, Serialize};
-use state_store::core::Status as StoreStatus;
+use state_store::core::NodeStatus as StoreStatus;
 use state_store::shell;
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
@@ -201,9 +201,7 @@ fn switch(name: String) -> Switch {
 
 impl Overview {
     fn is_good(&self) -> bool {
-        let ready = |store: &Store| {
-            store.status.as_ref().is_some_and(|status| matches!(status.state.as_str(), "serving" | "ready"))
-        };
+        let ready = |store: &Store| store.status.as_ref().is_some_and(|status| status.state == "ready");
         self.switches.iter().all(Switch::is_good) && self.stores.iter().all(ready)
     }
 }
@@ -292,27 +290,35 @@ fn stores(found: &[Store]) -> Section {
         };
         vec![
             store.address.to_string(),
-            status.role.clone(),
+            format!(
+                "{} of {}",
+                status.replicas.iter().filter(|r| matches!(r.role.as_str(), "head" | "single")).count(),
+                status.replicas.len()
+            ),
             status.state.clone(),
             status.records.to_string(),
             status.sessions.to_string(),
             status.recalls.to_string(),
             status.held.to_string(),
             status.unacked.to_string(),
-            format!("{} ms", status.stalled_ms),
+            format!("{} ms", status.replicas.iter().map(|replica| replica.stalled_ms).max().unwrap_or(0)),
         ]
     };
     let rows = found.iter().map(row).collect();
     for store in found {
         notes.extend(store.error.clone());
         let Some(status) = &store.status else { continue };
-        notes.extend(status.reason.as_ref().map(|reason| format!("{}: broken: {reason}", store.address)));
+        for replica in &status.replicas {
+            let shard = replica.shard;
+            let broken = |reason: &String| format!("{}: shard {shard} is broken: {reason}", store.address);
+            notes.extend(replica.reason.as_ref().map(broken));
+        }
         if status.malformed > 0 {
             notes.push(format!("{}: {} malformed datagrams", store.address, status.malformed));
         }
     }
     Section {
-        head: &["store", "role", "state", "records", "sessions", "recalls", "held", "unacked", "lag"],
+        head: &["store", "head of shards", "state", "records", "sessions", "recalls", "held", "unacked", "lag"],
         rows,
         notes,
     }

@@ -2,7 +2,7 @@
 
 use secrets::SecretsFile;
 use state_store::config::{Config, MOST_HOLD_MS};
-use state_store::core::Status;
+use state_store::core::NodeStatus;
 use state_store::shell;
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
@@ -120,15 +120,25 @@ fn status(address: SocketAddrV4, secrets: &Path, json: bool, timeout_ms: u64) ->
     } else {
         print_status(address, &status);
     }
-    u8::from(!matches!(status.state.as_str(), "serving" | "ready"))
+    u8::from(status.state != "ready")
 }
 
-fn print_status(address: SocketAddrV4, status: &Status) {
-    outln!("{address}  {}  {}  up {} ms", status.role, status.state, status.uptime_ms);
-    if let Some(reason) = &status.reason {
-        outln!("  broken: {reason}; restart all servers of the chain");
+fn print_status(address: SocketAddrV4, status: &NodeStatus) {
+    outln!("{address}  {}  views {}  up {} ms", status.state, status.version, status.uptime_ms);
+    if status.version == 0 {
+        outln!(
+            "  no controller has told it anything yet: is one running, and are `controllers` and the secrets right?"
+        );
     }
-    outln!("  entries: {} applied, {} at the tail, {} waiting", status.index, status.committed, status.unacked);
+    for replica in &status.replicas {
+        let (shard, role, state, view) = (replica.shard, &replica.role, &replica.state, replica.view);
+        let reason = replica.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        let (index, committed) = (replica.index, replica.committed);
+        outln!(
+            "  shard {shard}: {role}, {state}{reason}; view {view}; entries: {index} applied, {committed} at the tail"
+        );
+    }
+    outln!("  entries that wait for the tail: {}", status.unacked);
     outln!("  sessions: {}   recalls out: {}", status.sessions, status.recalls);
     outln!("  requests held: {}   malformed datagrams: {}", status.held, status.malformed);
     for object in &status.objects {

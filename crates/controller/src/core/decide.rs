@@ -1,0 +1,202 @@
+//! The decisions: who is taken out, who joins, who moves. One change a shard and view.
+
+use super::{Controller, Event, Outputs, Ring, Seen};
+use state_protocol::{Joining, Member, Reporter, ShardReport, ShardView, Views};
+use std::net::SocketAddrV4;
+
+/// How long a new or returned server must have been heard of before it is given anything, in ns.
+const STEADY_NS: u64 = 200_000_000;
+/// After a copy that made no progress the same two servers are not tried again for so long, in ns.
+const TRY_AGAIN_NS: u64 = 5_000_000_000;
+
+/// Why a shard's chain changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// The cluster begins.
+    Founded,
+    /// No server that had the shard's state is left: it begins anew, empty.
+    StateLost,
+    /// Members died, or cannot be reached, or cannot go on.
+    MembersLost,
+    /// The server that caught up has everything: it is a member now.
+    Joined,
+    /// A server begins to catch up.
+    Joins,
+    /// The server that was catching up died or made no progress.
+    JoinGivenUp,
+    /// A member is no longer needed: the shard moved.
+    Moved,
+}
+
+/// How far a copy is.
+pub(super) struct JoinWatch {
+    since: u64,
+    copied: u64,
+    changed_ns: u64,
+}
+
+impl Controller {
+    /// The next views, if anything is to change.
+    pub(super) fn decide(&mut self, now_ns: u64, out: &mut Outputs) -> Option<Views> {
+        let live = |(address, seen): (&SocketAddrV4, &Seen)| {
+            let steady = now_ns >= seen.since_ns + STEADY_NS && self.is_alive(now_ns, seen);
+            let fit = seen.reporter == Reporter::Server && !seen.mismatch && steady;
+            fit.then_some(*address)
+        };
+        let live: Vec<_> = self.peers.iter().filter_map(live).collect();
+        let ring = Ring::new(live.iter().copied());
+        let mut shards = self.views.shards.clone();
+        shards.resize(usize::from(self.settings.shards), ShardView::default());
+        let mut joins = shards.iter().filter(|view| view.joining.is_some()).count();
+        let mut changed = false;
+        for (shard, view) in (0u16..).zip(&mut shards) {
+            let Some((next, why)) = self.decide_shard(now_ns, shard, view, &ring, &live, joins) else { continue };
+            joins += usize::from(why == Why::Joins);
+            let next = ShardView { number: view.number + 1, ..next };
+            out.events.push(Event::Decided { shard, view: next.clone(), why });
+            (*view, changed) = (next, true);
+        }
+        changed.then(|| Views { version: self.views.version + 1, shards })
+    }
+
+    fn decide_shard(
+        &mut self,
+        now_ns: u64,
+        shard: u16,
+        view: &ShardView,
+        ring: &Ring,
+        live: &[SocketAddrV4],
+        joins: usize,
+    ) -> Option<(ShardView, Why)> {
+        if view.members.is_empty() {
+            return self.found(shard, view, ring, live, Why::Founded);
+        }
+        let survivors = self.survivors(now_ns, shard, view);
+        if survivors.is_empty() {
+            let lost = view.members.iter().all(|member| self.is_superseded(now_ns, member));
+            return if lost { self.found(shard, view, ring, live, Why::StateLost) } else { None };
+        }
+        if survivors.len() < view.members.len() {
+            let same_tail = survivors.last() == view.members.last();
+            let joining = view.joining.filter(|joining| same_tail && self.is_member_alive(now_ns, &joining.member));
+            return Some((ShardView { members: survivors, joining, ..view.clone() }, Why::MembersLost));
+        }
+        if let Some(joining) = view.joining {
+            return self.decide_joining(now_ns, shard, view, joining);
+        }
+        self.decide_moving(now_ns, shard, view, ring, joins)
+    }
+
+    fn found(
+        &self,
+        shard: u16,
+        view: &ShardView,
+        ring: &Ring,
+        live: &[SocketAddrV4],
+        why: Why,
+    ) -> Option<(ShardView, Why)> {
+        if live.len() < self.settings.founding_servers {
+            return None;
+        }
+        let members = ring.servers_of(shard, self.settings.chain_length);
+        let members = members.iter().filter_map(|address| Some(self.peers.get(address)?.member(*address))).collect();
+        Some((ShardView { number: 0, founded: view.number + 1, members, joining: None }, why))
+    }
+
+    /// The members that are alive and can be reached.
+    fn survivors(&self, now_ns: u64, shard: u16, view: &ShardView) -> Vec<Member> {
+        let dead_ms = self.settings.dead_ns / 1_000_000;
+        let alive = |member: &Member| {
+            let broken = self.replica(shard, view, member).is_some_and(|report| report.broken);
+            self.is_member_alive(now_ns, member) && !broken
+        };
+        let cut_off = |before: &Member| {
+            // What a dead server said of its successor does not count.
+            let report = self.replica(shard, view, before).filter(|_| alive(before));
+            report.is_some_and(|report| u64::from(report.unreachable_ms) >= dead_ms)
+        };
+        let before = std::iter::once(None).chain(view.members.iter().map(Some));
+        let members = view.members.iter().zip(before);
+        members.filter(|(member, before)| alive(member) && !before.is_some_and(cut_off)).map(|(m, _)| *m).collect()
+    }
+
+    /// What that member last said of its replica, if it was in this view.
+    fn replica(&self, shard: u16, view: &ShardView, member: &Member) -> Option<&ShardReport> {
+        let seen = self.peers.get(&member.address).filter(|seen| seen.incarnation == member.incarnation)?;
+        seen.replicas.get(&shard).filter(|report| report.view == view.number)
+    }
+
+    fn is_member_alive(&self, now_ns: u64, member: &Member) -> bool {
+        let seen = self.peers.get(&member.address);
+        seen.is_some_and(|seen| seen.incarnation == member.incarnation && self.is_alive(now_ns, seen))
+    }
+
+    /// Whether the process is gone for certain: another one runs in its place.
+    fn is_superseded(&self, now_ns: u64, member: &Member) -> bool {
+        let seen = self.peers.get(&member.address);
+        seen.is_some_and(|seen| seen.incarnation != member.incarnation && self.is_alive(now_ns, seen))
+    }
+
+    fn decide_joining(
+        &mut self,
+        now_ns: u64,
+        shard: u16,
+        view: &ShardView,
+        joining: Joining,
+    ) -> Option<(ShardView, Why)> {
+        let own = self.replica(shard, view, &joining.member).copied();
+        if own.is_some_and(|report| report.whole && !report.broken) {
+            let members = view.members.iter().copied().chain([joining.member]).collect();
+            return Some((ShardView { members, joining: None, ..view.clone() }, Why::Joined));
+        }
+        let tail = *view.members.last()?;
+        let report = self.replica(shard, view, &tail).copied().unwrap_or_default();
+        let watch = self.joins.entry(shard).or_insert(JoinWatch { since: 0, copied: 0, changed_ns: now_ns });
+        if watch.since != joining.since || watch.copied != report.copied {
+            *watch = JoinWatch { since: joining.since, copied: report.copied, changed_ns: now_ns };
+        }
+        let stuck = now_ns >= watch.changed_ns + self.settings.join_timeout_ns;
+        // After the handover the tail answers through the joining server only: if that is cut off, nobody answers.
+        let cut_off = u64::from(report.unreachable_ms) >= self.settings.dead_ns / 1_000_000;
+        let gone = !self.is_member_alive(now_ns, &joining.member) || own.is_some_and(|report| report.broken);
+        if stuck || cut_off {
+            self.failed_joins.insert((tail.address, joining.member.address), now_ns + TRY_AGAIN_NS);
+        }
+        let given_up = ShardView { joining: None, ..view.clone() };
+        (stuck || cut_off || gone).then_some((given_up, Why::JoinGivenUp))
+    }
+
+    fn decide_moving(
+        &self,
+        now_ns: u64,
+        shard: u16,
+        view: &ShardView,
+        ring: &Ring,
+        joins: usize,
+    ) -> Option<(ShardView, Why)> {
+        // One thing after the other: everybody is in this view, and the chain runs.
+        let settled = |member: &Member| self.replica(shard, view, member).is_some_and(|report| report.ready);
+        if !view.members.iter().all(settled) {
+            return None;
+        }
+        let wanted = ring.servers_of(shard, self.settings.chain_length);
+        if view.members.len() > self.settings.chain_length {
+            let at = view.members.iter().rposition(|member| !wanted.contains(&member.address));
+            let mut members = view.members.clone();
+            members.remove(at.unwrap_or(members.len() - 1));
+            return Some((ShardView { members, ..view.clone() }, Why::Moved));
+        }
+        if joins >= self.settings.most_joins {
+            return None;
+        }
+        let tail = view.members.last()?.address;
+        let free = |address: &&SocketAddrV4| {
+            let in_chain = view.members.iter().any(|member| member.address == **address);
+            !in_chain && !self.failed_joins.contains_key(&(tail, **address))
+        };
+        let address = *wanted.iter().find(free)?;
+        let member = self.peers.get(&address).filter(|seen| self.is_alive(now_ns, seen))?.member(address);
+        let joining = Some(Joining { member, since: view.number + 1 });
+        Some((ShardView { joining, ..view.clone() }, Why::Joins))
+    }
+}

@@ -1,0 +1,298 @@
+//! The sans-IO core of a controller: `(now, report or timer) -> views`. The rules, and why they lose nothing, are in `docs/state-protocol.md`, "The controller".
+//!
+//! Owns who is alive and who is in which chain; must not know sockets, clocks, files, or what the store stores. Each decision is a new `Views` with the next
+//! version; it is sent to nobody before the caller has said that it is persistent.
+
+mod decide;
+mod ring;
+mod seen;
+
+pub use decide::Why;
+pub use ring::Ring;
+pub use seen::Seen;
+
+use decide::JoinWatch;
+use state_protocol::{Control, Malformed, Report, Reporter, ShardView, Views};
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddrV4;
+
+/// How often everything is looked at.
+const LOOK_NS: u64 = 10_000_000;
+/// Not more often than this are the same views sent to the same peer.
+const PUSH_AGAIN_NS: u64 = 20_000_000;
+/// Peers that have been silent for so long are forgotten.
+const FORGET_NS: u64 = 60_000_000_000;
+/// Servers and switches that are kept in mind, at most.
+const MOST_PEERS: usize = 65_536;
+
+/// Configuration of a controller.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Shards of the cluster.
+    pub shards: u16,
+    /// Servers in each chain: one more than may die at once.
+    pub chain_length: usize,
+    /// The cluster begins when so many servers have reported.
+    pub founding_servers: usize,
+    /// A server that has not reported, or that its predecessor has not heard of, for so long is taken out of its chains, in ns.
+    pub dead_ns: u64,
+    /// A copy that makes no progress for so long is given up, in ns.
+    pub join_timeout_ns: u64,
+    /// Servers that catch up at the same time, over all shards.
+    pub most_joins: usize,
+}
+
+/// What happened.
+#[derive(Debug, Clone)]
+pub enum Input<'a> {
+    /// A genuine datagram came.
+    Datagram {
+        /// Its sender.
+        from: SocketAddrV4,
+        /// All of it.
+        bytes: &'a [u8],
+    },
+    /// `next_deadline` has passed.
+    Timer,
+    /// The decision that was given out as `persist` is persistent.
+    Persisted,
+    /// The decision was not made persistent; it is as if it had not been made. What the database has, if that could be read.
+    Refused(Option<Views>),
+    /// The database has other views than this controller: another one decided.
+    Loaded(Views),
+    /// Whether this controller is the one that decides.
+    Leading(bool),
+}
+
+/// What an operator should know of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A shard's chain is to change.
+    Decided {
+        /// The shard.
+        shard: u16,
+        /// Its new view.
+        view: ShardView,
+        /// The reason.
+        why: Why,
+    },
+    /// A server or switch was heard of for the first time.
+    Appeared(SocketAddrV4, Reporter),
+    /// A server's or switch's reports are missing.
+    Silent(SocketAddrV4, Reporter),
+    /// A server is configured for another number of shards.
+    ShardsMismatch(SocketAddrV4, u16),
+    /// A server has views that are newer than this controller's database: it is not the cluster's newest.
+    Behind(SocketAddrV4, u64),
+}
+
+/// What the core wants done.
+#[derive(Debug, Default)]
+pub struct Outputs {
+    /// Datagrams, with no tag yet.
+    pub datagrams: Vec<(SocketAddrV4, Vec<u8>)>,
+    /// To be made persistent, then answered by `Persisted` or `Refused`.
+    pub persist: Option<Views>,
+    /// To be logged.
+    pub events: Vec<Event>,
+}
+
+/// What a controller counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Reports taken.
+    pub reports: u64,
+    /// Reports that were older than one that was taken.
+    pub reports_old: u64,
+    /// Datagrams that are no reports.
+    pub malformed: u64,
+    /// Decisions made persistent.
+    pub decisions: u64,
+    /// Views sent.
+    pub views_sent: u64,
+}
+
+/// A controller.
+pub struct Controller {
+    settings: Settings,
+    /// Persistent.
+    views: Views,
+    deciding: Option<Views>,
+    leading: bool,
+    /// Nobody can be called silent who had no time to be heard.
+    listening_since_ns: u64,
+    peers: BTreeMap<SocketAddrV4, Seen>,
+    joins: HashMap<u16, JoinWatch>,
+    /// Tail and joining server between which a copy made no progress: not again before this time.
+    failed_joins: HashMap<(SocketAddrV4, SocketAddrV4), u64>,
+    look_at_ns: u64,
+    encoded: Vec<u8>,
+    counters: Counters,
+}
+
+impl Controller {
+    /// A controller with the views that its database has (none: `Views::default()`).
+    pub fn new(settings: Settings, views: Views, leading: bool, now_ns: u64) -> Controller {
+        let mut controller = Controller {
+            views: Views::default(),
+            deciding: None,
+            leading,
+            listening_since_ns: now_ns,
+            peers: BTreeMap::new(),
+            joins: HashMap::new(),
+            failed_joins: HashMap::new(),
+            look_at_ns: now_ns,
+            encoded: Vec::new(),
+            counters: Counters::default(),
+            settings,
+        };
+        controller.set_views(views);
+        controller
+    }
+
+    /// Takes one input.
+    pub fn handle(&mut self, now_ns: u64, input: Input<'_>, out: &mut Outputs) {
+        match input {
+            Input::Datagram { from, bytes } => match Control::decode(bytes) {
+                Ok(Control::Report { sent_ns, incarnation, report }) => {
+                    self.report(now_ns, from, sent_ns, incarnation, report, out);
+                }
+                Ok(Control::Views(_)) => self.counters.malformed += 1,
+                Err(reason) => self.malformed(reason),
+            },
+            Input::Timer => self.look(now_ns, out),
+            Input::Persisted => {
+                if let Some(views) = self.deciding.take() {
+                    self.counters.decisions += 1;
+                    self.set_views(views);
+                    self.push_to_all(now_ns, out);
+                }
+            }
+            Input::Refused(views) => {
+                self.deciding = None;
+                if let Some(views) = views.filter(|views| views.version > self.views.version) {
+                    self.set_views(views);
+                }
+            }
+            Input::Loaded(views) => {
+                if views.version > self.views.version && self.deciding.is_none() {
+                    self.set_views(views);
+                }
+            }
+            Input::Leading(leading) => self.leading = leading,
+        }
+    }
+
+    /// When `Input::Timer` is due.
+    pub fn next_deadline(&self) -> u64 {
+        self.look_at_ns
+    }
+
+    /// The persistent views.
+    pub fn views(&self) -> &Views {
+        &self.views
+    }
+
+    /// The servers and switches that were heard of.
+    pub fn peers(&self) -> impl Iterator<Item = (&SocketAddrV4, &Seen)> {
+        self.peers.iter()
+    }
+
+    /// Whether this controller decides.
+    pub fn is_leading(&self) -> bool {
+        self.leading
+    }
+
+    /// What it counted.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Whether the peer reported within `dead_ms`.
+    pub fn is_alive(&self, now_ns: u64, seen: &Seen) -> bool {
+        now_ns < seen.heard_ns + self.settings.dead_ns
+    }
+
+    fn malformed(&mut self, _reason: Malformed) {
+        self.counters.malformed += 1;
+    }
+
+    fn set_views(&mut self, views: Views) {
+        self.views = views;
+        // Fits: the number of shards is bounded, and servers are named once.
+        self.encoded = Control::Views(self.views.clone()).encode().unwrap_or_default();
+        self.joins
+            .retain(|shard, _| self.views.shards.get(usize::from(*shard)).is_some_and(|view| view.joining.is_some()));
+    }
+
+    fn report(
+        &mut self,
+        now_ns: u64,
+        from: SocketAddrV4,
+        sent_ns: u64,
+        incarnation: u64,
+        report: Report,
+        out: &mut Outputs,
+    ) {
+        if self.peers.len() >= MOST_PEERS && !self.peers.contains_key(&from) {
+            return;
+        }
+        let (reporter, version) = (report.reporter, report.version);
+        let mismatch = reporter == Reporter::Server && report.shards != self.settings.shards;
+        let seen = self.peers.entry(from).or_insert_with(|| {
+            out.events.push(Event::Appeared(from, reporter));
+            Seen::new(now_ns, reporter)
+        });
+        if !seen.take(now_ns, sent_ns, incarnation, report) {
+            self.counters.reports_old += 1;
+            return;
+        }
+        self.counters.reports += 1;
+        if mismatch && !std::mem::replace(&mut seen.mismatch, mismatch) {
+            out.events.push(Event::ShardsMismatch(from, self.settings.shards));
+        }
+        if version > self.views.version && self.deciding.as_ref().is_none_or(|views| version > views.version) {
+            if !std::mem::replace(&mut seen.ahead, true) {
+                out.events.push(Event::Behind(from, version));
+            }
+        } else {
+            seen.ahead = false;
+            if version < self.views.version && now_ns >= seen.pushed_ns + PUSH_AGAIN_NS {
+                self.push(now_ns, from, out);
+            }
+        }
+    }
+
+    fn look(&mut self, now_ns: u64, out: &mut Outputs) {
+        self.look_at_ns = now_ns + LOOK_NS;
+        let dead_ns = self.settings.dead_ns;
+        for (address, seen) in &mut self.peers {
+            if now_ns >= seen.heard_ns + dead_ns && !std::mem::replace(&mut seen.silent, true) {
+                out.events.push(Event::Silent(*address, seen.reporter));
+            }
+        }
+        self.peers.retain(|_, seen| now_ns < seen.heard_ns + FORGET_NS);
+        self.failed_joins.retain(|_, until| now_ns < *until);
+        let settled = now_ns >= self.listening_since_ns + 2 * dead_ns;
+        // With newer views about than ours, whatever we decided would be on old grounds.
+        let behind = self.peers.values().any(|seen| seen.ahead);
+        if self.leading && settled && !behind && self.deciding.is_none() {
+            let decided = self.decide(now_ns, out);
+            self.deciding.clone_from(&decided);
+            out.persist = decided;
+        }
+    }
+
+    fn push_to_all(&mut self, now_ns: u64, out: &mut Outputs) {
+        let peers: Vec<_> = self.peers.keys().copied().collect();
+        peers.into_iter().for_each(|peer| self.push(now_ns, peer, out));
+    }
+
+    fn push(&mut self, now_ns: u64, to: SocketAddrV4, out: &mut Outputs) {
+        if let Some(seen) = self.peers.get_mut(&to) {
+            seen.pushed_ns = now_ns;
+            self.counters.views_sent += 1;
+            out.datagrams.push((to, self.encoded.clone()));
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What a controller remembers of a server or switch.
+
+use state_protocol::{Member, Report, Reporter, ShardReport};
+use std::collections::HashMap;
+use std::net::SocketAddrV4;
+
+/// Earlier lives that are remembered, so that their late reports are not taken for news.
+const MOST_FORMER: usize = 16;
+
+/// A server or switch.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// What it is.
+    pub reporter: Reporter,
+    /// Its life.
+    pub incarnation: u64,
+    /// When it was last heard of, in ns of the controller's clock.
+    pub heard_ns: u64,
+    /// Since when it has been heard of without a gap.
+    pub since_ns: u64,
+    /// The version of the views that it has.
+    pub version: u64,
+    /// Its replicas.
+    pub replicas: HashMap<u16, ShardReport>,
+    pub(super) sent_ns: u64,
+    pub(super) pushed_ns: u64,
+    pub(super) silent: bool,
+    pub(super) mismatch: bool,
+    pub(super) ahead: bool,
+    former: Vec<u64>,
+}
+
+impl Seen {
+    pub(super) fn new(now_ns: u64, reporter: Reporter) -> Seen {
+        Seen {
+            reporter,
+            incarnation: 0,
+            heard_ns: now_ns,
+            since_ns: now_ns,
+            version: 0,
+            replicas: HashMap::new(),
+            sent_ns: 0,
+            pushed_ns: 0,
+            silent: false,
+            mismatch: false,
+            ahead: false,
+            former: Vec::new(),
+        }
+    }
+
+    /// Takes a report; `false` if it is older than what is known.
+    pub(super) fn take(&mut self, now_ns: u64, sent_ns: u64, incarnation: u64, report: Report) -> bool {
+        if incarnation == 0 || self.former.contains(&incarnation) {
+            return false;
+        }
+        if incarnation == self.incarnation {
+            if sent_ns <= self.sent_ns {
+                return false;
+            }
+        } else {
+            if self.incarnation != 0 {
+                self.former.push(self.incarnation);
+                self.former.drain(..self.former.len().saturating_sub(MOST_FORMER));
+            }
+            (self.incarnation, self.since_ns, self.pushed_ns) = (incarnation, now_ns, 0);
+        }
+        if std::mem::replace(&mut self.silent, false) {
+            self.since_ns = now_ns;
+        }
+        (self.reporter, self.version, self.sent_ns, self.heard_ns) = (report.reporter, report.version, sent_ns, now_ns);
+        self.replicas = report.replicas.into_iter().map(|replica| (replica.shard, replica)).collect();
+        true
+    }
+
+    /// This life of this server.
+    pub fn member(&self, address: SocketAddrV4) -> Member {
+        Member { address, incarnation: self.incarnation }
+    }
+}

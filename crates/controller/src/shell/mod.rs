@@ -1,0 +1,271 @@
+//! The shell around the core: UDP socket, clock, signals, database, metrics.
+
+mod database;
+mod etcd;
+mod metrics;
+mod status;
+
+pub use database::DatabaseError;
+pub use status::{PeerStatus, ShardStatus, Status};
+
+use crate::config::{Config, Keep};
+use crate::core::{Controller, Event, Input, Outputs};
+use database::ViewsFile;
+use etcd::Etcd;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::time::{ClockId, clock_gettime};
+use secrets::SecretsError;
+use state_protocol::{Flags, KeyRing, Kind, Message, MessageType, Views};
+use std::io::ErrorKind;
+use std::net::{SocketAddr, SocketAddrV4, TcpListener, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use thiserror::Error;
+
+const MOST_DATAGRAMS: usize = 256;
+/// How often the metrics' text is made anew, in ns.
+const METRICS_NS: u64 = 500_000_000;
+
+/// Why a controller cannot run.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// An address cannot be used.
+    #[error("{address}: cannot listen: {source}; is another controller running there, and is the address this host's?")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The database cannot be used.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    /// The shared secrets cannot be used.
+    #[error(transparent)]
+    Secrets(#[from] SecretsError),
+    /// The operating system refused something basic.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system says.
+        source: std::io::Error,
+    },
+}
+
+fn system(what: &'static str) -> impl Fn(nix::Error) -> RunError {
+    move |error| RunError::System { what, source: error.into() }
+}
+
+fn now_ns() -> u64 {
+    let time = clock_gettime(ClockId::CLOCK_BOOTTIME).or_else(|_| clock_gettime(ClockId::CLOCK_MONOTONIC));
+    let time = time.map(Duration::from).unwrap_or_default();
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Where decisions go.
+enum Keeper {
+    File(ViewsFile),
+    Etcd { decisions: Sender<Views>, told: Receiver<etcd::Told> },
+}
+
+/// Runs a controller until SIGTERM or SIGINT; SIGHUP has it read its secrets again. Must be called before the process starts other threads: it blocks those
+/// signals.
+pub fn run(config: &Config) -> Result<(), RunError> {
+    let mut signals = SigSet::empty();
+    [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().for_each(|signal| signals.add(signal));
+    signals.thread_block().map_err(system("blocking signals"))?;
+    let signal_fd = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
+        .map_err(system("opening a signal descriptor"))?;
+    let keys = config.keys()?;
+    let bind = |source| RunError::Bind { address: SocketAddr::V4(config.listen), source };
+    let socket = UdpSocket::bind(config.listen).map_err(bind)?;
+    socket.set_nonblocking(true).map_err(|source| RunError::System { what: "the socket", source })?;
+    let metrics = Arc::new(Mutex::new(String::new()));
+    if let Some(address) = config.metrics {
+        let listener = TcpListener::bind(address).map_err(|source| RunError::Bind { address, source })?;
+        metrics::serve(listener, metrics.clone());
+    }
+    let (keeper, views) = keeper(config)?;
+    let leading = matches!(keeper, Keeper::File(_));
+    tracing::info!(name = config.name, listen = %config.listen, version = views.version, "controller started");
+    let core = Controller::new(config.settings.clone(), views, leading, now_ns());
+    Loop { core, socket, signal_fd, keys, keeper, metrics, metrics_at_ns: 0, bad_tag: 0 }.run(config)
+}
+
+fn keeper(config: &Config) -> Result<(Keeper, Views), RunError> {
+    match &config.keep {
+        Keep::Database(path) => {
+            let (file, views) = ViewsFile::open(path)?;
+            Ok((Keeper::File(file), views))
+        }
+        Keep::Etcd { endpoints, prefix } => {
+            // Two processes of one name must not take each other's leadership for their own.
+            let me = format!("{} {} {}", config.name, config.listen, std::process::id());
+            let etcd = Etcd::new(endpoints.clone(), prefix.clone(), me);
+            let (decisions, to_write) = channel();
+            let (tell, told) = channel();
+            std::thread::spawn(move || etcd.run(&to_write, &tell));
+            Ok((Keeper::Etcd { decisions, told }, Views::default()))
+        }
+    }
+}
+
+struct Loop {
+    core: Controller,
+    socket: UdpSocket,
+    signal_fd: SignalFd,
+    keys: KeyRing,
+    keeper: Keeper,
+    metrics: Arc<Mutex<String>>,
+    metrics_at_ns: u64,
+    bad_tag: u64,
+}
+
+impl Loop {
+    fn run(mut self, config: &Config) -> Result<(), RunError> {
+        let mut buffer = vec![0; 65_536];
+        loop {
+            self.wait()?;
+            for _ in 0..MOST_DATAGRAMS {
+                match self.socket.recv_from(&mut buffer) {
+                    Ok((count, SocketAddr::V4(from))) => self.datagram(config, from, &buffer[..count]),
+                    Ok(_) => {}
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    // Such as "connection refused": an earlier datagram's answer from a peer that is gone.
+                    Err(_) => {}
+                }
+            }
+            let told: Vec<_> = match &self.keeper {
+                Keeper::Etcd { told, .. } => told.try_iter().collect(),
+                Keeper::File(_) => Vec::new(),
+            };
+            told.into_iter().for_each(|input| self.step(config, input));
+            if self.core.next_deadline() <= now_ns() {
+                self.step(config, Input::Timer);
+            }
+            self.renew_metrics();
+            if let Ok(Some(signal)) = self.signal_fd.read_signal() {
+                if signal.ssi_signo == Signal::SIGHUP as u32 {
+                    self.read_secrets(config);
+                } else {
+                    tracing::info!(name = config.name, version = self.core.views().version, "controller stopped");
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn wait(&self) -> Result<(), RunError> {
+        let ms = self.core.next_deadline().saturating_sub(now_ns()).div_ceil(1_000_000).min(10);
+        let mut polled = [
+            PollFd::new(self.socket.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.signal_fd.as_fd(), PollFlags::POLLIN),
+        ];
+        match poll(&mut polled, PollTimeout::from(ms as u8)) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+            Err(error) => Err(system("waiting for datagrams")(error)),
+        }
+    }
+
+    fn datagram(&mut self, config: &Config, from: SocketAddrV4, bytes: &[u8]) {
+        if self.keys.verify(bytes, *from.ip(), *config.listen.ip()).is_err() {
+            self.bad_tag += 1;
+            return;
+        }
+        match state_protocol::kind(bytes) {
+            Ok(Kind::Message(MessageType::StatusRequest)) => self.answer_status(config, from, bytes),
+            _ => self.step(config, Input::Datagram { from, bytes }),
+        }
+    }
+
+    fn answer_status(&self, config: &Config, from: SocketAddrV4, bytes: &[u8]) {
+        let Ok(request) = Message::decode(bytes) else { return };
+        let json = status::status(&self.core, now_ns(), config.settings.chain_length).to_json();
+        let reply = Message { message_type: MessageType::StatusReply, flags: Flags::NONE, packet: &json, ..request };
+        let mut encoded = Vec::new();
+        if reply.append_to(&mut encoded).is_ok() {
+            self.send(config, from, encoded);
+        }
+    }
+
+    fn send(&self, config: &Config, to: SocketAddrV4, mut bytes: Vec<u8>) {
+        self.keys.sign(&mut bytes, *config.listen.ip(), *to.ip());
+        // What the kernel refuses is as good as lost on the way: it is sent again.
+        let _ = self.socket.send_to(&bytes, to);
+    }
+
+    /// Gives the core an input and does what it wants done; a decision is written before anything else is.
+    fn step(&mut self, config: &Config, input: Input<'_>) {
+        let mut out = Outputs::default();
+        self.core.handle(now_ns(), input, &mut out);
+        while let Some(views) = out.persist.take() {
+            let input = match &self.keeper {
+                Keeper::File(file) => match file.write(&views) {
+                    Ok(()) => Input::Persisted,
+                    Err(error) => {
+                        tracing::error!(name = config.name, %error, "a decision cannot be kept, and is not made");
+                        Input::Refused(None)
+                    }
+                },
+                Keeper::Etcd { decisions, .. } => {
+                    // Answered later. The thread lives as long as this one.
+                    let _ = decisions.send(views);
+                    break;
+                }
+            };
+            self.core.handle(now_ns(), input, &mut out);
+        }
+        for event in out.events {
+            log_event(&event, &config.name);
+        }
+        for (to, bytes) in out.datagrams {
+            self.send(config, to, bytes);
+        }
+    }
+
+    fn renew_metrics(&mut self) {
+        let now = now_ns();
+        if now >= self.metrics_at_ns {
+            self.metrics_at_ns = now + METRICS_NS;
+            *self.metrics.lock().unwrap_or_else(PoisonError::into_inner) =
+                metrics::render(&self.core, now, self.bad_tag);
+        }
+    }
+
+    fn read_secrets(&mut self, config: &Config) {
+        match config.keys() {
+            Ok(keys) => {
+                tracing::info!(name = config.name, sending = keys.sending(), "secrets read again");
+                self.keys = keys;
+            }
+            Err(error) => tracing::error!(name = config.name, %error, "the secrets before stay in use"),
+        }
+    }
+}
+
+fn log_event(event: &Event, name: &str) {
+    match event {
+        Event::Decided { shard, view, why } => {
+            let chain: Vec<_> = view.members.iter().map(|member| member.address.to_string()).collect();
+            let joining = view.joining.map(|joining| joining.member.address.to_string()).unwrap_or_default();
+            let (chain, view) = (chain.join(" "), view.number);
+            tracing::info!(name, shard, view, ?why, chain, joining, "decided");
+        }
+        Event::Appeared(address, reporter) => tracing::info!(name, %address, ?reporter, "reports"),
+        Event::Silent(address, reporter) => tracing::warn!(name, %address, ?reporter, "reports are missing"),
+        Event::ShardsMismatch(address, shards) => {
+            tracing::error!(name, %address, "configured for another number of shards; write shards = {shards} there");
+        }
+        Event::Behind(address, version) => tracing::error!(
+            name,
+            %address,
+            version,
+            "a server has newer views than this controller's database: it decides nothing; give it the newest database"
+        ),
+    }
+}

@@ -1,0 +1,100 @@
+//! The answer to a status request: JSON, for people and readiness checks.
+
+use crate::core::Controller;
+use serde::{Deserialize, Serialize};
+use state_protocol::{MAX_PACKET_BYTES, Member, Reporter};
+use std::net::SocketAddrV4;
+
+/// How a controller is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// Whether it decides.
+    pub leading: bool,
+    /// Version of the views; 0: the cluster has not begun.
+    pub version: u64,
+    /// Every chain has its full length, nobody is catching up, and everybody who reports has the newest views.
+    pub settled: bool,
+    /// Servers and switches.
+    pub peers: Vec<PeerStatus>,
+    /// The chains, head first. Left out when the answer would not fit a message.
+    pub shards: Vec<ShardStatus>,
+}
+
+/// How a server or switch is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerStatus {
+    /// Its address.
+    pub address: SocketAddrV4,
+    /// What it is.
+    pub reporter: Reporter,
+    /// Reported within `dead_ms`.
+    pub alive: bool,
+    /// The version of the views that it has.
+    pub version: u64,
+    /// Time since its last report in ms.
+    pub silent_ms: u64,
+}
+
+/// One shard's chain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardStatus {
+    /// The shard.
+    pub shard: u16,
+    /// Number of its view.
+    pub view: u64,
+    /// The chain, head first.
+    pub chain: Vec<SocketAddrV4>,
+    /// Catches up.
+    pub joining: Option<SocketAddrV4>,
+    /// The head's entries that the tail has not confirmed, as of their last reports: how far the tail lags.
+    pub lag: u64,
+}
+
+/// How the controller is.
+pub fn status(core: &Controller, now_ns: u64, chain_length: usize) -> Status {
+    let peer = |(address, seen): (&SocketAddrV4, &crate::core::Seen)| PeerStatus {
+        address: *address,
+        reporter: seen.reporter,
+        alive: core.is_alive(now_ns, seen),
+        version: seen.version,
+        silent_ms: now_ns.saturating_sub(seen.heard_ns) / 1_000_000,
+    };
+    let peers: Vec<_> = core.peers().map(peer).collect();
+    let index = |shard: u16, member: Option<&Member>| {
+        let seen = core.peers().find(|(address, _)| member.is_some_and(|member| member.address == **address));
+        seen.and_then(|(_, seen)| seen.replicas.get(&shard)).map_or(0, |report| report.index)
+    };
+    let views = core.views();
+    let shards: Vec<_> = (0u16..)
+        .zip(&views.shards)
+        .map(|(shard, view)| ShardStatus {
+            shard,
+            view: view.number,
+            chain: view.members.iter().map(|member| member.address).collect(),
+            joining: view.joining.map(|joining| joining.member.address),
+            lag: index(shard, view.members.first()).saturating_sub(index(shard, view.members.last())),
+        })
+        .collect();
+    let full = |shard: &ShardStatus| shard.chain.len() == chain_length && shard.joining.is_none();
+    let settled = !shards.is_empty()
+        && shards.iter().all(full)
+        && peers.iter().filter(|peer| peer.alive).all(|peer| peer.version == views.version);
+    Status { leading: core.is_leading(), version: views.version, settled, peers, shards }
+}
+
+impl Status {
+    /// As a message carries it: shortened until it fits.
+    pub fn to_json(mut self) -> Vec<u8> {
+        let json = serde_json::to_vec(&self).unwrap_or_default();
+        if json.len() <= MAX_PACKET_BYTES {
+            return json;
+        }
+        self.shards.clear();
+        let json = serde_json::to_vec(&self).unwrap_or_default();
+        if json.len() <= MAX_PACKET_BYTES {
+            return json;
+        }
+        self.peers.clear();
+        serde_json::to_vec(&self).unwrap_or_default()
+    }
+}

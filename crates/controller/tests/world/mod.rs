@@ -1,0 +1,527 @@
+//! The simulated cluster: machines with their clocks, the network, faults, and what must hold.
+#![allow(dead_code)]
+
+mod switch;
+
+use controller::core::{Controller, Event as Decision, Input as ControllerInput, Outputs as ControllerOutputs, Why};
+use state_protocol::{KeyRing, Member, Message, MessageType, Owner, SECRET_BYTES, Secret, Views, shard_of};
+use state_store::core::{AllocatorSettings, Input, Limits, Node, ObjectSettings, Outputs, Settings, SplitMix64, Start};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use switch::Switch;
+
+pub const MS: u64 = 1_000_000;
+pub const SECOND: u64 = 1_000 * MS;
+pub const SHARDS: u16 = 4;
+pub const SERVERS: usize = 5;
+pub const SWITCHES: u32 = 3;
+pub const COUNTER: u16 = 1;
+const LEASE_US: u32 = 100_000;
+
+pub fn server_address(at: usize) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, at as u8 + 1), 5407)
+}
+
+pub fn switch_address(switch_id: u32) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::new(10, 1, 0, switch_id as u8), 5407)
+}
+
+fn controller_address() -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::new(10, 9, 0, 1), 5408)
+}
+
+pub fn keys() -> KeyRing {
+    KeyRing::new(0, Secret([7; SECRET_BYTES])).unwrap()
+}
+
+/// A machine's clock: starts anywhere, runs up to 450 ppm fast or slow (any two differ by less than the store's 1000 ppm).
+#[derive(Clone, Copy)]
+pub struct Clock {
+    offset: u64,
+    ppm: i64,
+}
+
+impl Clock {
+    fn draw(rng: &mut SplitMix64) -> Clock {
+        Clock { offset: SECOND + rng.draw() % (100 * SECOND), ppm: (rng.draw() % 901) as i64 - 450 }
+    }
+
+    pub fn local(&self, time: u64) -> u64 {
+        self.offset + (time as i128 + time as i128 * self.ppm as i128 / 1_000_000) as u64
+    }
+
+    /// The first true time at which the clock shows `local` or more.
+    fn time(&self, local: u64) -> u64 {
+        let mut time = (local.saturating_sub(self.offset) as i128 * 1_000_000 / (1_000_000 + self.ppm as i128)) as u64;
+        while self.local(time) < local {
+            time += 1;
+        }
+        time
+    }
+}
+
+fn settings() -> Settings {
+    Settings {
+        shards: SHARDS,
+        lease_us: LEASE_US,
+        clock_drift_ppm: 1_000,
+        lease_margin_us: 1_000,
+        shard: 0,
+        hold_ns: 200 * MS,
+        tenure_ns: 2 * MS,
+        recall_resend_ns: 5 * MS,
+        resend_ns: 10 * MS,
+        chain_datagram_bytes: 1_400,
+        limits: Limits {
+            records: 1_000,
+            sessions: 64,
+            held: 64,
+            held_per_flow: 16,
+            held_bytes: 1 << 16,
+            unacked: 256,
+            unacked_bytes: 1 << 20,
+        },
+        objects: vec![ObjectSettings {
+            name: "counter".to_owned(),
+            id: COUNTER,
+            key_bytes: 4,
+            value_bytes: 8,
+            allocator: AllocatorSettings::Zero { idle_ns: None },
+            closed_ns: 240 * SECOND,
+        }],
+    }
+}
+
+fn controller_settings() -> controller::core::Settings {
+    controller::core::Settings {
+        shards: SHARDS,
+        chain_length: 3,
+        founding_servers: 3,
+        dead_ns: 250 * MS,
+        join_timeout_ns: 2 * SECOND,
+        most_joins: 2,
+    }
+}
+
+/// A datagram on its way.
+#[derive(Clone)]
+pub struct Datagram {
+    pub from: SocketAddrV4,
+    pub to: SocketAddrV4,
+    pub bytes: Vec<u8>,
+}
+
+enum Event {
+    Deliver(Datagram),
+    Timer(usize),
+    ControllerTimer,
+    /// The database has written the decision.
+    Written(u64),
+    Tick(usize),
+    Fault,
+    Heal,
+    Restart(usize),
+    RestartController,
+}
+
+/// What must hold, over all of a run.
+#[derive(Default, Debug)]
+pub struct Checks {
+    granted: HashMap<(Vec<u8>, u32), Owner>,
+    last_owner: HashMap<Vec<u8>, Owner>,
+    released: HashMap<Vec<u8>, u64>,
+    writes: HashMap<(Vec<u8>, u64), (Owner, u32, u64)>,
+    acknowledged: HashMap<Vec<u8>, (u32, u64)>,
+    pub acks: u64,
+    pub handovers: u64,
+    pub kills: u64,
+    pub joins: u64,
+    pub moves: u64,
+    pub given_up: u64,
+    pub last_ack_of_shard: Vec<u64>,
+    pub longest_gap_of_shard: Vec<u64>,
+}
+
+pub struct World {
+    rng: SplitMix64,
+    pub time: u64,
+    events: BinaryHeap<Reverse<(u64, u64)>>,
+    pending: HashMap<u64, Event>,
+    next_event: u64,
+    nodes: Vec<Option<Node>>,
+    clocks: Vec<Clock>,
+    scheduled: Vec<u64>,
+    controller: Option<Controller>,
+    /// What the controller's database has.
+    database: Views,
+    deciding: Option<(u64, Views)>,
+    decisions: u64,
+    switches: Vec<Switch>,
+    cut: Option<(SocketAddrV4, Option<SocketAddrV4>)>,
+    faults: bool,
+    quiet: bool,
+    traced: bool,
+    pub checks: Checks,
+}
+
+impl World {
+    pub fn new(seed: u64) -> World {
+        World::with(seed, true)
+    }
+
+    /// Without faults but those that the test makes.
+    pub fn calm(seed: u64) -> World {
+        World::with(seed, false)
+    }
+
+    fn with(seed: u64, faults: bool) -> World {
+        let mut rng = SplitMix64::new(seed);
+        let clocks = (0..SERVERS).map(|_| Clock::draw(&mut rng)).collect();
+        let switches = (1..=SWITCHES).map(|id| Switch::new(id, Clock::draw(&mut rng))).collect();
+        let mut world = World {
+            rng,
+            time: 0,
+            events: BinaryHeap::new(),
+            pending: HashMap::new(),
+            next_event: 0,
+            nodes: (0..SERVERS).map(|_| None).collect(),
+            clocks,
+            scheduled: vec![u64::MAX; SERVERS],
+            controller: None,
+            database: Views::default(),
+            deciding: None,
+            decisions: 0,
+            switches,
+            cut: None,
+            faults,
+            quiet: false,
+            traced: std::env::var("SIMULATION_TRACE").is_ok(),
+            checks: Checks::default(),
+        };
+        world.checks.last_ack_of_shard = vec![0; usize::from(SHARDS)];
+        world.checks.longest_gap_of_shard = vec![0; usize::from(SHARDS)];
+        (0..SERVERS).for_each(|at| world.push(at as u64 * 100 * MS, Event::Restart(at)));
+        (0..SWITCHES as usize).for_each(|at| world.push(0, Event::Tick(at)));
+        world.push(0, Event::RestartController);
+        world.push(2 * SECOND, Event::Fault);
+        world
+    }
+
+    pub fn chance(&mut self, percent: u64) -> bool {
+        self.rng.draw() % 100 < percent
+    }
+
+    pub fn draw(&mut self, below: u64) -> u64 {
+        self.rng.draw() % below
+    }
+
+    fn push(&mut self, at: u64, event: Event) {
+        self.next_event += 1;
+        self.pending.insert(self.next_event, event);
+        self.events.push(Reverse((at, self.next_event)));
+    }
+
+    pub fn run(&mut self, until: u64) {
+        while let Some(&Reverse((at, id))) = self.events.peek() {
+            if at > until {
+                break;
+            }
+            self.events.pop();
+            self.time = at.max(self.time);
+            match self.pending.remove(&id).unwrap() {
+                Event::Deliver(datagram) => self.deliver(&datagram),
+                Event::Timer(at) => {
+                    self.scheduled[at] = u64::MAX;
+                    self.server(at, Input::Timer);
+                }
+                Event::ControllerTimer => self.controller(ControllerInput::Timer),
+                Event::Written(number) => self.written(number),
+                Event::Tick(at) => self.tick(at),
+                Event::Fault => self.fault(),
+                Event::Heal => self.cut = None,
+                Event::Restart(at) => self.restart(at),
+                Event::RestartController => self.restart_controller(),
+            }
+        }
+        self.time = until;
+    }
+
+    fn restart(&mut self, at: usize) {
+        if self.nodes[at].is_some() {
+            return;
+        }
+        let now_ns = self.clocks[at].local(self.time);
+        // Ticks of the wall clock, which goes on while a server is down.
+        let epoch_base = 1_000 + (self.time / (250 * MS)) as u32;
+        let start = Start { incarnation: self.rng.draw() | 1, epoch_base, seed: self.rng.draw(), now_ns };
+        self.nodes[at] = Some(Node::new(settings(), start, keys(), server_address(at), vec![controller_address()]));
+        self.server(at, Input::Timer);
+    }
+
+    fn restart_controller(&mut self) {
+        if self.controller.is_none() {
+            let core = Controller::new(controller_settings(), self.database.clone(), true, self.time);
+            self.controller = Some(core);
+            self.controller(ControllerInput::Timer);
+        }
+    }
+
+    fn kill_controller(&mut self) {
+        self.controller = None;
+        // The write under way happens or not.
+        if self.chance(50)
+            && let Some((_, views)) = self.deciding.take()
+        {
+            self.database = views;
+        }
+        self.deciding = None;
+        let pause = self.draw(600 * MS);
+        self.push(self.time + pause, Event::RestartController);
+    }
+
+    pub fn kill(&mut self, at: usize) {
+        self.checks.kills += 1;
+        self.nodes[at] = None;
+    }
+
+    /// The server at that place of a shard's chain.
+    pub fn member(&self, shard: usize, place: usize) -> usize {
+        let member = self.database.shards[shard].members[place];
+        (0..SERVERS).find(|at| server_address(*at) == member.address).unwrap()
+    }
+
+    fn runs(&self, member: &Member) -> bool {
+        self.nodes.iter().flatten().any(|node| node.me() == *member)
+    }
+
+    /// Whether some server with every shard's state is left if this one dies.
+    fn is_spare(&self, at: usize) -> bool {
+        let Some(node) = &self.nodes[at] else { return false };
+        let me = node.me();
+        let views = [Some(&self.database), self.deciding.as_ref().map(|(_, views)| views)];
+        views.into_iter().flatten().all(|views| {
+            let survives = |member: &Member| *member != me && self.runs(member);
+            views.shards.iter().all(|shard| shard.members.is_empty() || shard.members.iter().any(survives))
+        })
+    }
+
+    /// Kills a server, cuts a link or a machine off, or kills the controller.
+    fn fault(&mut self) {
+        if self.quiet || !self.faults {
+            return;
+        }
+        let pause = self.draw(500 * MS);
+        self.push(self.time + 50 * MS + pause, Event::Fault);
+        let at = self.draw(SERVERS as u64) as usize;
+        match self.draw(10) {
+            0..=3 if self.is_spare(at) => {
+                self.kill(at);
+                let pause = self.draw(1_500 * MS);
+                self.push(self.time + pause, Event::Restart(at));
+            }
+            4..=7 => {
+                let other = match self.draw(10) {
+                    0..=1 => Some(controller_address()),
+                    2..=8 => Some(server_address((at + 1 + self.draw(SERVERS as u64 - 1) as usize) % SERVERS)),
+                    _ => None,
+                };
+                self.cut = Some((server_address(at), other));
+                let pause = self.draw(900 * MS);
+                self.push(self.time + pause, Event::Heal);
+            }
+            8 => self.kill_controller(),
+            _ => {}
+        }
+    }
+
+    fn is_cut(&self, datagram: &Datagram) -> bool {
+        self.cut.is_some_and(|(one, other)| {
+            let ends = [datagram.from, datagram.to];
+            ends.contains(&one) && other.is_none_or(|other| ends.contains(&other))
+        })
+    }
+
+    pub fn transmit(&mut self, datagram: Datagram) {
+        let bad = self.faults && !self.quiet;
+        if bad && (self.is_cut(&datagram) || self.chance(3)) {
+            return;
+        }
+        let copies = if bad && self.chance(3) { 2 } else { 1 };
+        for _ in 0..copies {
+            let slow = if bad && self.chance(2) { 80 * MS } else { MS };
+            let delay = 20_000 + self.draw(slow);
+            self.push(self.time + delay, Event::Deliver(datagram.clone()));
+        }
+    }
+
+    fn deliver(&mut self, datagram: &Datagram) {
+        let (from, bytes) = (datagram.from, datagram.bytes.as_slice());
+        if datagram.to == controller_address() {
+            return self.controller(ControllerInput::Datagram { from, bytes });
+        }
+        if let Some(at) = (0..SERVERS).find(|at| server_address(*at) == datagram.to) {
+            return self.server(at, Input::Datagram { from, bytes });
+        }
+        let at = (0..SWITCHES).find(|at| switch_address(at + 1) == datagram.to).unwrap();
+        self.switch_receives(at as usize, bytes);
+    }
+
+    fn controller(&mut self, input: ControllerInput<'_>) {
+        let now = self.time;
+        let Some(controller) = &mut self.controller else { return };
+        let mut out = ControllerOutputs::default();
+        let timer = matches!(input, ControllerInput::Timer);
+        controller.handle(now, input, &mut out);
+        let deadline = controller.next_deadline();
+        if timer {
+            self.push(deadline.max(now + 1), Event::ControllerTimer);
+        }
+        for event in out.events {
+            if self.traced {
+                eprintln!("{:>9} {event:?}", now / 1000);
+            }
+            if let Decision::Decided { why, .. } = event {
+                self.checks.joins += u64::from(why == Why::Joined);
+                self.checks.moves += u64::from(why == Why::Moved);
+                self.checks.given_up += u64::from(why == Why::JoinGivenUp);
+                assert_ne!(why, Why::StateLost, "at {now}");
+            }
+        }
+        if let Some(views) = out.persist {
+            assert!(self.deciding.is_none());
+            assert!(views.version > self.database.version);
+            self.decisions += 1;
+            self.deciding = Some((self.decisions, views));
+            let delay = self.draw(20 * MS);
+            self.push(now + delay, Event::Written(self.decisions));
+        }
+        for (to, mut bytes) in out.datagrams {
+            keys().sign(&mut bytes, *controller_address().ip(), *to.ip());
+            self.transmit(Datagram { from: controller_address(), to, bytes });
+        }
+    }
+
+    fn written(&mut self, number: u64) {
+        if self.deciding.as_ref().is_some_and(|(deciding, _)| *deciding == number)
+            && let Some((_, views)) = self.deciding.take()
+        {
+            self.database = views;
+            self.controller(ControllerInput::Persisted);
+        }
+    }
+
+    fn server(&mut self, at: usize, input: Input<'_>) {
+        let Some(node) = &mut self.nodes[at] else { return };
+        let mut out = Outputs::new();
+        let now = self.clocks[at].local(self.time);
+        node.handle(now, input, &mut out);
+        node.flush(now, &mut out);
+        let deadline = node.next_deadline();
+        let from = server_address(at);
+        if self.traced {
+            out.events.iter().for_each(|event| eprintln!("{:>9} server {at}: {event:?}", self.time / 1000));
+        }
+        for event in &out.events {
+            assert!(!matches!(event, state_store::core::Event::Broken(_)), "server {at}: {event:?} at {}", self.time);
+        }
+        let sent: Vec<_> = out.datagrams().map(|(to, b)| Datagram { from, to, bytes: b.to_vec() }).collect();
+        for datagram in sent {
+            if let Ok(reply) = Message::decode(&datagram.bytes) {
+                self.trace(&format!("server {at} says"), &reply);
+                self.check_reply(&reply);
+            }
+            self.transmit(datagram);
+        }
+        if let Some(next) = deadline {
+            let next = self.clocks[at].time(next).max(self.time + 1);
+            if next < self.scheduled[at] {
+                self.scheduled[at] = next;
+                self.push(next, Event::Timer(at));
+            }
+        }
+    }
+
+    /// `SIMULATION_TRACE=flow` prints everything about that flow, and all events and decisions.
+    pub fn trace(&self, what: &str, message: &Message<'_>) {
+        if !self.traced {
+            return;
+        }
+        let flow = std::env::var("SIMULATION_TRACE").ok().and_then(|flow| flow.parse().ok());
+        if flow.is_some_and(|flow: u8| message.key.last() == Some(&flow)) {
+            let Message { message_type, sender, request_ns, epoch, seq, lease_us, session, flags, .. } = message;
+            eprintln!(
+                "{:>9} {what}: {message_type:?} {sender:?} sent {request_ns} epoch {epoch} seq {seq} lease {lease_us} session {session} {flags:?}",
+                self.time / 1000
+            );
+        }
+    }
+
+    /// Invariants on what the store says, when it says it.
+    fn check_reply(&mut self, reply: &Message<'_>) {
+        let key = reply.key.to_vec();
+        match reply.message_type {
+            MessageType::LeaseGrant => {
+                let owner = *self.checks.granted.entry((key.clone(), reply.epoch)).or_insert(reply.sender);
+                assert_eq!(owner, reply.sender, "epoch {} of {key:?} granted twice", reply.epoch);
+                let before = self.checks.last_owner.insert(key, reply.sender);
+                self.checks.handovers += u64::from(before.is_some_and(|before| before != reply.sender));
+                self.check_everywhere(reply);
+            }
+            MessageType::UpdateAck => {
+                self.checks.acks += 1;
+                let shard = usize::from(reply.shard);
+                let gap = self.time - self.checks.last_ack_of_shard[shard];
+                self.checks.last_ack_of_shard[shard] = self.time;
+                self.checks.longest_gap_of_shard[shard] = self.checks.longest_gap_of_shard[shard].max(gap);
+                let newest = self.checks.acknowledged.entry(key).or_default();
+                *newest = (*newest).max((reply.epoch, reply.seq));
+                self.check_everywhere(reply);
+            }
+            _ => {}
+        }
+    }
+
+    /// What is answered is on every server that the controller's database counts on.
+    fn check_everywhere(&self, reply: &Message<'_>) {
+        for member in &self.database.shards[usize::from(reply.shard)].members {
+            let Some(node) = self.nodes.iter().flatten().find(|node| node.me() == *member) else { continue };
+            let recorded = node.replica(reply.shard).and_then(|replica| {
+                let record = replica.records().get(replica.records().find(0, reply.key)?);
+                Some((record.epoch, record.seq))
+            });
+            let answered = Some((reply.epoch, reply.seq));
+            assert!(recorded >= answered, "{:?}: {answered:?} answered, {recorded:?} at {member:?}", reply.key);
+        }
+    }
+
+    /// The network heals, the switches fall silent: every shard has its full chain, all servers of it are alike, and nothing acknowledged is missing.
+    pub fn finish(&mut self, until: u64) {
+        self.quiet = true;
+        self.cut = None;
+        (0..SERVERS).for_each(|at| self.restart(at));
+        self.restart_controller();
+        self.run(until);
+        for (shard, view) in self.database.shards.iter().enumerate() {
+            assert_eq!((view.members.len(), view.joining), (3, None), "shard {shard}: {view:?}");
+            let node = |member: &Member| self.nodes.iter().flatten().find(|node| node.me() == *member).unwrap();
+            let replicas: Vec<_> = view.members.iter().map(|m| node(m).replica(shard as u16).unwrap()).collect();
+            let digests: Vec<_> = replicas.iter().map(|replica| replica.records().shared_digest()).collect();
+            assert!(digests.iter().all(|digest| *digest == digests[0]), "shard {shard} differs: {digests:?}");
+            for replica in &replicas {
+                let report = replica.report(0);
+                assert!(report.ready && report.view == view.number, "shard {shard}: {report:?}");
+            }
+            for (key, answered) in &self.checks.acknowledged {
+                if usize::from(shard_of(key, SHARDS)) == shard {
+                    let records = replicas[0].records();
+                    let record = records.get(records.find(0, key).expect("acknowledged, yet gone"));
+                    assert!((record.epoch, record.seq) >= *answered, "{key:?}: {answered:?}");
+                }
+            }
+        }
+        for node in self.nodes.iter().flatten() {
+            assert_eq!(node.views().version, self.database.version);
+        }
+    }
+}

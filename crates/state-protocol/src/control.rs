@@ -1,0 +1,310 @@
+//! Messages between servers or switches and controllers: `docs/state-protocol.md`, "The controller".
+
+use crate::{EncodeError, HEADER_BYTES, Kind, MAGIC, MOST_SHARDS, Malformed, VERSION, kind};
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddrV4;
+
+/// Longest control message: what one UDP datagram over IPv4 holds.
+pub const MAX_CONTROL_BYTES: usize = 65_507;
+
+/// Type of a control message; the number is the wire's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ControlType {
+    /// Server or switch to controller: how I am.
+    Report = 48,
+    /// Controller to server or switch: all shards' chains.
+    Views = 49,
+}
+
+impl ControlType {
+    pub(crate) fn from_number(number: u8) -> Option<ControlType> {
+        Some(match number {
+            48 => ControlType::Report,
+            49 => ControlType::Views,
+            _ => return None,
+        })
+    }
+}
+
+/// One life of a server process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "(SocketAddrV4, u64)", into = "(SocketAddrV4, u64)")]
+pub struct Member {
+    /// Where it listens.
+    pub address: SocketAddrV4,
+    /// Drawn at random when it started with empty state; not 0.
+    pub incarnation: u64,
+}
+
+impl From<(SocketAddrV4, u64)> for Member {
+    fn from((address, incarnation): (SocketAddrV4, u64)) -> Member {
+        Member { address, incarnation }
+    }
+}
+
+impl From<Member> for (SocketAddrV4, u64) {
+    fn from(member: Member) -> Self {
+        (member.address, member.incarnation)
+    }
+}
+
+/// A server that catches up behind the tail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Joining {
+    /// The server.
+    pub member: Member,
+    /// Number of the view in which this attempt began: another number, another copy from the start.
+    pub since: u64,
+}
+
+/// Who holds a shard.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ShardView {
+    /// Grows by one with each change; 0: the shard has never had a chain.
+    pub number: u64,
+    /// Number of the view in which the shard began, empty, with its present state.
+    pub founded: u64,
+    /// The chain, head first: all of them have everything that was ever acknowledged.
+    pub members: Vec<Member>,
+    /// Catches up behind the tail.
+    pub joining: Option<Joining>,
+}
+
+/// All shards' views: the controller's whole decision. A higher `version` replaces a lower one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Views {
+    /// Grows by one with each decision.
+    pub version: u64,
+    /// By shard number.
+    pub shards: Vec<ShardView>,
+}
+
+/// Number, founded, members, joining and since when: servers by their place in `CompactViews::servers`.
+type CompactShard = (u64, u64, Vec<usize>, Option<(usize, u64)>);
+
+/// `Views` with each server named once.
+#[derive(Serialize, Deserialize)]
+struct CompactViews {
+    version: u64,
+    servers: Vec<Member>,
+    shards: Vec<CompactShard>,
+}
+
+impl Views {
+    /// The shards' heads: where switches send their requests.
+    pub fn heads(&self) -> impl Iterator<Item = Option<SocketAddrV4>> {
+        self.shards.iter().map(|shard| shard.members.first().map(|member| member.address))
+    }
+
+    /// The JSON that messages carry and databases keep.
+    pub fn to_json(&self) -> Vec<u8> {
+        let mut servers: Vec<Member> = Vec::new();
+        let mut place = |member: &Member| {
+            servers.iter().position(|known| known == member).unwrap_or_else(|| {
+                servers.push(*member);
+                servers.len() - 1
+            })
+        };
+        let mut shards = Vec::new();
+        for shard in &self.shards {
+            let members = shard.members.iter().map(&mut place).collect();
+            let joining = shard.joining.map(|joining| (place(&joining.member), joining.since));
+            shards.push((shard.number, shard.founded, members, joining));
+        }
+        serde_json::to_vec(&CompactViews { version: self.version, servers, shards }).unwrap_or_default()
+    }
+
+    /// Reads what `to_json` wrote.
+    pub fn from_json(json: &[u8]) -> Result<Views, Malformed> {
+        let compact: CompactViews = serde_json::from_slice(json).map_err(|_| Malformed::Json)?;
+        if compact.shards.len() > usize::from(MOST_SHARDS) {
+            return Err(Malformed::Json);
+        }
+        let member = |at: usize| compact.servers.get(at).copied().ok_or(Malformed::Json);
+        let shard = |(number, founded, members, joining): &CompactShard| {
+            let joining = match joining {
+                Some((at, since)) => Some(Joining { member: member(*at)?, since: *since }),
+                None => None,
+            };
+            let members = members.iter().map(|at| member(*at)).collect::<Result<_, _>>()?;
+            Ok(ShardView { number: *number, founded: *founded, members, joining })
+        };
+        Ok(Views { version: compact.version, shards: compact.shards.iter().map(shard).collect::<Result<_, _>>()? })
+    }
+}
+
+/// How a server's replica of one shard is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(from = "ReportRow", into = "ReportRow")]
+pub struct ShardReport {
+    /// The shard.
+    pub shard: u16,
+    /// The view that the server is in.
+    pub view: u64,
+    /// The last entry applied.
+    pub index: u64,
+    /// All links from here to the tail are up.
+    pub ready: bool,
+    /// Has everything that was acknowledged. A server that joins says so once the copy is done and the tail answers through it.
+    pub whole: bool,
+    /// Its records do not fit the chain's entries: it cannot go on.
+    pub broken: bool,
+    /// Tail: copy messages that the joining server has taken.
+    pub copied: u64,
+    /// For how long the successor has not answered, in ms; 0: it does.
+    pub unreachable_ms: u32,
+    /// Records.
+    pub records: u64,
+}
+
+/// Shard, view, index, flags, copied, unreachable_ms, records.
+type ReportRow = (u16, u64, u64, u8, u64, u32, u64);
+
+impl From<ReportRow> for ShardReport {
+    fn from((shard, view, index, flags, copied, unreachable_ms, records): ReportRow) -> ShardReport {
+        let flag = |bit: u8| flags & bit != 0;
+        let (ready, whole, broken) = (flag(1), flag(2), flag(4));
+        ShardReport { shard, view, index, ready, whole, broken, copied, unreachable_ms, records }
+    }
+}
+
+impl From<ShardReport> for ReportRow {
+    fn from(report: ShardReport) -> ReportRow {
+        let flags = u8::from(report.ready) | u8::from(report.whole) << 1 | u8::from(report.broken) << 2;
+        let ShardReport { shard, view, index, copied, unreachable_ms, records, .. } = report;
+        (shard, view, index, flags, copied, unreachable_ms, records)
+    }
+}
+
+/// Who reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reporter {
+    /// A server of the store.
+    Server,
+    /// A switch.
+    Switch {
+        /// Its number.
+        switch_id: u32,
+    },
+}
+
+/// How a server or a switch is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Who reports.
+    pub reporter: Reporter,
+    /// The version of the views that it knows.
+    pub version: u64,
+    /// How many shards it is configured for.
+    pub shards: u16,
+    /// Server: one for each shard that it has.
+    pub replicas: Vec<ShardReport>,
+}
+
+/// A control message, decoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Control {
+    /// Server or switch to controller.
+    Report {
+        /// The sender's clock, in ns: an older report of the same incarnation is ignored.
+        sent_ns: u64,
+        /// The sender's incarnation.
+        incarnation: u64,
+        /// How it is.
+        report: Report,
+    },
+    /// Controller to server or switch.
+    Views(Views),
+}
+
+impl Control {
+    /// Reads a control message.
+    pub fn decode(datagram: &[u8]) -> Result<Control, Malformed> {
+        let Kind::Control(control_type) = kind(datagram)? else { return Err(Malformed::Type) };
+        let json = datagram.get(HEADER_BYTES..).ok_or(Malformed::TooShort)?;
+        let word = |at: usize| {
+            let bytes = datagram.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+            bytes.map(u64::from_be_bytes).ok_or(Malformed::TooShort)
+        };
+        match control_type {
+            ControlType::Report => {
+                let report = serde_json::from_slice(json).map_err(|_| Malformed::Json)?;
+                Ok(Control::Report { sent_ns: word(8)?, incarnation: word(16)?, report })
+            }
+            ControlType::Views => Views::from_json(json).map(Control::Views),
+        }
+    }
+
+    /// The message's bytes; with no tag yet: `KeyRing::sign` writes it.
+    pub fn encode(&self) -> Result<Vec<u8>, EncodeError> {
+        let (control_type, number, incarnation, json) = match self {
+            Control::Report { sent_ns, incarnation, report } => {
+                let json = serde_json::to_vec(report).map_err(|_| EncodeError::FieldTooLong)?;
+                (ControlType::Report, *sent_ns, *incarnation, json)
+            }
+            Control::Views(views) => (ControlType::Views, views.version, 0, views.to_json()),
+        };
+        if json.len() > MAX_CONTROL_BYTES - HEADER_BYTES {
+            return Err(EncodeError::FieldTooLong);
+        }
+        let mut bytes = vec![0; HEADER_BYTES];
+        bytes[0..2].copy_from_slice(&MAGIC.to_be_bytes());
+        bytes[2] = VERSION;
+        bytes[3] = control_type as u8;
+        bytes[8..16].copy_from_slice(&number.to_be_bytes());
+        bytes[16..24].copy_from_slice(&incarnation.to_be_bytes());
+        bytes.extend_from_slice(&json);
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    fn member(at: u8) -> Member {
+        Member { address: SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, at), 5407), incarnation: u64::MAX - u64::from(at) }
+    }
+
+    fn views(shards: usize) -> Views {
+        let joining = Some(Joining { member: member(4), since: 7 });
+        let shard = ShardView { number: 8, founded: 1, members: vec![member(1), member(2), member(3)], joining };
+        let mut shards = vec![shard; shards];
+        shards[0] = ShardView::default();
+        Views { version: 9, shards }
+    }
+
+    #[test]
+    fn messages_come_back_as_they_were() {
+        let replicas = vec![
+            ShardReport { shard: 3, view: 4, index: 5, ready: true, whole: false, broken: true, ..Default::default() },
+            ShardReport { whole: true, copied: 6, unreachable_ms: 7, records: 8, ..Default::default() },
+        ];
+        let report = Report { reporter: Reporter::Switch { switch_id: 1 }, version: 2, shards: 8, replicas };
+        for control in [
+            Control::Views(views(3)),
+            Control::Views(Views::default()),
+            Control::Report { sent_ns: 1, incarnation: 2, report },
+        ] {
+            let bytes = control.encode().unwrap();
+            assert_eq!(Control::decode(&bytes), Ok(control.clone()));
+            for length in 0..bytes.len() {
+                assert!(Control::decode(&bytes[..length]).is_err(), "{length} bytes of {control:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_largest_cluster_fits_a_datagram() {
+        assert!(Control::Views(views(usize::from(MOST_SHARDS))).encode().unwrap().len() < 16_384);
+    }
+
+    #[test]
+    fn servers_out_of_range_are_malformed() {
+        let json = br#"{"version":1,"servers":[],"shards":[[1,1,[0],null]]}"#;
+        assert_eq!(Views::from_json(json), Err(Malformed::Json));
+    }
+}

@@ -1,0 +1,284 @@
+//! A server process: a replica of each shard in whose chain it is, the newest views, and the reports to the controllers.
+
+use super::backends::Backend;
+use super::door::Door;
+use super::{AllocatorSettings, Event, Input, Outputs, Server, Settings, Start};
+use state_protocol::{
+    Control, KeyRing, Kind, Malformed, Member, Message, MessageType, NotGenuine, Report, Reporter, ShardView, Views,
+};
+use std::collections::BTreeMap;
+use std::net::SocketAddrV4;
+
+/// How often controllers hear from a server.
+const REPORT_NS: u64 = 50_000_000;
+const SHARD_AT: usize = 52;
+
+/// A server process.
+pub struct Node {
+    settings: Settings,
+    start: Start,
+    me: Member,
+    door: Door,
+    controllers: Vec<SocketAddrV4>,
+    views: Views,
+    replicas: Vec<Option<Box<Server>>>,
+    /// By object: which backends the operator wants, for replicas that are yet to come too.
+    backends: BTreeMap<u16, Vec<Backend>>,
+    /// By shard: when its timer is due; `u64::MAX`: not at all.
+    deadlines: Vec<u64>,
+    /// Shards that had input since the last `flush`.
+    touched: Vec<u16>,
+    report_at_ns: u64,
+    counters: super::Counters,
+}
+
+impl Node {
+    /// A server at `listen` without state and without views.
+    pub fn new(
+        settings: Settings,
+        start: Start,
+        keys: KeyRing,
+        listen: SocketAddrV4,
+        controllers: Vec<SocketAddrV4>,
+    ) -> Node {
+        let shards = usize::from(settings.shards);
+        Node {
+            me: Member { address: listen, incarnation: start.incarnation },
+            door: Door::new(keys, *listen.ip()),
+            controllers,
+            views: Views::default(),
+            replicas: (0..shards).map(|_| None).collect(),
+            backends: BTreeMap::new(),
+            deadlines: vec![u64::MAX; shards],
+            touched: Vec::new(),
+            report_at_ns: start.now_ns,
+            counters: super::Counters::default(),
+            settings,
+            start,
+        }
+    }
+
+    /// Takes one input at `now_ns`, which must be read after the datagram was received: leases count from it. What it causes is in `out`,
+    /// complete after the next `flush`.
+    pub fn handle(&mut self, now_ns: u64, input: Input<'_>, out: &mut Outputs) {
+        match input {
+            Input::Datagram { from, bytes } => self.datagram(now_ns, from, bytes, out),
+            Input::Timer => self.timer(now_ns, out),
+        }
+    }
+
+    fn datagram(&mut self, now_ns: u64, from: SocketAddrV4, bytes: &[u8], out: &mut Outputs) {
+        match self.door.check(from, bytes) {
+            Ok(()) => {}
+            Err(NotGenuine::NoTag) => {
+                let reason = state_protocol::kind(bytes).err().unwrap_or(Malformed::TooShort);
+                return self.counters.count_malformed(reason);
+            }
+            Err(_) => {
+                self.counters.bad_tag += 1;
+                return;
+            }
+        }
+        match state_protocol::kind(bytes) {
+            Ok(Kind::Message(MessageType::StatusRequest)) => self.answer_status(now_ns, from, bytes, out),
+            Ok(Kind::Control(_)) => match Control::decode(bytes) {
+                Ok(Control::Views(views)) => self.adopt(now_ns, &views, out),
+                Ok(Control::Report { .. }) => self.counters.dropped_wrong_direction += 1,
+                Err(reason) => self.counters.count_malformed(reason),
+            },
+            Ok(Kind::Message(_) | Kind::Chain(_)) => {
+                let shard = bytes.get(SHARD_AT..SHARD_AT + 2).and_then(|bytes| bytes.try_into().ok());
+                let shard = u16::from_be_bytes(shard.unwrap_or([0xff; 2]));
+                match self.replicas.get_mut(usize::from(shard)).and_then(Option::as_mut) {
+                    Some(replica) => {
+                        replica.handle(now_ns, Input::Datagram { from, bytes }, out);
+                        self.touch(shard);
+                    }
+                    None => self.counters.dropped_not_head += 1,
+                }
+            }
+            Err(reason) => self.counters.count_malformed(reason),
+        }
+    }
+
+    fn timer(&mut self, now_ns: u64, out: &mut Outputs) {
+        for shard in 0..self.settings.shards {
+            if self.deadlines[usize::from(shard)] <= now_ns {
+                if let Some(replica) = &mut self.replicas[usize::from(shard)] {
+                    replica.handle(now_ns, Input::Timer, out);
+                }
+                self.touch(shard);
+            }
+        }
+        if self.report_at_ns <= now_ns {
+            self.report(now_ns, out);
+        }
+    }
+
+    fn touch(&mut self, shard: u16) {
+        if self.touched.last() != Some(&shard) {
+            self.touched.push(shard);
+        }
+    }
+
+    /// Ends a batch of inputs: entries for successors and acknowledgements for predecessors are gathered until here, and all that goes out is
+    /// signed.
+    pub fn flush(&mut self, now_ns: u64, out: &mut Outputs) {
+        self.touched.sort_unstable();
+        self.touched.dedup();
+        for shard in std::mem::take(&mut self.touched) {
+            let replica = &mut self.replicas[usize::from(shard)];
+            self.deadlines[usize::from(shard)] = match replica {
+                Some(replica) => {
+                    replica.flush(now_ns, out);
+                    replica.next_deadline().unwrap_or(u64::MAX)
+                }
+                None => u64::MAX,
+            };
+        }
+        self.door.seal(out);
+    }
+
+    /// Other secrets from now on.
+    pub fn set_keys(&mut self, keys: KeyRing) {
+        self.door.set_keys(keys);
+    }
+
+    /// The backends of the object with that number from now on, in all shards; `false`: it is no object with backends. Every server is to be told: heads
+    /// choose, and each may become one.
+    pub fn set_backends(&mut self, object_id: u16, backends: Vec<Backend>) -> bool {
+        let takes = |object: &super::ObjectSettings| {
+            object.id == object_id && matches!(object.allocator, AllocatorSettings::Backends(_))
+        };
+        if !self.settings.objects.iter().any(takes) {
+            return false;
+        }
+        for replica in self.replicas.iter_mut().flatten() {
+            replica.set_backends(object_id, &backends);
+        }
+        self.backends.insert(object_id, backends);
+        true
+    }
+
+    /// The backends of an object, as they were last set.
+    pub(super) fn backends(&self, object_id: u16) -> &[Backend] {
+        self.backends.get(&object_id).map_or(&[], Vec::as_slice)
+    }
+
+    /// When `Input::Timer` is due, in ns; `None`: not before another input.
+    pub fn next_deadline(&self) -> Option<u64> {
+        let report = if self.controllers.is_empty() { u64::MAX } else { self.report_at_ns };
+        self.deadlines.iter().copied().min().map(|at| at.min(report)).filter(|at| *at != u64::MAX)
+    }
+
+    /// Takes the controller's views, if they are newer: creates replicas, changes their places, drops those of chains that this server left.
+    pub fn adopt(&mut self, now_ns: u64, views: &Views, out: &mut Outputs) {
+        if views.version <= self.views.version {
+            return;
+        }
+        if views.shards.len() != self.replicas.len() {
+            out.events.push(Event::ShardsMismatch { views: views.shards.len(), own: self.settings.shards });
+            return;
+        }
+        for (shard, view) in (0u16..).zip(&views.shards) {
+            self.adopt_shard(now_ns, shard, view, out);
+        }
+        self.views = views.clone();
+        // The controller waits for it.
+        self.report_at_ns = now_ns;
+    }
+
+    fn adopt_shard(&mut self, now_ns: u64, shard: u16, view: &ShardView, out: &mut Outputs) {
+        let place = &mut self.replicas[usize::from(shard)];
+        let joining = view.joining.map(|joining| joining.member);
+        if !view.members.contains(&self.me) && joining != Some(self.me) {
+            if let Some(left) = place.take() {
+                self.counters.add(left.counters());
+                out.events.push(Event::Left { shard });
+                self.touch(shard);
+            }
+            return;
+        }
+        if place.as_ref().is_some_and(|replica| replica.view().founded != view.founded) {
+            // Its state is of a chain that is lost.
+            if let Some(lost) = place.take() {
+                self.counters.add(lost.counters());
+            }
+        }
+        let replica = place.get_or_insert_with(|| {
+            let settings = Settings { shard, ..self.settings.clone() };
+            let mut replica = Box::new(Server::new(settings, self.start, self.me, now_ns));
+            for (object_id, backends) in &self.backends {
+                replica.set_backends(*object_id, backends);
+            }
+            replica
+        });
+        replica.adopt(now_ns, view, out);
+        self.touch(shard);
+    }
+
+    /// Tells all controllers how this server is.
+    fn report(&mut self, now_ns: u64, out: &mut Outputs) {
+        self.report_at_ns = now_ns + REPORT_NS;
+        let replicas = self.replicas.iter().flatten().map(|replica| replica.report(now_ns)).collect();
+        let (version, shards) = (self.views.version, self.settings.shards);
+        let report = Report { reporter: Reporter::Server, version, shards, replicas };
+        let control = Control::Report { sent_ns: now_ns, incarnation: self.me.incarnation, report };
+        // Always fits: a row has less than 100 characters, and there are 256 at most.
+        if let Ok(bytes) = control.encode() {
+            for controller in &self.controllers {
+                out.push(*controller, &bytes);
+            }
+        }
+    }
+
+    /// This life of this server.
+    pub fn me(&self) -> Member {
+        self.me
+    }
+
+    /// The newest views.
+    pub fn views(&self) -> &Views {
+        &self.views
+    }
+
+    /// The replica of a shard, if this server is in its chain.
+    pub fn replica(&self, shard: u16) -> Option<&Server> {
+        self.replicas.get(usize::from(shard))?.as_deref()
+    }
+
+    /// All replicas.
+    pub fn replicas(&self) -> impl Iterator<Item = &Server> {
+        self.replicas.iter().filter_map(Option::as_deref)
+    }
+
+    /// What this server counted, all shards together.
+    pub fn counters(&self) -> super::Counters {
+        let mut sum = self.counters.clone();
+        self.replicas().for_each(|replica| sum.add(replica.counters()));
+        sum
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(super) fn started_ns(&self) -> u64 {
+        self.start.now_ns
+    }
+
+    fn answer_status(&mut self, now_ns: u64, from: SocketAddrV4, bytes: &[u8], out: &mut Outputs) {
+        let request = match Message::decode(bytes) {
+            Ok(request) => request,
+            Err(reason) => return self.counters.count_malformed(reason),
+        };
+        self.counters.status_requests += 1;
+        let json = self.status(now_ns).to_json();
+        let reply = Message { message_type: MessageType::StatusReply, packet: &json, ..request };
+        let mut encoded = Vec::new();
+        // Cannot fail: what it carries beside the JSON was decoded, and the JSON is within bounds.
+        if reply.append_to(&mut encoded).is_ok() {
+            out.push(from, &encoded);
+        }
+    }
+}

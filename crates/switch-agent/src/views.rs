@@ -1,0 +1,103 @@
+//! What the controllers say: which server is the head of which shard's chain. A thread reports to them and takes their views. (`docs/state-protocol.md`, "The
+//! controller".) Without any controller the heads stay as they were told last, and the data plane goes on.
+
+use crate::agent::Agent;
+use nix::time::{ClockId, clock_gettime};
+use secrets::SecretsFile;
+use state_protocol::{Control, KeyRing, Report, Reporter, Views};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+const REPORT_EVERY: Duration = Duration::from_millis(50);
+/// After an error that will not go away by itself.
+const PAUSE: Duration = Duration::from_secs(1);
+const MOST_BYTES: usize = 65_536;
+
+/// Starts the thread, if the configuration names controllers. It ends with the process.
+pub(crate) fn start(agent: Arc<Agent>) {
+    let Some(own) = agent.config.protocol_address.filter(|_| !agent.config.controllers.is_empty()) else { return };
+    std::thread::spawn(move || {
+        let mut told = String::new();
+        while !agent.generator.stop.load(Ordering::Relaxed) {
+            if let Err(problem) = follow(&agent, own)
+                && problem != told
+            {
+                tracing::error!("controllers: {problem}");
+                told = problem;
+            }
+            std::thread::sleep(PAUSE);
+        }
+    });
+}
+
+fn now_ns() -> u64 {
+    let time = clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default();
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Reports and listens until something fails.
+fn follow(agent: &Agent, own: Ipv4Addr) -> Result<(), String> {
+    let path = agent.config.secrets.as_ref().ok_or("no `secrets`")?;
+    // A port of the kernel's choice: the data plane takes what comes to the protocol's own port.
+    let socket = UdpSocket::bind((own, 0)).map_err(|error| format!("{own}: {error}"))?;
+    let mut buffer = vec![0; MOST_BYTES];
+    let mut views = Views::default();
+    let mut keys = ring(path)?;
+    let mut read_at = Instant::now();
+    let mut report_at = Instant::now();
+    while !agent.generator.stop.load(Ordering::Relaxed) {
+        if report_at <= Instant::now() {
+            if read_at.elapsed() >= PAUSE {
+                // Secrets change while the agent runs; a file that is being changed can be unreadable.
+                keys = ring(path).unwrap_or(keys);
+                read_at = Instant::now();
+            }
+            report(agent, &socket, own, &keys, &views);
+            report_at = Instant::now() + REPORT_EVERY;
+        }
+        let left = report_at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        socket.set_read_timeout(Some(left)).map_err(|error| error.to_string())?;
+        // Nothing in time, or the answer of a controller that is not running.
+        let Ok((count, SocketAddr::V4(from))) = socket.recv_from(&mut buffer) else { continue };
+        let bytes = &buffer[..count];
+        if keys.verify(bytes, *from.ip(), own).is_err() {
+            continue;
+        }
+        if let Ok(Control::Views(newer)) = Control::decode(bytes)
+            && newer.version > views.version
+        {
+            take(agent, &newer)?;
+            views = newer;
+        }
+    }
+    Ok(())
+}
+
+fn ring(path: &std::path::Path) -> Result<KeyRing, String> {
+    Ok(SecretsFile::load(path).map_err(|error| error.to_string())?.ring().clone())
+}
+
+fn report(agent: &Agent, socket: &UdpSocket, own: Ipv4Addr, keys: &KeyRing, views: &Views) {
+    let reporter = Reporter::Switch { switch_id: agent.config.switch_id };
+    let report = Report { reporter, version: views.version, shards: views.shards.len() as u16, replicas: Vec::new() };
+    // A process of its own: what another one reported before is older, whatever its clock was.
+    let incarnation = u64::from(std::process::id()) << 32 | 1;
+    let control = Control::Report { sent_ns: now_ns(), incarnation, report };
+    let Ok(mut bytes) = control.encode() else { return };
+    for controller in &agent.config.controllers {
+        keys.sign(&mut bytes, own, *controller.ip());
+        // What cannot be sent now is sent again soon.
+        let _ = socket.send_to(&bytes, controller);
+    }
+}
+
+/// Tells the data plane the heads; a cluster that has not begun has none yet.
+fn take(agent: &Agent, views: &Views) -> Result<(), String> {
+    let heads: Option<Vec<SocketAddrV4>> = views.heads().collect();
+    let Some(heads) = heads.filter(|heads| !heads.is_empty()) else { return Ok(()) };
+    agent.set_shards(heads).map_err(|error| error.to_string())?;
+    tracing::info!("controllers: views {}", views.version);
+    Ok(())
+}
