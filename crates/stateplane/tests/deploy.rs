@@ -116,7 +116,7 @@ fn units_load() {
         assert!(output.status.success() && ours.is_empty(), "{}: {ours:#?}", path.display());
         seen += 1;
     }
-    assert!(seen >= 2);
+    assert!(seen >= 3);
 }
 
 /// A daemon that is killed at the latest when the test ends.
@@ -194,9 +194,11 @@ fn running_families() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut daemons = vec![];
     let name = format!("deploy-test-{}", std::process::id());
-    for (command, path, metrics) in
-        [("switch", "switch-s1.toml", "127.0.0.1:9102"), ("store", "store.toml", "127.0.0.1:9101")]
-    {
+    for (command, path, metrics) in [
+        ("switch", "switch-s1.toml", "127.0.0.1:9102"),
+        ("store", "store.toml", "127.0.0.1:9101"),
+        ("controller", "controller.toml", "127.0.0.1:9103"),
+    ] {
         let page = read("docs/deploy.md");
         let (_, text) =
             blocks(&page, "toml").into_iter().find(|(known, _)| known.file_name().unwrap() == path).unwrap();
@@ -208,7 +210,13 @@ fn running_families() -> BTreeSet<String> {
             .replace("\"eth2\"", "\"p2\"")
             .replace("0.0.0.0:9102", metrics)
             .replace("10.2.1.10:9101", metrics)
-            .replace("\"10.2.1.10:5407\", \"10.2.2.10:5407\", \"10.2.3.10:5407\"", "\"127.0.0.1:5407\"")
+            .replace("10.2.1.10:9103", metrics)
+            .replace("\"10.2.1.10:5408\", \"10.2.2.10:5408\", \"10.2.3.10:5408\"", "\"127.0.0.1:5408\"")
+            .replace("listen = \"10.2.1.10:5408\"", "listen = \"127.0.0.1:5408\"")
+            .replace(
+                "etcd = [\"http://10.2.1.10:2379\", \"http://10.2.2.10:2379\", \"http://10.2.3.10:2379\"]",
+                &format!("database = {:?}", folder.path().join("controller.redb")),
+            )
             .replace("listen = \"10.2.1.10:5407\"", "listen = \"127.0.0.1:5407\"");
         let config = folder.path().join(path);
         std::fs::write(&config, text).unwrap();

@@ -6,8 +6,8 @@ use crate::packet;
 use capture::{Datagram, Frame};
 use serde::Serialize;
 use state_protocol::{
-    ChainFlags, ChainHeader, ChainType, Effect, Entries, Flags, HEADER_BYTES, KeyRing, Kind, Malformed, Message,
-    MessageType, NotGenuine, kind,
+    ChainFlags, ChainHeader, ChainType, Control, ControlType, Effect, Entries, Flags, HEADER_BYTES, KeyRing, Kind,
+    Malformed, Message, MessageType, NotGenuine, Report, Reporter, Views, kind,
 };
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddrV4;
@@ -69,7 +69,15 @@ pub enum Body {
     Message(MessageBody),
     /// Between the servers of a chain.
     Chain(ChainBody),
-    /// Between servers or switches and a controller, or of a type that only newer versions know.
+    /// Between servers or switches and a controller.
+    Control {
+        /// As `docs/state-protocol.md` calls it.
+        #[serde(rename = "type")]
+        name: &'static str,
+        /// What it says, in short.
+        summary: String,
+    },
+    /// Of a type that only newer versions know.
     Other {
         /// The type's name, or its number.
         #[serde(rename = "type")]
@@ -156,6 +164,8 @@ pub struct ChainBody {
     pub committed: u64,
     /// Shard.
     pub shard: u16,
+    /// The number of the shard's view that the sender is in.
+    pub view: u64,
     /// Entries, by what they do: `write`, `pair`, and so on.
     pub entries: Vec<&'static str>,
 }
@@ -185,13 +195,29 @@ fn type_name(message_type: MessageType) -> &'static str {
 
 /// `Hello` is `CHAIN_HELLO`.
 fn chain_name(chain_type: ChainType) -> String {
-    format!("CHAIN_{}", format!("{chain_type:?}").to_ascii_uppercase())
+    let name = match chain_type {
+        ChainType::Hello => "CHAIN_HELLO",
+        ChainType::Data => "CHAIN_DATA",
+        ChainType::Ack => "CHAIN_ACK",
+        ChainType::Copy => "CHAIN_COPY",
+        ChainType::CopyAck => "CHAIN_COPY_ACK",
+    };
+    name.to_owned()
+}
+
+fn control_name(control_type: ControlType) -> &'static str {
+    match control_type {
+        ControlType::Report => "REPORT",
+        ControlType::Views => "VIEWS",
+    }
 }
 
 /// Every name of a message that filters can ask for.
 pub(crate) fn known_names() -> Vec<String> {
     let mut names: Vec<String> = MessageType::ALL.iter().map(|known| type_name(*known).to_owned()).collect();
-    names.extend([ChainType::Hello, ChainType::Data, ChainType::Ack].map(chain_name));
+    use ChainType::{Ack, Copy, CopyAck, Data, Hello};
+    names.extend([Hello, Data, Ack, Copy, CopyAck].map(chain_name));
+    names.extend([ControlType::Report, ControlType::Views].map(|known| control_name(known).to_owned()));
     names
 }
 
@@ -201,6 +227,7 @@ impl Event {
         match &self.body {
             Body::Message(message) => message.name,
             Body::Chain(ChainBody { name, .. }) | Body::Other { name } => name,
+            Body::Control { name, .. } => name,
             Body::Malformed { .. } => "MALFORMED",
             Body::Cut { name, .. } => name.as_deref().unwrap_or("CUT"),
         }
@@ -246,6 +273,7 @@ fn cut(payload: &[u8]) -> Body {
     let name = match kind(payload) {
         Ok(Kind::Message(message_type)) => Some(type_name(message_type).to_owned()),
         Ok(Kind::Chain(chain_type)) => Some(chain_name(chain_type)),
+        Ok(Kind::Control(control_type)) => Some(control_name(control_type).to_owned()),
         Err(_) => None,
     };
     Body::Cut { name, captured: payload.len() }
@@ -257,6 +285,8 @@ fn body(payload: &[u8], objects: &Objects) -> Body {
             Message::decode(payload).map(|message| Body::Message(MessageBody::new(&message, objects)))
         }
         Ok(Kind::Chain(_)) => chain(payload).map(Body::Chain),
+        Ok(Kind::Control(control_type)) => Control::decode(payload)
+            .map(|control| Body::Control { name: control_name(control_type), summary: control_summary(&control) }),
         Err(Malformed::Type) if payload.get(3).is_some_and(|number| SERVER_TYPES.contains(number)) => {
             Ok(Body::Other { name: format!("TYPE_{}", payload[3]) })
         }
@@ -265,17 +295,39 @@ fn body(payload: &[u8], objects: &Objects) -> Body {
     found.unwrap_or_else(|reason| Body::Malformed { reason: reason.label(), detail: reason.to_string() })
 }
 
+/// What a controller is told, or tells: without the shards where all is as it should be.
+fn control_summary(control: &Control) -> String {
+    match control {
+        Control::Report { report: Report { reporter, version, shards, replicas }, .. } => {
+            let who = match reporter {
+                Reporter::Server => "server".to_owned(),
+                Reporter::Switch { switch_id } => format!("sw {switch_id}"),
+            };
+            let ready = replicas.iter().filter(|replica| replica.ready).count();
+            format!("{who}  views {version}  {shards} shards  {} replicas, {ready} ready", replicas.len())
+        }
+        Control::Views(Views { version, shards }) => {
+            let chained = shards.iter().filter(|shard| !shard.members.is_empty()).count();
+            let joining = shards.iter().filter(|shard| shard.joining.is_some()).count();
+            format!("views {version}  {} shards, {chained} with a chain, {joining} joining", shards.len())
+        }
+    }
+}
+
 fn chain(payload: &[u8]) -> Result<ChainBody, Malformed> {
     let header = ChainHeader::decode(payload)?;
     let mut entries = vec![];
-    if header.chain_type == ChainType::Data {
+    // A copy that is done carries no entries.
+    let carries = matches!(header.chain_type, ChainType::Data | ChainType::Copy);
+    if carries && !header.flags.contains(ChainFlags::DONE) {
         entries = Entries::decode(&header, payload)?.map(|(entry, _)| effect_name(&entry.effect)).collect();
     }
     let known = [
         (ChainFlags::READY, "READY"),
-        (ChainFlags::BROKEN, "BROKEN"),
         (ChainFlags::GAP, "GAP"),
         (ChainFlags::MISMATCH, "MISMATCH"),
+        (ChainFlags::WHOLE, "WHOLE"),
+        (ChainFlags::DONE, "DONE"),
     ];
     Ok(ChainBody {
         name: chain_name(header.chain_type),
@@ -285,6 +337,7 @@ fn chain(payload: &[u8]) -> Result<ChainBody, Malformed> {
         index: header.index,
         committed: header.committed,
         shard: header.shard,
+        view: header.view,
         entries,
     })
 }

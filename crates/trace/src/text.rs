@@ -28,6 +28,7 @@ impl Columns {
         let (object, key, rest) = match &event.body {
             Body::Message(message) => message_parts(message),
             Body::Chain(chain) => (format!("shard {}", chain.shard), String::new(), chain_rest(chain)),
+            Body::Control { summary, .. } => (String::new(), String::new(), summary.clone()),
             Body::Other { .. } => (String::new(), String::new(), format!("{} bytes", event.bytes)),
             Body::Malformed { detail, .. } => {
                 (String::new(), String::new(), format!("{detail}, {} bytes", event.bytes))
@@ -122,7 +123,7 @@ fn message_parts(message: &MessageBody) -> (String, String, String) {
 }
 
 fn chain_rest(chain: &ChainBody) -> String {
-    let mut rest = format!("index {}  committed {}", chain.index, chain.committed);
+    let mut rest = format!("view {}  index {}  committed {}", chain.view, chain.index, chain.committed);
     if !chain.flags.is_empty() {
         let _ = write!(rest, "  {}", chain.flags.join("+"));
     }

@@ -4,7 +4,8 @@ use capture::{Frame, Link};
 use manifest::{FlowState, WireField};
 use proptest::prelude::*;
 use state_protocol::{
-    ChainFlags, ChainHeader, ChainType, Effect, Entry, Flags, KeyRing, Message, MessageType, Owner, Secret,
+    ChainFlags, ChainHeader, ChainType, Control, Effect, Entry, Flags, KeyRing, Message, MessageType, Owner, Report,
+    Reporter, Secret, Views,
 };
 use std::net::{Ipv4Addr, SocketAddrV4};
 use trace::{Body, Columns, Event, Filter, Objects, Repeat, Summary, Tag, decode};
@@ -180,6 +181,7 @@ fn chains_say_what_they_carry() {
         committed: 99,
         config_digest: 7,
         shard: 8,
+        view: 6,
     };
     let mut bytes = header.encode().to_vec();
     let owner = Owner { switch_id: 1, incarnation: 2 };
@@ -189,11 +191,23 @@ fn chains_say_what_they_carry() {
     let event = event_of(&bytes, None);
     let line = Columns::default().line(&event, None);
     assert!(line.contains("CHAIN_DATA") && line.contains("shard 8"), "{line}");
-    assert!(line.ends_with("index 100  committed 99  READY  1 session_begin  1 session_end"), "{line}");
+    assert!(line.ends_with("view 6  index 100  committed 99  READY  1 session_begin  1 session_end"), "{line}");
     let mut summary = Summary::default();
     let later = Event { time_ns: event.time_ns + 10_000_000, ..event.clone() };
     let repeats = [&event, &event, &later].map(|event| summary.add(event));
     assert_eq!(repeats, [None, Some(Repeat::Duplicate), Some(Repeat::Retransmission)]);
+}
+
+#[test]
+fn controllers_say_what_they_know() {
+    let report = Report { reporter: Reporter::Switch { switch_id: 7 }, version: 4, shards: 8, replicas: vec![] };
+    let report = Control::Report { sent_ns: 1, incarnation: 2, report }.encode().unwrap();
+    let line = Columns::default().line(&event_of(&report, None), None);
+    assert!(line.contains("REPORT") && line.ends_with("sw 7  views 4  8 shards  0 replicas, 0 ready"), "{line}");
+    let views = Control::Views(Views { version: 5, shards: vec![Default::default(); 3] }).encode().unwrap();
+    let line = Columns::default().line(&event_of(&views, None), None);
+    assert!(line.ends_with("views 5  3 shards, 0 with a chain, 0 joining"), "{line}");
+    assert_eq!(event_of(&views[..views.len() - 1], None).type_name(), "MALFORMED");
 }
 
 #[test]
