@@ -172,7 +172,7 @@ fn a_living_store_is_listened_to() {
         .filter(|line| !line.starts_with("metrics"))
         .map(|line| match line {
             line if line.starts_with("listen") => "listen = \"127.0.0.1:5407\"\n".to_owned(),
-            line if line.starts_with("chain = ") => "chain = [\"127.0.0.1:5407\"]\n".to_owned(),
+            line if line.starts_with("controllers") => "controllers = [\"127.0.0.1:5408\"]\n".to_owned(),
             line if line.starts_with("secrets") => format!("secrets = {secrets_path:?}\n"),
             line => format!("{line}\n"),
         })

@@ -22,9 +22,8 @@ const CHAINS: [usize; 2] = [1, 3];
 fn bring_up(context: &Context, servers: usize) -> Result<Running> {
     let app = ALL.iter().find(|app| app.folder == FOLDER).context("no such application")?;
     let all = ["store1", "store2", "store3"];
-    let chain: Vec<String> = (1..=servers).map(|n| format!("\"10.2.{n}.10:5407\"")).collect();
-    let chain = format!("[{}]", chain.join(", "));
-    let wanted = Wanted { vars: &[("chain", &chain)], ..app.lab(true) };
+    let count = servers.to_string();
+    let wanted = Wanted { vars: &[("servers", &count)], ..app.lab(true) };
     Running::up_changed(context, wanted, |topology| {
         for node in &all[servers..] {
             remove_node(topology, node);
