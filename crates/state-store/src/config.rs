@@ -9,7 +9,8 @@ use manifest::Manifest;
 use secrets::{SecretsError, SecretsFile};
 use serde::Deserialize;
 use state_protocol::{
-    KeyRing, MAX_KEY_BYTES, MAX_VALUE_BYTES, MOST_SHARDS, MOST_SNAPSHOT_PARTS, SNAPSHOT_PART_BYTES, SNAPSHOT_VALUE_BYTES,
+    KeyRing, MAX_KEY_BYTES, MAX_VALUE_BYTES, MOST_SHARDS, MOST_SNAPSHOT_PARTS, SNAPSHOT_PART_BYTES,
+    SNAPSHOT_VALUE_BYTES,
 };
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};

@@ -30,7 +30,8 @@ fn well_formed(bytes: &[u8]) -> bool {
 /// Everything that was ever dropped.
 fn dropped(server: &Server) -> u64 {
     let counters = server.counters();
-    counters.malformed_total() + counters.bad_tag + counters.chain_not_neighbour
+    // What is malformed may name a shard that is not here: it is dropped for that.
+    counters.malformed_total() + counters.bad_tag + counters.chain_not_neighbour + counters.dropped_not_head
 }
 
 /// Good messages, as they are on the wire: requests, what the head sends its successor, and the like.

@@ -4,6 +4,7 @@
 
 use lab::netns::Netns;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -146,14 +147,22 @@ impl TestLab {
 
     /// Waits until all three servers hold the same, and returns how many records that is.
     pub fn equal_stores(&self) -> u64 {
-        let mut records = 0;
+        let (mut records, mut before) = (0, BTreeMap::new());
         wait_for("the stores agree", || {
             let all = self.stores();
             let same = |field: &str| all.iter().all(|s| s[field] == all[0][field]);
-            assert!(all.iter().all(|s| s["malformed"] == 0 && s["reason"].is_null()), "{all:?}");
+            assert!(all.iter().all(|s| s["malformed"] == 0 && s["state"] != "broken"), "{all:?}");
             records = all[0]["records"].as_u64().expect("records");
-            // Heartbeats go down the chain all the time. The head was asked first: what it had then, all have by now.
-            let arrived = all.iter().all(|s| s["index"].as_u64() >= all[0]["index"].as_u64());
+            // Heartbeats go down the chains all the time: everyone has by now what anyone had when they were asked before.
+            let mut now: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+            for replica in all.iter().flat_map(|store| store["replicas"].as_array().expect("replicas")) {
+                let number = |field: &str| replica[field].as_u64().expect("number");
+                now.entry(number("shard")).or_default().push(number("index"));
+            }
+            let arrived = now.iter().all(|(shard, indexes)| {
+                indexes.len() == all.len() && indexes.iter().min() >= before.get(shard).or(Some(&u64::MAX))
+            });
+            before = now.into_iter().map(|(shard, indexes)| (shard, indexes.into_iter().max().unwrap_or(0))).collect();
             same("records") && same("sessions") && same("objects") && arrived
         });
         records
