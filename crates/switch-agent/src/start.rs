@@ -49,8 +49,8 @@ pub(crate) fn check(config: &Config) -> Result<Manifest> {
     let snapshots = manifest.snapshot_states.iter().filter(|state| state.period_us != 0);
     let snapshots = snapshots.map(|state| format!("is needed: snapshots of the program's {} go there", state.name));
     for is in flows.chain(snapshots) {
-        if config.store.is_none() {
-            return config.fault("store", is);
+        if config.store.is_none() && config.controllers.is_empty() {
+            return config.fault("controllers", is);
         }
         match &config.secrets {
             None => {

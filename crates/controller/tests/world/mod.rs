@@ -301,7 +301,9 @@ impl World {
         let me = node.me();
         let views = [Some(&self.database), self.deciding.as_ref().map(|(_, views)| views)];
         views.into_iter().flatten().all(|views| {
-            let survives = |member: &Member| *member != me && self.runs(member);
+            // One that cannot be heard may be about to lose its places, and its state with them.
+            let cut = |member: &Member| self.cut.is_some_and(|(one, _)| one == member.address);
+            let survives = |member: &Member| *member != me && self.runs(member) && !cut(member);
             views.shards.iter().all(|shard| shard.members.is_empty() || shard.members.iter().any(survives))
         })
     }
