@@ -63,6 +63,15 @@ fn filter(ports: [u16; 2]) -> Vec<libc::sock_filter> {
 impl Interface {
     /// Listens on an interface for UDP datagrams from or to one of `ports`. Needs CAP_NET_RAW.
     pub fn open(name: &str, ports: [u16; 2]) -> Result<Interface> {
+        Interface::open_with(name, Some(&filter(ports)))
+    }
+
+    /// Listens for all frames. (The kernel takes a first VLAN tag off.) Needs CAP_NET_RAW.
+    pub fn open_all(name: &str) -> Result<Interface> {
+        Interface::open_with(name, None)
+    }
+
+    fn open_with(name: &str, filter: Option<&[libc::sock_filter]>) -> Result<Interface> {
         let index = nix::net::if_::if_nametoindex(name).map_err(|_| {
             Error::new(ErrorKind::NotFound, format!("{name}: there is no such interface; see `ip link`"))
         })?;
@@ -71,7 +80,9 @@ impl Interface {
             let remedy = if errno == nix::errno::Errno::EPERM { "; run as root (it needs CAP_NET_RAW)" } else { "" };
             Error::new(ErrorKind::PermissionDenied, format!("{name}: {errno}{remedy}"))
         })?;
-        attach(&socket, &filter(ports))?;
+        if let Some(filter) = filter {
+            attach(&socket, filter)?;
+        }
         if name == LOOPBACK {
             // There each frame goes out and comes in: once is enough.
             set_option(&socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1i32)?;

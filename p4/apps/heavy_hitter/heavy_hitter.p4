@@ -5,7 +5,8 @@
 // to packets of flows whose estimate is over the tenant's threshold. The control plane begins anew by writing zeros.
 //
 // A sketch is approximate, so it need not be saved packet by packet: every SKETCH_PERIOD_US whole snapshots go to the store, and a switch that takes over
-// goes on from the newest (RedPlane §4.4). When the store lacks updates older than SKETCH_EPSILON_US, SKETCH_OVERDUE applies.
+// goes on from the newest (RedPlane §4.4). When the store lacks updates older than SKETCH_EPSILON_US, SKETCH_OVERDUE applies; with -DOVERDUE_DSCP=N
+// and Overdue.MARK such packets get that DSCP.
 //
 // -DHEAVY_HITTER_LOCAL: the same without fault tolerance. -DHEAVY_HITTER_REGISTERS: on plain v1model registers, which two CPUs may write at once
 // (for comparing speed).
@@ -155,6 +156,10 @@ control HeavyHitterIngress(inout headers_t hdr, inout metadata_t meta, inout sta
     counter(2, CounterType.packets) over;
     // To the kernel: not IPv4 without options, hop limit reached, or no resolved next hop.
     counter(1, CounterType.packets) to_kernel;
+#ifdef OVERDUE_DSCP
+    // Packets whose tenant's updates the store lacks for longer than SKETCH_EPSILON_US, by OVERDUE_DSCP.
+    counter(1, CounterType.packets) overdue;
+#endif
     // Dropped: no room for another tenant.
     counter(1, CounterType.packets) no_room;
 
@@ -242,6 +247,13 @@ control HeavyHitterIngress(inout headers_t hdr, inout metadata_t meta, inout sta
         }
         hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
         tenants.apply();
+#ifdef OVERDUE_DSCP
+        // Before the mark of the tenant's table, as this says that the estimate itself may be taken back.
+        if (sketches.is_overdue(meta.tenant)) {
+            hdr.ipv4.dscp = OVERDUE_DSCP;
+            overdue.count(0);
+        }
+#endif
     }
 }
 

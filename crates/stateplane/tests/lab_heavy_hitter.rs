@@ -1,0 +1,317 @@
+//! Heavy hitters of several tenants for real: every snapshot that a switch sends under load is checked against the packet log, the switch dies, and the other one
+//! goes on from the newest whole snapshot; what happens when the store is away. Needs root.
+
+mod common;
+#[path = "common/tenants.rs"]
+mod tenants;
+
+use common::{TestLab, one_at_a_time, skip, wait_for};
+use std::collections::BTreeMap;
+use tenants::{Flow, Injector, Load, Logged, PacketLog, SLOTS, Sketch, count, estimate, packets};
+
+/// As lab/heavy_hitter.toml has them.
+const MARKED: u8 = 10;
+const DROPPED: u8 = 20;
+const COUNTED: u8 = 30;
+const TENANTS: [u8; 3] = [MARKED, DROPPED, COUNTED];
+const THRESHOLD: u32 = 100;
+const MARK_DSCP: u8 = 46;
+const OVERDUE_DSCP: u8 = 8;
+const PACKETS_PER_S: f64 = 3_000.0;
+
+/// One packet of each tenant, so that the switch has their sketches: from here on no packet waits for a lease, and packets leave in the order in which they are counted.
+fn warm_up(lab: &TestLab, log: &PacketLog, seed: u64) {
+    let injector = Injector::open(lab);
+    for tenant in TENANTS {
+        let mut trace = injector.trace(seed, tenant, 20_000);
+        wait_for(&format!("a packet of tenant {tenant} comes through"), || {
+            injector.send(&trace.next().expect("a packet").frame);
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            log.packets_of(tenant) > 0
+        });
+    }
+}
+
+fn load(lab: &TestLab, seed: u64) -> Load {
+    let injector = Injector::open(lab);
+    let traces = TENANTS.iter().map(|tenant| injector.trace(seed, *tenant, 20_000)).collect();
+    Load::start(injector, traces, PACKETS_PER_S)
+}
+
+/// Snapshots of one epoch, by number; one that was sent again must be the same.
+fn snapshots(log: &[Logged]) -> BTreeMap<u64, Sketch> {
+    let mut found: BTreeMap<u64, Sketch> = BTreeMap::new();
+    let mut epochs = vec![];
+    for it in log {
+        if let Logged::Snapshot { epoch, seq, sketch, .. } = it {
+            let before = found.entry(*seq).or_insert(**sketch);
+            assert!(*before == **sketch, "snapshot {seq} was sent again with other slots");
+            epochs.push(*epoch);
+        }
+    }
+    epochs.dedup();
+    assert_eq!(epochs.len(), 1, "epochs {epochs:?}");
+    found
+}
+
+/// Each snapshot must be, slot by slot, the sketch of the first *n* packets of the log, and take in every packet that had left before the snapshot before it did.
+/// Returns, by snapshot, how many packets it has.
+fn all_are_of_one_instant(log: &[Logged]) -> BTreeMap<u64, u32> {
+    let snapshots = snapshots(log);
+    let flows: Vec<&Flow> =
+        log.iter().filter_map(|it| if let Logged::Packet { flow, .. } = it { Some(flow) } else { None }).collect();
+    let (mut at, mut expected) = (0, [0; SLOTS]);
+    let mut counts = BTreeMap::new();
+    for (seq, sketch) in &snapshots {
+        let n = packets(sketch);
+        assert!(
+            n as usize >= at && n as usize <= flows.len(),
+            "snapshot {seq}: {n} packets after {at}, of {}",
+            flows.len()
+        );
+        flows[at..n as usize].iter().for_each(|flow| count(&mut expected, flow));
+        at = n as usize;
+        let wrong: Vec<usize> = (0..SLOTS).filter(|slot| expected[*slot] != sketch[*slot]).collect();
+        assert!(wrong.is_empty(), "snapshot {seq} of {n} packets: slots {wrong:?} are of another instant");
+        counts.insert(*seq, n);
+    }
+    let (mut left, mut earlier) = (0, None);
+    for it in log {
+        match it {
+            Logged::Packet { .. } => left += 1,
+            Logged::Snapshot { seq, .. } if earlier.is_none_or(|(before, _)| *seq > before) => {
+                // It was taken after the one before was acknowledged, so after that one's message, so after all that had left by then.
+                if let Some((_, left_before)) = earlier {
+                    assert!(counts[seq] >= left_before, "snapshot {seq} lacks packets that had left before the last");
+                }
+                earlier = Some((*seq, left));
+            }
+            _ => {}
+        }
+    }
+    counts
+}
+
+/// Which packets are marked follows from the sketch, packet by packet.
+fn marks_are_right(log: &[Logged]) {
+    let (mut sketch, mut marked) = ([0; SLOTS], 0);
+    for it in log {
+        if let Logged::Packet { flow, dscp, .. } = it {
+            count(&mut sketch, flow);
+            let over = estimate(&sketch, flow) > THRESHOLD;
+            assert_eq!(*dscp, if over { MARK_DSCP } else { 0 }, "estimate {}", estimate(&sketch, flow));
+            marked += usize::from(over);
+        }
+    }
+    assert!(marked > 0, "no flow went over the threshold");
+}
+
+/// What a switch goes on from: the first state that it was given, and all others of it must be the same.
+fn taken_over(log: &[Logged]) -> (u64, Sketch) {
+    let mut states = log.iter().filter_map(|it| match it {
+        Logged::State { seq, sketch, .. } => Some((*seq, **sketch)),
+        _ => None,
+    });
+    let first = states.next().expect("a state for the second switch");
+    assert!(states.all(|state| state == first), "two states under one grant");
+    first
+}
+
+fn counts(log: &[Logged]) -> BTreeMap<Flow, u32> {
+    let mut counts = BTreeMap::new();
+    for it in log {
+        if let Logged::Packet { flow, .. } = it {
+            *counts.entry(*flow).or_default() += 1;
+        }
+    }
+    counts
+}
+
+/// The five flows with the most packets.
+fn elephants(counts: &BTreeMap<Flow, u32>) -> Vec<(Flow, u32)> {
+    let mut sorted: Vec<(Flow, u32)> = counts.iter().map(|(flow, count)| (*flow, *count)).collect();
+    sorted.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    sorted.truncate(5);
+    sorted
+}
+
+/// The second switch began with the first one's newest whole snapshot, and lost nothing of it.
+fn goes_on_from_a_whole_snapshot(tenant: u8, first: &[Logged], second: &[Logged]) {
+    let sent = snapshots(first);
+    let (seq, state) = taken_over(second);
+    assert!(sent.get(&seq) == Some(&state), "tenant {tenant}: state {seq} is no snapshot of the first switch");
+    let acknowledged = first.iter().filter_map(|it| match it {
+        Logged::Acknowledged { seq, .. } => Some(*seq),
+        _ => None,
+    });
+    let acknowledged = acknowledged.max().expect("acknowledged snapshots");
+    assert!(seq >= acknowledged, "tenant {tenant}: state {seq} although {acknowledged} was whole");
+
+    let later = snapshots(second);
+    for (seq, sketch) in &later {
+        assert!(
+            (0..SLOTS).all(|slot| sketch[slot] >= state[slot]),
+            "tenant {tenant}: snapshot {seq} has less than {state:?}"
+        );
+    }
+    if tenant == DROPPED {
+        for it in second {
+            if let Logged::Packet { flow, .. } = it {
+                assert!(estimate(&state, flow) < THRESHOLD, "a flow that was over the threshold came through");
+            }
+        }
+        return;
+    }
+    // In the end: what it began with and every packet that it let out.
+    let mut expected = state;
+    let after = counts(second);
+    for (flow, times) in &after {
+        (0..*times).for_each(|_| count(&mut expected, flow));
+    }
+    let last = later.values().next_back().expect("snapshots of the second switch");
+    assert!(*last == expected, "tenant {tenant}: the last snapshot is not the state and the log");
+
+    // The heavy hitters are there: counted no less than at the snapshot and since.
+    let had = packets(&state) as usize;
+    let left = first.iter().filter(|it| matches!(it, Logged::Packet { .. })).count();
+    let until = first.iter().filter(|it| matches!(it, Logged::Packet { .. })).take(had);
+    let mut before: BTreeMap<Flow, u32> = BTreeMap::new();
+    for it in until {
+        if let Logged::Packet { flow, .. } = it {
+            *before.entry(*flow).or_default() += 1;
+        }
+    }
+    for (flow, at_snapshot) in elephants(&before) {
+        let since = after.get(&flow).copied().unwrap_or(0);
+        assert!(estimate(last, &flow) >= at_snapshot + since, "tenant {tenant}");
+    }
+    println!(
+        "tenant {tenant}: {left} packets and {} snapshots by s1, {} packets taken back; {} packets and {} snapshots by s2",
+        sent.len(),
+        left - had,
+        after.values().sum::<u32>(),
+        later.len()
+    );
+}
+
+/// How many packets the newest snapshot of a switch has.
+fn counted(log: &PacketLog, tenant: u8) -> u32 {
+    log.newest(tenant).map_or(0, |sketch| packets(&sketch))
+}
+
+#[test]
+fn sketches_survive_the_switch_and_every_snapshot_is_of_one_instant() {
+    if skip() {
+        return;
+    }
+    let _turn = one_at_a_time();
+    let seed = tenants::seed();
+    let lab = TestLab::up("hitter", "heavy_hitter.toml", &[]);
+    let (s1, s2) = (PacketLog::start(&lab, "s1"), PacketLog::start(&lab, "s2"));
+    warm_up(&lab, &s1, seed);
+    let load = load(&lab, seed);
+    wait_for("s1 counts and sends snapshots under load", || {
+        TENANTS.iter().all(|tenant| counted(&s1, *tenant) > 2_000 && s1.snapshots_of(*tenant) > 30)
+    });
+    lab.fail("s1");
+    wait_for("s2 counts under load", || TENANTS.iter().all(|tenant| s2.packets_of(*tenant) > 300));
+    println!("{} packets sent", load.finish());
+
+    // All is saved once the last snapshot has every packet that came out.
+    wait_for("the last packets are in a snapshot", || {
+        [MARKED, COUNTED].iter().all(|tenant| {
+            let state = s2.with(|log| {
+                log.iter().find_map(|it| match it {
+                    Logged::State { tenant: t, sketch, .. } if t == tenant => Some(packets(sketch)),
+                    _ => None,
+                })
+            });
+            counted(&s2, *tenant) == state.unwrap_or(0) + s2.packets_of(*tenant) as u32
+        })
+    });
+    let (first, second) = (s1.finish(), s2.finish());
+    for tenant in [MARKED, COUNTED] {
+        all_are_of_one_instant(&first[&tenant]);
+    }
+    marks_are_right(&first[&MARKED]);
+    assert!(counts(&first[&DROPPED]).values().all(|count| *count <= THRESHOLD), "more than the threshold came through");
+    for tenant in TENANTS {
+        goes_on_from_a_whole_snapshot(tenant, &first[&tenant], &second[&tenant]);
+    }
+    lab.equal_stores();
+    lab.down();
+}
+
+/// The store is cut off: what becomes of packets that it could forget. `goes_as_declared` sees what came out since a time at which all tenants were overdue.
+fn store_is_away(overdue: &str, more: &[&str], goes_as_declared: impl Fn(&[Logged]) -> bool) {
+    if skip() {
+        return;
+    }
+    let _turn = one_at_a_time();
+    let seed = tenants::seed();
+    // A lease that outlives the cut: without one packets would wait for the store, whatever ε says.
+    let set = format!("overdue={overdue}");
+    let arguments = [&["--set", &set, "--set", "lease_ms=10000"], more].concat();
+    let lab = TestLab::up(&format!("late-{}", overdue.to_lowercase()), "heavy_hitter.toml", &arguments);
+    let log = PacketLog::start(&lab, "s1");
+    warm_up(&lab, &log, seed);
+    let load = load(&lab, seed);
+    wait_for("s1 counts under load", || log.packets_of(COUNTED) > 200);
+
+    lab.must_run("tor", "nft add table ip cut");
+    lab.must_run("tor", "nft add chain ip cut forward { type filter hook forward priority 0; }");
+    lab.must_run("tor", "nft add rule ip cut forward udp dport 5407 counter drop");
+    wait_for(&format!("{overdue} is obeyed"), || {
+        let (from, events) = (log.with(<[Logged]>::len), lab.event("s1", "snapshot_overdue"));
+        wait_for("packets are overdue", || lab.event("s1", "snapshot_overdue") > events + 200);
+        log.with(|log| goes_as_declared(&log[from..]))
+    });
+    lab.must_run("tor", "nft delete table ip cut");
+
+    wait_for("the store has everything again", || {
+        let (from, events) = (log.with(<[Logged]>::len), lab.event("s1", "snapshot_overdue"));
+        let unmarked = |it: &&Logged| matches!(it, Logged::Packet { tenant: COUNTED, dscp: 0, .. });
+        wait_for("packets come through, unmarked", || log.with(|log| log[from..].iter().filter(unmarked).count() > 50));
+        events == lab.event("s1", "snapshot_overdue")
+    });
+    load.finish();
+    // What was dropped was not counted; what came through was, also in the cut.
+    wait_for("the last packets are in a snapshot", || {
+        [MARKED, COUNTED].iter().all(|tenant| counted(&log, *tenant) == log.packets_of(*tenant) as u32)
+    });
+    let all = log.finish();
+    for tenant in [MARKED, COUNTED] {
+        all_are_of_one_instant(&all[&tenant]);
+    }
+    lab.down();
+}
+
+/// The DSCPs of a tenant's packets.
+fn dscps(log: &[Logged], of: u8) -> Vec<u8> {
+    let dscp = |it: &Logged| match it {
+        Logged::Packet { tenant, dscp, .. } if *tenant == of => Some(*dscp),
+        _ => None,
+    };
+    log.iter().filter_map(dscp).collect()
+}
+
+#[test]
+fn overdue_packets_are_dropped_where_the_program_says_so() {
+    store_is_away("DROP", &[], |log| TENANTS.iter().all(|tenant| dscps(log, *tenant).is_empty()));
+}
+
+#[test]
+fn overdue_packets_are_marked_where_the_program_says_so() {
+    store_is_away("MARK", &["--set", "macro=-DOVERDUE_DSCP=8"], |log| {
+        let seen = dscps(log, COUNTED);
+        !seen.is_empty() && seen.iter().all(|dscp| *dscp == OVERDUE_DSCP)
+    });
+}
+
+#[test]
+fn overdue_packets_go_on_where_the_program_says_so() {
+    store_is_away("CONTINUE", &[], |log| {
+        let seen = dscps(log, COUNTED);
+        !seen.is_empty() && seen.iter().all(|dscp| *dscp == 0)
+    });
+}
