@@ -5,7 +5,7 @@
 mod world;
 
 use proptest::prelude::*;
-use world::{MS, SECOND, World};
+use world::{Cut, MS, SECOND, World, controller_address, server_address};
 
 const RUN: u64 = 20 * SECOND;
 
@@ -49,4 +49,52 @@ fn service_is_back_in_under_a_second() {
         assert!(gap < SECOND, "{name}: {gap} ns");
         world.finish(world.time + 10 * SECOND);
     }
+}
+
+/// A server that sends but hears nothing loses its own places. Its complaints about its successors, which it cannot hear, cost nobody else's.
+#[test]
+fn a_deaf_server_takes_nobody_with_it() {
+    for (place, name) in ["head", "middle", "tail"].into_iter().enumerate() {
+        let mut world = World::calm(7);
+        world.run(3 * SECOND);
+        let (chain, deaf) = (world.members(0), world.member(0, place));
+        world.cut = Some(Cut { one: server_address(deaf), other: None, out_of: false, into: true });
+        let (cut, others) = (world.time, chain.into_iter().filter(|at| *at != deaf).collect::<Vec<_>>());
+        world.checks.longest_gap_of_shard[0] = 0;
+        while world.time < cut + 3 * SECOND {
+            world.run(world.time + 10 * MS);
+            let members = world.members(0);
+            assert!(others.iter().all(|at| members.contains(at)), "{name} {deaf} is deaf: {members:?} at {}", world.time);
+        }
+        assert!(!world.members(0).contains(&deaf), "{name}");
+        let gap = world.checks.longest_gap_of_shard[0];
+        println!("{name} deaf: shard 0 not served for {} ms", gap / MS);
+        assert!(gap < SECOND, "{name}: {gap} ns");
+        world.cut = None;
+        world.run(world.time + 5 * SECOND);
+        world.finish(world.time + 10 * SECOND);
+    }
+}
+
+/// A server that everybody hears, and that hears its neighbours, but not the controller: it cannot follow into the next view, and its predecessor waits for it.
+#[test]
+fn a_member_that_never_learns_of_a_view_is_taken_out() {
+    let mut world = World::calm(7);
+    world.run(3 * SECOND);
+    let chain = world.members(0);
+    let (stuck, victim) = (chain[1], chain[2]);
+    world.cut = Some(Cut { one: server_address(stuck), other: Some(controller_address()), out_of: false, into: true });
+    world.run(world.time + SECOND);
+    assert_eq!(world.members(0), chain, "it is no use to take it out before there is anything to learn");
+    world.kill(victim);
+    let killed = world.time;
+    world.checks.longest_gap_of_shard[0] = 0;
+    world.run(killed + 3 * SECOND);
+    assert!(!world.members(0).contains(&stuck));
+    let gap = world.checks.longest_gap_of_shard[0];
+    println!("tail killed, middle without news: shard 0 not served for {} ms", gap / MS);
+    assert!(gap < 2 * SECOND, "{gap} ns");
+    world.cut = None;
+    world.run(world.time + 5 * SECOND);
+    world.finish(world.time + 10 * SECOND);
 }

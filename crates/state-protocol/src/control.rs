@@ -15,6 +15,8 @@ pub enum ControlType {
     Report = 48,
     /// Controller to server or switch: all shards' chains.
     Views = 49,
+    /// Controller to server or switch: your report came.
+    Heard = 50,
 }
 
 impl ControlType {
@@ -22,6 +24,7 @@ impl ControlType {
         Some(match number {
             48 => ControlType::Report,
             49 => ControlType::Views,
+            50 => ControlType::Heard,
             _ => return None,
         })
     }
@@ -154,26 +157,28 @@ pub struct ShardReport {
     pub copied: u64,
     /// For how long the successor has not answered, in ms; 0: it does.
     pub unreachable_ms: u32,
+    /// For how long the successor, whether it answers or not, has confirmed nothing of what is under way to it, in ms.
+    pub stalled_ms: u32,
     /// Records.
     pub records: u64,
 }
 
-/// Shard, view, index, flags, copied, unreachable_ms, records.
-type ReportRow = (u16, u64, u64, u8, u64, u32, u64);
+/// Shard, view, index, flags, copied, unreachable_ms, stalled_ms, records.
+type ReportRow = (u16, u64, u64, u8, u64, u32, u32, u64);
 
 impl From<ReportRow> for ShardReport {
-    fn from((shard, view, index, flags, copied, unreachable_ms, records): ReportRow) -> ShardReport {
+    fn from((shard, view, index, flags, copied, unreachable_ms, stalled_ms, records): ReportRow) -> ShardReport {
         let flag = |bit: u8| flags & bit != 0;
         let (ready, whole, broken) = (flag(1), flag(2), flag(4));
-        ShardReport { shard, view, index, ready, whole, broken, copied, unreachable_ms, records }
+        ShardReport { shard, view, index, ready, whole, broken, copied, unreachable_ms, stalled_ms, records }
     }
 }
 
 impl From<ShardReport> for ReportRow {
     fn from(report: ShardReport) -> ReportRow {
         let flags = u8::from(report.ready) | u8::from(report.whole) << 1 | u8::from(report.broken) << 2;
-        let ShardReport { shard, view, index, copied, unreachable_ms, records, .. } = report;
-        (shard, view, index, flags, copied, unreachable_ms, records)
+        let ShardReport { shard, view, index, copied, unreachable_ms, stalled_ms, records, .. } = report;
+        (shard, view, index, flags, copied, unreachable_ms, stalled_ms, records)
     }
 }
 
@@ -199,6 +204,9 @@ pub struct Report {
     pub version: u64,
     /// How many shards it is configured for.
     pub shards: u16,
+    /// Server: for how long it has heard nothing from anybody, in ms.
+    #[serde(default)]
+    pub heard_ms: u32,
     /// Server: one for each shard that it has.
     pub replicas: Vec<ShardReport>,
 }
@@ -217,6 +225,8 @@ pub enum Control {
     },
     /// Controller to server or switch.
     Views(Views),
+    /// Controller to server or switch: the answer to each report. Who is answered by nobody knows that it is deaf.
+    Heard,
 }
 
 impl Control {
@@ -234,6 +244,8 @@ impl Control {
                 Ok(Control::Report { sent_ns: word(8)?, incarnation: word(16)?, report })
             }
             ControlType::Views => Views::from_json(json).map(Control::Views),
+            ControlType::Heard if json.is_empty() => Ok(Control::Heard),
+            ControlType::Heard => Err(Malformed::Json),
         }
     }
 
@@ -245,6 +257,7 @@ impl Control {
                 (ControlType::Report, *sent_ns, *incarnation, json)
             }
             Control::Views(views) => (ControlType::Views, views.version, 0, views.to_json()),
+            Control::Heard => (ControlType::Heard, 0, 0, Vec::new()),
         };
         if json.len() > MAX_CONTROL_BYTES - HEADER_BYTES {
             return Err(EncodeError::FieldTooLong);
@@ -281,12 +294,13 @@ mod tests {
     fn messages_come_back_as_they_were() {
         let replicas = vec![
             ShardReport { shard: 3, view: 4, index: 5, ready: true, whole: false, broken: true, ..Default::default() },
-            ShardReport { whole: true, copied: 6, unreachable_ms: 7, records: 8, ..Default::default() },
+            ShardReport { whole: true, copied: 6, unreachable_ms: 7, stalled_ms: 9, records: 8, ..Default::default() },
         ];
-        let report = Report { reporter: Reporter::Switch { switch_id: 1 }, version: 2, shards: 8, replicas };
+        let report = Report { reporter: Reporter::Switch { switch_id: 1 }, version: 2, shards: 8, heard_ms: 3, replicas };
         for control in [
             Control::Views(views(3)),
             Control::Views(Views::default()),
+            Control::Heard,
             Control::Report { sent_ns: 1, incarnation: 2, report },
         ] {
             let bytes = control.encode().unwrap();

@@ -30,8 +30,9 @@ fn well_formed(bytes: &[u8]) -> bool {
 /// Everything that was ever dropped.
 fn dropped(server: &Server) -> u64 {
     let counters = server.counters();
-    // What is malformed may name a shard that is not here: it is dropped for that.
-    counters.malformed_total() + counters.bad_tag + counters.chain_not_neighbour + counters.dropped_not_head
+    // What is malformed may name a shard that is not here, or another view: it is dropped for that.
+    let elsewhere = counters.chain_not_neighbour + counters.chain_other_view + counters.dropped_not_head;
+    counters.malformed_total() + counters.bad_tag + elsewhere
 }
 
 /// Good messages, as they are on the wire: requests, what the head sends its successor, and the like.

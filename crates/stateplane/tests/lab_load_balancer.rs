@@ -45,7 +45,9 @@ fn all_complete(downloads: Vec<Child>) {
 
 /// What the head of the chain says of the backends: state and conversations, by address.
 fn backends(lab: &TestLab) -> BTreeMap<String, (String, u64)> {
-    let status = &lab.stores()[0];
+    let stores = lab.stores();
+    let heads = |status: &&serde_json::Value| status["replicas"][0]["role"] == "head";
+    let status = stores.iter().find(heads).unwrap_or_else(|| panic!("no head: {stores:?}"));
     let list = status["objects"][0]["backends"].as_array().unwrap_or_else(|| panic!("{status}"));
     let text = |value: &serde_json::Value| value.as_str().expect("text").to_owned();
     let count = |value: &serde_json::Value| value.as_u64().expect("number");

@@ -180,7 +180,9 @@ fn a_living_store_is_listened_to() {
     std::fs::write(&config, config_text).unwrap();
     let mut store = Daemon(Command::new(STATEPLANE).args(["store", "--config"]).arg(&config).spawn().unwrap());
     let arguments = ["trace", "--interface", "lo", "--secrets", secrets_path, "--json", "--count", "6"];
-    let tracer = Command::new(STATEPLANE).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+    // It also reports to a controller, which is not there.
+    let types = ["--type", "status-request", "--type", "status-reply"];
+    let tracer = Command::new(STATEPLANE).args(arguments).args(types).stdout(Stdio::piped()).spawn().unwrap();
     let mut tracer = Daemon(tracer);
     // Ask until the tracer has seen enough.
     while tracer.0.try_wait().unwrap().is_none() {

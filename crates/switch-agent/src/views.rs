@@ -5,6 +5,7 @@ use crate::agent::Agent;
 use nix::time::{ClockId, clock_gettime};
 use secrets::SecretsFile;
 use state_protocol::{Control, KeyRing, Report, Reporter, Views};
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,8 +41,7 @@ fn now_ns() -> u64 {
 /// Reports and listens until something fails.
 fn follow(agent: &Agent, own: Ipv4Addr) -> Result<(), String> {
     let path = agent.config.secrets.as_ref().ok_or("no `secrets`")?;
-    // A port of the kernel's choice: the data plane takes what comes to the protocol's own port.
-    let socket = UdpSocket::bind((own, 0)).map_err(|error| format!("{own}: {error}"))?;
+    let Some(socket) = bind(agent, own)? else { return Ok(()) };
     let mut buffer = vec![0; MOST_BYTES];
     let mut views = Views::default();
     let mut keys = ring(path)?;
@@ -75,13 +75,33 @@ fn follow(agent: &Agent, own: Ipv4Addr) -> Result<(), String> {
     Ok(())
 }
 
+/// A socket with a port of the kernel's choice: the data plane takes what comes to the protocol's own port. Whatever brings up the loopback interface may give it
+/// the protocol address after the agent started: that is waited for. `None`: the agent stops.
+fn bind(agent: &Agent, own: Ipv4Addr) -> Result<Option<UdpSocket>, String> {
+    let mut told = false;
+    while !agent.generator.stop.load(Ordering::Relaxed) {
+        match UdpSocket::bind((own, 0)) {
+            Ok(socket) => return Ok(Some(socket)),
+            Err(error) if error.kind() == ErrorKind::AddrNotAvailable => {
+                if !std::mem::replace(&mut told, true) {
+                    tracing::warn!("controllers: protocol_address {own} is not this host's yet: waiting for it");
+                }
+                std::thread::sleep(REPORT_EVERY);
+            }
+            Err(error) => return Err(format!("protocol_address {own}: {error}")),
+        }
+    }
+    Ok(None)
+}
+
 fn ring(path: &std::path::Path) -> Result<KeyRing, String> {
     Ok(SecretsFile::load(path).map_err(|error| error.to_string())?.ring().clone())
 }
 
 fn report(agent: &Agent, socket: &UdpSocket, own: Ipv4Addr, keys: &KeyRing, views: &Views) {
     let reporter = Reporter::Switch { switch_id: agent.config.switch_id };
-    let report = Report { reporter, version: views.version, shards: views.shards.len() as u16, replicas: Vec::new() };
+    let shards = views.shards.len() as u16;
+    let report = Report { reporter, version: views.version, shards, heard_ms: 0, replicas: Vec::new() };
     // A process of its own: what another one reported before is older, whatever its clock was.
     let incarnation = u64::from(std::process::id()) << 32 | 1;
     let control = Control::Report { sent_ns: now_ns(), incarnation, report };

@@ -209,6 +209,7 @@ fn control_name(control_type: ControlType) -> &'static str {
     match control_type {
         ControlType::Report => "REPORT",
         ControlType::Views => "VIEWS",
+        ControlType::Heard => "HEARD",
     }
 }
 
@@ -217,7 +218,7 @@ pub(crate) fn known_names() -> Vec<String> {
     let mut names: Vec<String> = MessageType::ALL.iter().map(|known| type_name(*known).to_owned()).collect();
     use ChainType::{Ack, Copy, CopyAck, Data, Hello};
     names.extend([Hello, Data, Ack, Copy, CopyAck].map(chain_name));
-    names.extend([ControlType::Report, ControlType::Views].map(|known| control_name(known).to_owned()));
+    names.extend([ControlType::Report, ControlType::Views, ControlType::Heard].map(|known| control_name(known).to_owned()));
     names
 }
 
@@ -298,7 +299,7 @@ fn body(payload: &[u8], objects: &Objects) -> Body {
 /// What a controller is told, or tells: without the shards where all is as it should be.
 fn control_summary(control: &Control) -> String {
     match control {
-        Control::Report { report: Report { reporter, version, shards, replicas }, .. } => {
+        Control::Report { report: Report { reporter, version, shards, replicas, .. }, .. } => {
             let who = match reporter {
                 Reporter::Server => "server".to_owned(),
                 Reporter::Switch { switch_id } => format!("sw {switch_id}"),
@@ -311,6 +312,7 @@ fn control_summary(control: &Control) -> String {
             let joining = shards.iter().filter(|shard| shard.joining.is_some()).count();
             format!("views {version}  {} shards, {chained} with a chain, {joining} joining", shards.len())
         }
+        Control::Heard => String::new(),
     }
 }
 

@@ -28,6 +28,15 @@ pub enum Why {
     Moved,
 }
 
+/// What a server has to say of its successor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Complaint {
+    /// It does not answer.
+    Unreachable,
+    /// It answers, and confirms nothing: it has not the newest view, or what is sent to it gets lost.
+    Stalled,
+}
+
 /// How far a copy is.
 pub(super) struct JoinWatch {
     since: u64,
@@ -105,19 +114,36 @@ impl Controller {
 
     /// The members that are alive and can be reached.
     fn survivors(&self, now_ns: u64, shard: u16, view: &ShardView) -> Vec<Member> {
-        let dead_ms = self.settings.dead_ns / 1_000_000;
         let alive = |member: &Member| {
             let broken = self.replica(shard, view, member).is_some_and(|report| report.broken);
             self.is_member_alive(now_ns, member) && !broken
         };
-        let cut_off = |before: &Member| {
-            // What a dead server said of its successor does not count.
-            let report = self.replica(shard, view, before).filter(|_| alive(before));
-            report.is_some_and(|report| u64::from(report.unreachable_ms) >= dead_ms)
-        };
-        let before = std::iter::once(None).chain(view.members.iter().map(Some));
-        let members = view.members.iter().zip(before);
-        members.filter(|(member, before)| alive(member) && !before.is_some_and(cut_off)).map(|(m, _)| *m).collect()
+        // What a dead server said of its successor does not count.
+        let complaint = |before: &Member| self.complaint(shard, view, before).filter(|_| alive(before));
+        let links = view.members.iter().zip(view.members.iter().skip(1));
+        let complaints: Vec<_> = links.filter_map(|(before, after)| Some((*after, complaint(before)?))).collect();
+        let unreachable = |member: &Member| complaints.contains(&(*member, Complaint::Unreachable));
+        let survivors = view.members.iter().filter(|member| alive(member) && !unreachable(member));
+        let mut survivors: Vec<Member> = survivors.copied().collect();
+        // A server whose own successor does not go on cannot go on either: of those that stall only the last is at fault, and that only if nobody is gone.
+        if survivors.len() == view.members.len()
+            && let Some((stalled, _)) = complaints.last()
+        {
+            survivors.retain(|member| member != stalled);
+        }
+        survivors
+    }
+
+    /// What a server says of its successor, as far as it is to be believed: while it hears nobody, the fault may be its own.
+    fn complaint(&self, shard: u16, view: &ShardView, of: &Member) -> Option<Complaint> {
+        let dead_ms = self.settings.dead_ns / 1_000_000;
+        let seen = self.peers.get(&of.address)?;
+        let report = self.replica(shard, view, of)?;
+        let hears = seen.heard_ns < seen.hearing_ns + self.settings.dead_ns / 2;
+        if hears && u64::from(report.unreachable_ms) >= dead_ms {
+            return Some(Complaint::Unreachable);
+        }
+        (hears && u64::from(report.stalled_ms) >= 2 * dead_ms).then_some(Complaint::Stalled)
     }
 
     /// What that member last said of its replica, if it was in this view.
@@ -157,7 +183,7 @@ impl Controller {
         }
         let stuck = now_ns >= watch.changed_ns + self.settings.join_timeout_ns;
         // After the handover the tail answers through the joining server only: if that is cut off, nobody answers.
-        let cut_off = u64::from(report.unreachable_ms) >= self.settings.dead_ns / 1_000_000;
+        let cut_off = self.complaint(shard, view, &tail).is_some();
         let gone = !self.is_member_alive(now_ns, &joining.member) || own.is_some_and(|report| report.broken);
         if stuck || cut_off {
             self.failed_joins.insert((tail.address, joining.member.address), now_ns + TRY_AGAIN_NS);

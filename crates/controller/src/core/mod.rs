@@ -80,6 +80,8 @@ pub enum Event {
     Appeared(SocketAddrV4, Reporter),
     /// A server's or switch's reports are missing.
     Silent(SocketAddrV4, Reporter),
+    /// A server reports that it hears nothing from anybody.
+    Deaf(SocketAddrV4),
     /// A server is configured for another number of shards.
     ShardsMismatch(SocketAddrV4, u16),
     /// A server has views that are newer than this controller's database: it is not the cluster's newest.
@@ -127,6 +129,8 @@ pub struct Controller {
     failed_joins: HashMap<(SocketAddrV4, SocketAddrV4), u64>,
     look_at_ns: u64,
     encoded: Vec<u8>,
+    /// The answer to a report.
+    heard: Vec<u8>,
     counters: Counters,
 }
 
@@ -143,6 +147,7 @@ impl Controller {
             failed_joins: HashMap::new(),
             look_at_ns: now_ns,
             encoded: Vec::new(),
+            heard: Control::Heard.encode().unwrap_or_default(), // a header: fits
             counters: Counters::default(),
             settings,
         };
@@ -157,7 +162,7 @@ impl Controller {
                 Ok(Control::Report { sent_ns, incarnation, report }) => {
                     self.report(now_ns, from, sent_ns, incarnation, report, out);
                 }
-                Ok(Control::Views(_)) => self.counters.malformed += 1,
+                Ok(Control::Views(_) | Control::Heard) => self.counters.malformed += 1,
                 Err(reason) => self.malformed(reason),
             },
             Input::Timer => self.look(now_ns, out),
@@ -208,9 +213,10 @@ impl Controller {
         &self.counters
     }
 
-    /// Whether the peer reported within `dead_ms`.
+    /// Whether the peer reported within `dead_ms`, and by its report heard somebody within it. (One that can send but hears nothing is no use to anybody, and what it
+    /// complains of is its own fault.)
     pub fn is_alive(&self, now_ns: u64, seen: &Seen) -> bool {
-        now_ns < seen.heard_ns + self.settings.dead_ns
+        now_ns < seen.heard_ns + self.settings.dead_ns && seen.heard_ns < seen.hearing_ns + self.settings.dead_ns
     }
 
     fn malformed(&mut self, _reason: Malformed) {
@@ -248,6 +254,7 @@ impl Controller {
             return;
         }
         self.counters.reports += 1;
+        out.datagrams.push((from, self.heard.clone()));
         if mismatch && !std::mem::replace(&mut seen.mismatch, mismatch) {
             out.events.push(Event::ShardsMismatch(from, self.settings.shards));
         }
@@ -267,6 +274,12 @@ impl Controller {
         self.look_at_ns = now_ns + LOOK_NS;
         let dead_ns = self.settings.dead_ns;
         for (address, seen) in &mut self.peers {
+            let deaf = seen.heard_ns >= seen.hearing_ns + dead_ns;
+            if deaf && !std::mem::replace(&mut seen.deaf, true) {
+                out.events.push(Event::Deaf(*address));
+            } else if !deaf && std::mem::replace(&mut seen.deaf, false) {
+                seen.since_ns = now_ns;
+            }
             if now_ns >= seen.heard_ns + dead_ns && !std::mem::replace(&mut seen.silent, true) {
                 out.events.push(Event::Silent(*address, seen.reporter));
             }

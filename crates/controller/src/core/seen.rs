@@ -20,11 +20,14 @@ pub struct Seen {
     pub since_ns: u64,
     /// The version of the views that it has.
     pub version: u64,
+    /// When it last heard anything from anybody, in ns of the controller's clock.
+    pub hearing_ns: u64,
     /// Its replicas.
     pub replicas: HashMap<u16, ShardReport>,
     pub(super) sent_ns: u64,
     pub(super) pushed_ns: u64,
     pub(super) silent: bool,
+    pub(super) deaf: bool,
     pub(super) mismatch: bool,
     pub(super) ahead: bool,
     former: Vec<u64>,
@@ -38,10 +41,12 @@ impl Seen {
             heard_ns: now_ns,
             since_ns: now_ns,
             version: 0,
+            hearing_ns: now_ns,
             replicas: HashMap::new(),
             sent_ns: 0,
             pushed_ns: 0,
             silent: false,
+            deaf: false,
             mismatch: false,
             ahead: false,
             former: Vec::new(),
@@ -64,6 +69,7 @@ impl Seen {
             }
             (self.incarnation, self.since_ns, self.pushed_ns) = (incarnation, now_ns, 0);
         }
+        self.hearing_ns = now_ns.saturating_sub(u64::from(report.heard_ms) * 1_000_000);
         if std::mem::replace(&mut self.silent, false) {
             self.since_ns = now_ns;
         }

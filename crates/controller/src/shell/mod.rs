@@ -257,6 +257,9 @@ fn log_event(event: &Event, name: &str) {
             tracing::info!(name, shard, view, ?why, chain, joining, "decided");
         }
         Event::Appeared(address, reporter) => tracing::info!(name, %address, ?reporter, "reports"),
+        Event::Deaf(address) => {
+            tracing::warn!(name, %address, "it reports, but hears nothing from anybody: taken for dead; look for a link that is broken one way");
+        }
         Event::Silent(address, reporter) => tracing::warn!(name, %address, ?reporter, "reports are missing"),
         Event::ShardsMismatch(address, shards) => {
             tracing::error!(name, %address, "configured for another number of shards; write shards = {shards} there");

@@ -27,7 +27,7 @@ pub fn switch_address(switch_id: u32) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::new(10, 1, 0, switch_id as u8), 5407)
 }
 
-fn controller_address() -> SocketAddrV4 {
+pub fn controller_address() -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::new(10, 9, 0, 1), 5408)
 }
 
@@ -104,6 +104,18 @@ fn controller_settings() -> controller::core::Settings {
     }
 }
 
+/// A machine's link, or the one between two machines, is cut.
+#[derive(Clone, Copy)]
+pub struct Cut {
+    pub one: SocketAddrV4,
+    /// Its link to this one only.
+    pub other: Option<SocketAddrV4>,
+    /// What `one` sends is lost.
+    pub out_of: bool,
+    /// What is sent to `one` is lost.
+    pub into: bool,
+}
+
 /// A datagram on its way.
 #[derive(Clone)]
 pub struct Datagram {
@@ -158,7 +170,7 @@ pub struct World {
     deciding: Option<(u64, Views)>,
     decisions: u64,
     switches: Vec<Switch>,
-    cut: Option<(SocketAddrV4, Option<SocketAddrV4>)>,
+    pub cut: Option<Cut>,
     faults: bool,
     quiet: bool,
     traced: bool,
@@ -291,18 +303,23 @@ impl World {
         (0..SERVERS).find(|at| server_address(*at) == member.address).unwrap()
     }
 
+    /// The members of a shard's chain, by the controller's database.
+    pub fn members(&self, shard: usize) -> Vec<usize> {
+        (0..self.database.shards[shard].members.len()).map(|place| self.member(shard, place)).collect()
+    }
+
     fn runs(&self, member: &Member) -> bool {
         self.nodes.iter().flatten().any(|node| node.me() == *member)
     }
 
-    /// Whether some server with every shard's state is left if this one dies.
+    /// Whether some server with every shard's state is left if this one dies. One that is cut off does not count: it may be about to lose its places, and its state with
+    /// them, so its partner's death would be one failure more than a chain survives (docs/state-protocol.md, "Rules of the controller", 8).
     fn is_spare(&self, at: usize) -> bool {
         let Some(node) = &self.nodes[at] else { return false };
         let me = node.me();
         let views = [Some(&self.database), self.deciding.as_ref().map(|(_, views)| views)];
         views.into_iter().flatten().all(|views| {
-            // One that cannot be heard may be about to lose its places, and its state with them.
-            let cut = |member: &Member| self.cut.is_some_and(|(one, _)| one == member.address);
+            let cut = |member: &Member| self.cut.is_some_and(|cut| cut.one == member.address);
             let survives = |member: &Member| *member != me && self.runs(member) && !cut(member);
             views.shards.iter().all(|shard| shard.members.is_empty() || shard.members.iter().any(survives))
         })
@@ -328,7 +345,8 @@ impl World {
                     2..=8 => Some(server_address((at + 1 + self.draw(SERVERS as u64 - 1) as usize) % SERVERS)),
                     _ => None,
                 };
-                self.cut = Some((server_address(at), other));
+                let way = self.draw(4);
+                self.cut = Some(Cut { one: server_address(at), other, out_of: way != 0, into: way != 1 });
                 let pause = self.draw(900 * MS);
                 self.push(self.time + pause, Event::Heal);
             }
@@ -338,15 +356,17 @@ impl World {
     }
 
     fn is_cut(&self, datagram: &Datagram) -> bool {
-        self.cut.is_some_and(|(one, other)| {
-            let ends = [datagram.from, datagram.to];
-            ends.contains(&one) && other.is_none_or(|other| ends.contains(&other))
+        self.cut.is_some_and(|cut| {
+            let between = |from: Option<SocketAddrV4>, to: Option<SocketAddrV4>| {
+                from.is_none_or(|from| from == datagram.from) && to.is_none_or(|to| to == datagram.to)
+            };
+            cut.out_of && between(Some(cut.one), cut.other) || cut.into && between(cut.other, Some(cut.one))
         })
     }
 
     pub fn transmit(&mut self, datagram: Datagram) {
         let bad = self.faults && !self.quiet;
-        if bad && (self.is_cut(&datagram) || self.chance(3)) {
+        if !self.quiet && self.is_cut(&datagram) || bad && self.chance(3) {
             return;
         }
         let copies = if bad && self.chance(3) { 2 } else { 1 };

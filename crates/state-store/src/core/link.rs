@@ -45,6 +45,8 @@ pub(crate) struct Downstream {
     hello_pause_ns: u64,
     /// When the successor last told something new.
     pub progress_ns: u64,
+    /// Since when the successor has owed a confirmation, of its place in this view or of what is under way to it, and given none.
+    owed_since_ns: Option<u64>,
     /// When the successor's process was last heard of, in whatever view.
     pub heard_ns: u64,
     next_send: u64,
@@ -64,6 +66,7 @@ impl Downstream {
             hello_at_ns: now_ns,
             hello_pause_ns: HELLO_FIRST_NS,
             progress_ns: now_ns,
+            owed_since_ns: Some(now_ns),
             heard_ns: now_ns,
             next_send: 1,
             received: 0,
@@ -78,7 +81,12 @@ impl Downstream {
     pub fn bind(&mut self, now_ns: u64, received: u64) {
         self.bound = true;
         (self.received, self.next_send, self.bytes_under_way) = (received, received + 1, 0);
-        (self.resend_at_ns, self.back_off, self.progress_ns) = (None, 1, now_ns);
+        (self.resend_at_ns, self.back_off, self.progress_ns, self.owed_since_ns) = (None, 1, now_ns, None);
+    }
+
+    /// For how long the successor has owed a confirmation and given none.
+    pub fn stalled_ns(&self, now_ns: u64) -> u64 {
+        self.owed_since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns))
     }
 
     /// Time of the next resend, in ns.
@@ -113,7 +121,9 @@ impl Downstream {
             self.received = received;
             self.next_send = self.next_send.max(received + 1);
             (self.back_off, self.progress_ns) = (1, now_ns);
-            self.resend_at_ns = (self.next_send > received + 1).then_some(now_ns + resend_ns);
+            let under_way = self.next_send > received + 1;
+            self.resend_at_ns = under_way.then_some(now_ns + resend_ns);
+            self.owed_since_ns = under_way.then_some(now_ns);
         }
         let committed = committed.min(self.received);
         (committed >= log.first()).then_some(committed)
@@ -166,6 +176,9 @@ impl Downstream {
             });
             self.next_send += u64::from(count);
             self.bytes_under_way += bytes - CHAIN_HEADER_BYTES;
+        }
+        if self.next_send > before {
+            self.owed_since_ns.get_or_insert(now_ns);
         }
         if self.next_send > before && self.resend_at_ns.is_none() {
             self.resend_at_ns = Some(now_ns + settings.resend_ns * self.back_off);

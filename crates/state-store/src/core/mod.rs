@@ -240,7 +240,9 @@ impl Server {
     /// What the controller is to know of this replica.
     pub fn report(&self, now_ns: u64) -> ShardReport {
         let silent_ns = self.down.as_ref().map_or(0, |down| now_ns.saturating_sub(down.heard_ns));
-        let unreachable_ms = if silent_ns > NOT_YET_SILENT_NS { silent_ns / 1_000_000 } else { 0 };
+        let silent_ns = if silent_ns > NOT_YET_SILENT_NS { silent_ns } else { 0 };
+        let stalled_ns = self.down.as_ref().map_or(0, |down| down.stalled_ns(now_ns));
+        let ms = |ns: u64| u32::try_from(ns / 1_000_000).unwrap_or(u32::MAX);
         ShardReport {
             shard: self.settings.shard,
             view: self.view.number,
@@ -249,7 +251,8 @@ impl Server {
             whole: self.whole,
             broken: self.broken.is_some(),
             copied: self.copy_out.as_ref().map_or(0, CopyOut::copied),
-            unreachable_ms: u32::try_from(unreachable_ms).unwrap_or(u32::MAX),
+            unreachable_ms: ms(silent_ns),
+            stalled_ms: ms(stalled_ns),
             records: self.records.len() as u64,
         }
     }

@@ -29,6 +29,8 @@ pub struct Node {
     /// Shards that had input since the last `flush`.
     touched: Vec<u16>,
     report_at_ns: u64,
+    /// When anybody was last heard of.
+    heard_ns: u64,
     counters: super::Counters,
 }
 
@@ -52,6 +54,7 @@ impl Node {
             deadlines: vec![u64::MAX; shards],
             touched: Vec::new(),
             report_at_ns: start.now_ns,
+            heard_ns: start.now_ns,
             counters: super::Counters::default(),
             settings,
             start,
@@ -69,7 +72,7 @@ impl Node {
 
     fn datagram(&mut self, now_ns: u64, from: SocketAddrV4, bytes: &[u8], out: &mut Outputs) {
         match self.door.check(from, bytes) {
-            Ok(()) => {}
+            Ok(()) => self.heard_ns = now_ns,
             Err(NotGenuine::NoTag) => {
                 let reason = state_protocol::kind(bytes).err().unwrap_or(Malformed::TooShort);
                 return self.counters.count_malformed(reason);
@@ -83,6 +86,7 @@ impl Node {
             Ok(Kind::Message(MessageType::StatusRequest)) => self.answer_status(now_ns, from, bytes, out),
             Ok(Kind::Control(_)) => match Control::decode(bytes) {
                 Ok(Control::Views(views)) => self.adopt(now_ns, &views, out),
+                Ok(Control::Heard) => {}
                 Ok(Control::Report { .. }) => self.counters.dropped_wrong_direction += 1,
                 Err(reason) => self.counters.count_malformed(reason),
             },
@@ -222,7 +226,8 @@ impl Node {
         self.report_at_ns = now_ns + REPORT_NS;
         let replicas = self.replicas.iter().flatten().map(|replica| replica.report(now_ns)).collect();
         let (version, shards) = (self.views.version, self.settings.shards);
-        let report = Report { reporter: Reporter::Server, version, shards, replicas };
+        let heard_ms = u32::try_from(now_ns.saturating_sub(self.heard_ns) / 1_000_000).unwrap_or(u32::MAX);
+        let report = Report { reporter: Reporter::Server, version, shards, heard_ms, replicas };
         let control = Control::Report { sent_ns: now_ns, incarnation: self.me.incarnation, report };
         // Always fits: a row has less than 100 characters, and there are 256 at most.
         if let Ok(bytes) = control.encode() {
