@@ -64,7 +64,11 @@ fn a_deaf_server_takes_nobody_with_it() {
         while world.time < cut + 3 * SECOND {
             world.run(world.time + 10 * MS);
             let members = world.members(0);
-            assert!(others.iter().all(|at| members.contains(at)), "{name} {deaf} is deaf: {members:?} at {}", world.time);
+            assert!(
+                others.iter().all(|at| members.contains(at)),
+                "{name} {deaf} is deaf: {members:?} at {}",
+                world.time
+            );
         }
         assert!(!world.members(0).contains(&deaf), "{name}");
         let gap = world.checks.longest_gap_of_shard[0];

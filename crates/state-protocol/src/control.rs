@@ -296,7 +296,8 @@ mod tests {
             ShardReport { shard: 3, view: 4, index: 5, ready: true, whole: false, broken: true, ..Default::default() },
             ShardReport { whole: true, copied: 6, unreachable_ms: 7, stalled_ms: 9, records: 8, ..Default::default() },
         ];
-        let report = Report { reporter: Reporter::Switch { switch_id: 1 }, version: 2, shards: 8, heard_ms: 3, replicas };
+        let report =
+            Report { reporter: Reporter::Switch { switch_id: 1 }, version: 2, shards: 8, heard_ms: 3, replicas };
         for control in [
             Control::Views(views(3)),
             Control::Views(Views::default()),

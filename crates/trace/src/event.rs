@@ -218,7 +218,9 @@ pub(crate) fn known_names() -> Vec<String> {
     let mut names: Vec<String> = MessageType::ALL.iter().map(|known| type_name(*known).to_owned()).collect();
     use ChainType::{Ack, Copy, CopyAck, Data, Hello};
     names.extend([Hello, Data, Ack, Copy, CopyAck].map(chain_name));
-    names.extend([ControlType::Report, ControlType::Views, ControlType::Heard].map(|known| control_name(known).to_owned()));
+    names.extend(
+        [ControlType::Report, ControlType::Views, ControlType::Heard].map(|known| control_name(known).to_owned()),
+    );
     names
 }
 

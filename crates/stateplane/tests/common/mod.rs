@@ -2,6 +2,8 @@
 //! nothing of it is left on the host.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub mod counting;
+
 use lab::netns::Netns;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -17,6 +19,8 @@ pub const OUTSIDE: &str = "198.51.100.10";
 /// Each store's node and address.
 pub const STORES: [(&str, &str); 3] =
     [("store1", "10.2.1.10:5407"), ("store2", "10.2.2.10:5407"), ("store3", "10.2.3.10:5407")];
+
+pub const CONTROLLER: &str = "10.2.9.10:5408";
 
 /// Tests that need what this process may not do say so and pass.
 pub fn skip() -> bool {
@@ -166,6 +170,34 @@ impl TestLab {
             same("records") && same("sessions") && same("objects") && arrived
         });
         records
+    }
+
+    /// SIGKILL to a daemon of a node.
+    pub fn kill_daemon(&self, node: &str, daemon: &str) {
+        lab::Lab::open(&self.name).and_then(|lab| lab.kill_daemon(node, daemon)).unwrap_or_else(|e| panic!("{e}"));
+    }
+
+    /// Starts a daemon again that was killed.
+    pub fn restart_daemon(&self, node: &str, daemon: &str) {
+        lab::Lab::open(&self.name).and_then(|lab| lab.restart_daemon(node, daemon)).unwrap_or_else(|e| panic!("{e}"));
+    }
+
+    /// What the controller says of the cluster; `None`: it does not answer.
+    pub fn controller(&self) -> Option<Value> {
+        let lab = lab::Lab::open(&self.name).expect("lab");
+        let secrets = lab.dir().join("fabric.secrets").display().to_string();
+        let binary = env!("CARGO_BIN_EXE_stateplane");
+        // Its exit code says whether it is settled.
+        let ask = format!("{binary} controller status --secrets {secrets} --address {CONTROLLER} --json");
+        serde_json::from_str(&self.run("controller", &ask).1).ok()
+    }
+
+    /// The nodes of a shard's chain, head first.
+    pub fn chain(&self, shard: usize) -> Vec<&'static str> {
+        let status = self.controller().expect("the controller answers");
+        let chain = status["shards"][shard]["chain"].as_array().unwrap_or_else(|| panic!("{status}")).clone();
+        let node = |address: &Value| STORES.into_iter().find(|(_, at)| address == at).map(|(node, _)| node);
+        chain.iter().map(|address| node(address).unwrap_or_else(|| panic!("{status}"))).collect()
     }
 
     /// The status of a switch, by `stateplane switch status`; `None` if its agent does not answer.
