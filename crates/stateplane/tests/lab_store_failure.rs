@@ -72,7 +72,7 @@ fn no_connection_breaks_when_servers_and_the_controller_die() {
     }
     let _turn = one_at_a_time();
     // One shard, so that every flow is in the chain that is hurt.
-    let lab = TestLab::up("stores", "nat.toml", &["--var", "shards=1"]);
+    let lab = TestLab::up("stores", "nat.toml", &["--set", "shards=1"]);
     wait_for("both switches are used", || lab.both_used("203.0.113.0/28"));
     settled(&lab);
     let echo = tcp_echo(&lab, 8000);
@@ -81,8 +81,9 @@ fn no_connection_breaks_when_servers_and_the_controller_die() {
     for (place, name) in ["head", "middle", "tail"].into_iter().enumerate() {
         talk.goes_on(20);
         let victim = lab.chain(0)[place];
+        let killed = Instant::now();
         lab.kill_daemon(victim, "store");
-        let gap = new_connections_work(&lab, echo, Instant::now());
+        let gap = new_connections_work(&lab, echo, killed);
         println!("{name} ({victim}) killed: new connections work after {} ms", gap.as_millis());
         later.push(Connections::open(&lab, echo, 5));
         talk.goes_on(20);
@@ -99,8 +100,9 @@ fn no_connection_breaks_when_servers_and_the_controller_die() {
     lab.restart_daemon("controller", "controller");
     settled(&lab);
     let victim = lab.chain(0)[0];
+    let killed = Instant::now();
     lab.kill_daemon(victim, "store");
-    let gap = new_connections_work(&lab, echo, Instant::now());
+    let gap = new_connections_work(&lab, echo, killed);
     println!("head ({victim}) killed after the controller's return: new connections work after {} ms", gap.as_millis());
     lab.restart_daemon(victim, "store");
     settled(&lab);
@@ -126,7 +128,7 @@ fn no_count_is_lost_or_given_twice_when_servers_die() {
         return;
     }
     let _turn = one_at_a_time();
-    let lab = TestLab::up("store-counts", "flow_counter.toml", &["--var", "shards=1"]);
+    let lab = TestLab::up("store-counts", "flow_counter.toml", &["--set", "shards=1"]);
     wait_for("both switches are used", || lab.both_used("10.1.0.0/24"));
     settled(&lab);
     let receiver = Receiver::start(&lab);

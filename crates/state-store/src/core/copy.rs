@@ -141,10 +141,13 @@ impl CopyOut {
             }
             let (mut count, mut bytes) = (0, Vec::new());
             while !self.ready.is_empty() || self.describe_next(records) {
-                let fits = |effect: &mut Vec<u8>| {
+                let fits = |effect: &Vec<u8>| {
                     count == 0 || CHAIN_HEADER_BYTES + bytes.len() + effect.len() <= most_bytes && count < u16::MAX
                 };
-                let Some(effect) = self.ready.pop_front_if(fits) else { break };
+                if !self.ready.front().is_some_and(fits) {
+                    break;
+                }
+                let Some(effect) = self.ready.pop_front() else { break };
                 bytes.extend_from_slice(&effect);
                 count += 1;
             }
