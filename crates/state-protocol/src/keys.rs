@@ -1,9 +1,9 @@
 //! Tags: who signs with which secret, and what is genuine. `docs/state-protocol.md`, "Tags".
 
+use crate::siphash::SipHash;
 use crate::{HEADER_BYTES, MAGIC};
 use siphasher::sip::SipHasher24;
 use std::fmt;
-use std::hash::Hasher;
 use std::net::Ipv4Addr;
 use thiserror::Error;
 
@@ -119,17 +119,17 @@ pub fn tag_of(datagram: &[u8]) -> u64 {
     tag.map_or(0, u64::from_be_bytes)
 }
 
-/// The tag of a datagram that is at least a header long.
+/// The tag of a datagram that is at least a header long: SipHash of its addresses and all of it, its tag taken as zero. All of these begin at multiples of
+/// eight bytes, so it is hashed word by word: several times as fast as by a hasher that takes bytes as they come, and tags are most of what a store's core does.
 fn tag(secret: &Secret, datagram: &[u8], source: Ipv4Addr, destination: Ipv4Addr) -> u64 {
-    let mut hasher = SipHasher24::new_with_key(&secret.0);
-    let mut addresses = [0; 8];
-    addresses[..4].copy_from_slice(&source.octets());
-    addresses[4..].copy_from_slice(&destination.octets());
-    hasher.write(&addresses);
-    hasher.write(&datagram[..TAG_AT]);
-    hasher.write(&[0; TAG_BYTES]);
-    hasher.write(&datagram[TAG_AT + TAG_BYTES..]);
-    hasher.finish()
+    let addresses = u64::from(source.to_bits().swap_bytes()) | u64::from(destination.to_bits().swap_bytes()) << 32;
+    let (before, rest) = datagram.split_at(TAG_AT);
+    let mut hash = SipHash::new(secret);
+    hash.word(addresses);
+    hash.words(before);
+    hash.word(0);
+    let tail = hash.words(&rest[TAG_BYTES..]);
+    hash.finish(tail, datagram.len() + 8)
 }
 
 #[cfg(test)]
@@ -150,11 +150,23 @@ mod tests {
         assert_eq!(hash(0).to_le_bytes(), [0x31, 0x0e, 0x0e, 0xdd, 0x47, 0xdb, 0x6f, 0x72]);
         assert_eq!(hash(1).to_le_bytes(), [0xfd, 0x67, 0xdc, 0x93, 0xc5, 0x39, 0xf8, 0x74]);
         assert_eq!(hash(8).to_le_bytes(), [0x62, 0x24, 0x93, 0x9a, 0x79, 0xf5, 0xf5, 0x93]);
-        let mut parts = SipHasher24::new_with_key(&KEY.0);
-        parts.write(&input[..3]);
-        parts.write(&input[3..11]);
-        parts.write(&input[11..]);
-        assert_eq!(parts.finish(), 0xa129_ca61_49be_45e5);
+    }
+
+    /// The tag as the document describes it, by the other implementation, for all lengths of the last word.
+    #[test]
+    fn the_tag_is_that_of_the_bytes_in_a_row() {
+        for length in HEADER_BYTES..HEADER_BYTES + 40 {
+            let datagram: Vec<u8> = (0..length).map(|at| (at * 7 + length) as u8).collect();
+            let mut row = SOURCE.octets().to_vec();
+            row.extend_from_slice(&DESTINATION.octets());
+            row.extend_from_slice(&datagram);
+            row[8 + TAG_AT..8 + TAG_AT + TAG_BYTES].fill(0);
+            assert_eq!(
+                tag(&KEY, &datagram, SOURCE, DESTINATION),
+                SipHasher24::new_with_key(&KEY.0).hash(&row),
+                "{length} bytes"
+            );
+        }
     }
 
     #[test]

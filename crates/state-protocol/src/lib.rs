@@ -11,6 +11,7 @@ mod keys;
 mod malformed;
 mod message;
 mod shard;
+mod siphash;
 mod snapshot;
 
 pub use chain::{CHAIN_HEADER_BYTES, ChainFlags, ChainHeader, ChainType, ENTRY_HEADER_BYTES, Entries, Entry, Handover};

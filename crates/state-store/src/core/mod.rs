@@ -33,7 +33,7 @@ mod waiting;
 pub use counters::Counters;
 pub use idle::SESSION_FORGOTTEN_NS;
 pub use node::Node;
-pub use output::{BrokenReason, Event, Outputs, Role};
+pub use output::{BrokenReason, Event, Outputs, Role, Run};
 pub use records::{Record, Records};
 pub use rng::SplitMix64;
 pub use sessions::{REPLAY_WINDOW_NS, Session, Sessions};

@@ -130,7 +130,7 @@ impl Node {
     pub fn flush(&mut self, now_ns: u64, out: &mut Outputs) {
         self.touched.sort_unstable();
         self.touched.dedup();
-        for shard in std::mem::take(&mut self.touched) {
+        for shard in self.touched.drain(..) {
             let replica = &mut self.replicas[usize::from(shard)];
             self.deadlines[usize::from(shard)] = match replica {
                 Some(replica) => {
@@ -224,6 +224,9 @@ impl Node {
     /// Tells all controllers how this server is.
     fn report(&mut self, now_ns: u64, out: &mut Outputs) {
         self.report_at_ns = now_ns + REPORT_NS;
+        if self.controllers.is_empty() {
+            return;
+        }
         let replicas = self.replicas.iter().flatten().map(|replica| replica.report(now_ns)).collect();
         let (version, shards) = (self.views.version, self.settings.shards);
         let heard_ms = u32::try_from(now_ns.saturating_sub(self.heard_ns) / 1_000_000).unwrap_or(u32::MAX);

@@ -41,6 +41,34 @@ impl Outputs {
         self.datagrams.iter().map(|&(to, start, end)| (to, &self.arena[start..end]))
     }
 
+    /// The same, with those that follow each other to one destination taken together where they have one length, of which the last may be shorter: what the kernel
+    /// cuts itself. Datagrams of no byte or more than `most_segment_bytes` stay alone.
+    pub fn runs(
+        &self,
+        most_segments: usize,
+        most_bytes: usize,
+        most_segment_bytes: usize,
+    ) -> impl Iterator<Item = Run<'_>> {
+        let mut next = 0;
+        std::iter::from_fn(move || {
+            let &(to, start, mut end) = self.datagrams.get(next)?;
+            let segment_bytes = end - start;
+            next += 1;
+            let may_grow = segment_bytes > 0 && segment_bytes <= most_segment_bytes;
+            let mut segments = 1;
+            while may_grow && segments < most_segments && end - start == segments * segment_bytes {
+                // A datagram begins in the arena where the one before it ends.
+                let Some(&(other, _, other_end)) = self.datagrams.get(next) else { break };
+                let bytes = other_end - end;
+                if other != to || bytes == 0 || bytes > segment_bytes || other_end - start > most_bytes {
+                    break;
+                }
+                (end, next, segments) = (other_end, next + 1, segments + 1);
+            }
+            Some(Run { to, bytes: &self.arena[start..end], segment_bytes })
+        })
+    }
+
     /// Gives `sign` every datagram that it was not given yet.
     pub(crate) fn seal(&mut self, sign: impl Fn(SocketAddrV4, &mut [u8])) {
         for &(to, start, end) in &self.datagrams[self.sealed..] {
@@ -61,6 +89,23 @@ impl Outputs {
     pub(crate) fn push(&mut self, to: SocketAddrV4, bytes: &[u8]) {
         self.push_with(to, |arena| arena.extend_from_slice(bytes));
     }
+}
+
+/// Datagrams to one destination, one behind the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run<'a> {
+    /// Where they go.
+    pub to: SocketAddrV4,
+    /// All of them.
+    pub bytes: &'a [u8],
+    /// The length of each but the last, which may be shorter; that of all, if it is one.
+    pub segment_bytes: usize,
+}
+
+impl Run<'_> {
+    /// Nothing for nobody.
+    pub const EMPTY: Run<'static> =
+        Run { to: SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0), bytes: &[], segment_bytes: 0 };
 }
 
 /// What an operator should know of.
@@ -134,5 +179,30 @@ impl BrokenReason {
             BrokenReason::SuccessorAhead(address) => format!("successor {address} has entries that this server lacks"),
             BrokenReason::EntryDoesNotApply => "an entry of the chain does not apply to the records here".to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    #[test]
+    fn runs_are_what_the_kernel_can_cut() {
+        let to = |port| SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+        let mut out = Outputs::new();
+        for (port, length) in
+            [(1, 10), (1, 10), (1, 4), (1, 10), (2, 10), (2, 11), (2, 0), (2, 11), (2, 11), (2, 11), (2, 50), (2, 50)]
+        {
+            out.push(to(port), &vec![length as u8; length]);
+        }
+        let runs: Vec<_> =
+            out.runs(2, 1_000, 49).map(|run| (run.to.port(), run.bytes.len(), run.segment_bytes)).collect();
+        let expected =
+            [(1, 20, 10), (1, 4, 4), (1, 10, 10), (2, 10, 10), (2, 11, 11), (2, 0, 0), (2, 22, 11), (2, 11, 11)];
+        assert_eq!(runs[..8], expected);
+        assert_eq!(runs[8..], [(2, 50, 50), (2, 50, 50)]);
+        let joined: Vec<_> = out.runs(64, 40, 100).map(|run| run.bytes.len()).collect();
+        assert_eq!(joined, [24, 10, 10, 11, 0, 33, 50, 50]);
     }
 }

@@ -8,6 +8,7 @@ use super::pool::Pool;
 use super::sessions::Sessions;
 use super::settings::{AllocatorSettings, ObjectSettings};
 use super::snapshots::Snapshots;
+use foldhash::fast::RandomState;
 use state_protocol::{Effect, Flags, Owner, RecordWrite, SnapshotPart};
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
@@ -49,7 +50,8 @@ pub struct Record {
 }
 
 struct Table {
-    index: HashMap<Blob, u32>,
+    /// Hosts choose the keys of their flows, so the hash has a random seed; it is one of the fast ones, as there are two look-ups an update and server.
+    index: HashMap<Blob, u32, RandomState>,
     pool: Option<Pool>,
 }
 
@@ -72,7 +74,7 @@ pub struct Records {
 impl Records {
     /// No records.
     pub fn new(objects: Vec<ObjectSettings>, epoch_base: u32) -> Records {
-        let table = |object: &ObjectSettings| Table { index: HashMap::new(), pool: Pool::new(&object.allocator) };
+        let table = |object: &ObjectSettings| Table { index: HashMap::default(), pool: Pool::new(&object.allocator) };
         let tables = objects.iter().map(table).collect();
         Records {
             objects,

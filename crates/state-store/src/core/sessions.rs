@@ -4,6 +4,7 @@
 
 use super::rng::SplitMix64;
 use super::seen::Seen;
+use foldhash::fast::RandomState;
 use state_protocol::Owner;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddrV4;
@@ -56,7 +57,7 @@ pub enum NoSession {
 /// All sessions of a shard.
 #[derive(Default)]
 pub struct Sessions {
-    by_owner: HashMap<Owner, Session>,
+    by_owner: HashMap<Owner, Session, RandomState>,
     /// The newest life of each switch, so that no replay brings an earlier one back.
     lives: HashMap<u32, Life>,
     lives_order: VecDeque<u32>,

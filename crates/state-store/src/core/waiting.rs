@@ -1,6 +1,7 @@
 //! Requests that the head holds until a flow is released or an update comes (the store's memory is the delay line: RedPlane §5.1), and the recalls
 //! that are out.
 
+use foldhash::fast::RandomState;
 use state_protocol::Owner;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -49,7 +50,7 @@ struct Flow {
 /// All held requests and recalls, by the slot of their record (a record that has any is never removed).
 #[derive(Default)]
 pub struct Waiting {
-    flows: HashMap<u32, Flow>,
+    flows: HashMap<u32, Flow, RandomState>,
     timers: BinaryHeap<Reverse<(u64, u32)>>,
     count: usize,
     bytes: usize,

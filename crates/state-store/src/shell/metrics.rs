@@ -1,12 +1,12 @@
 //! Metrics in Prometheus' text format, and the smallest HTTP server that gives them out. It never blocks the store: few connections, short
 //! requests, one answer each.
 
-use crate::core::{Node, Role};
+use crate::core::{Node, NodeStatus, Role};
+use metrics::{Kind, Text};
 use state_protocol::Malformed;
-use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsRawFd, RawFd};
 
 const MOST_CONNECTIONS: usize = 16;
 const MOST_REQUEST_BYTES: usize = 8_192;
@@ -14,38 +14,26 @@ const MOST_CONNECTION_NS: u64 = 5_000_000_000;
 
 /// The server's metrics in Prometheus' text format.
 pub fn render(server: &Node, now_ns: u64, send_errors: u64) -> String {
-    let status = server.status(now_ns);
-    let counters = server.counters();
-    let mut text = String::with_capacity(8_192);
-    let mut metric = |name: &str, kind: &str, help: &str, labels: &str, value: u64| {
-        if !help.is_empty() {
-            let _ = writeln!(text, "# HELP stateplane_store_{name} {help}\n# TYPE stateplane_store_{name} {kind}");
-        }
-        let _ = writeln!(text, "stateplane_store_{name}{labels} {value}");
-    };
+    let (status, counters) = (server.status(now_ns), server.counters());
+    let mut text = Text::default();
     for (name, help, value) in counters.named() {
-        metric(&format!("{name}_total"), "counter", help.trim(), "", value);
+        text.single(&format!("stateplane_store_{name}_total"), Kind::Counter, help.trim(), value);
     }
-    for (at, reason) in Malformed::ALL.iter().enumerate() {
-        let help = if at == 0 { "Datagrams dropped as malformed, by reason." } else { "" };
-        let labels = format!("{{reason=\"{}\"}}", reason.label());
-        metric("malformed_total", "counter", help, &labels, counters.malformed[at]);
+    let mut malformed =
+        text.family("stateplane_store_malformed_total", Kind::Counter, "Datagrams dropped as malformed, by reason.");
+    for (reason, count) in Malformed::ALL.iter().zip(&counters.malformed) {
+        malformed.sample(&[("reason", &reason.label())], count);
     }
-    metric("send_errors_total", "counter", "Datagrams that the kernel would not send.", "", send_errors);
-    for (at, object) in status.objects.iter().enumerate() {
-        let help = if at == 0 { "Records, by object." } else { "" };
-        metric("records", "gauge", help, &format!("{{object=\"{}\"}}", escape(&object.name)), object.records as u64);
-    }
-    let pools = status.objects.iter().filter_map(|object| Some((&object.name, object.ports_in_use?)));
-    for (at, (name, in_use)) in pools.enumerate() {
-        let help = if at == 0 { "External ports in use, per remote end, by object." } else { "" };
-        metric("ports_in_use", "gauge", help, &format!("{{object=\"{}\"}}", escape(name)), in_use as u64);
-    }
-    let heads = server.replicas().filter(|replica| replica.role() == Role::Head).count();
+    text.single(
+        "stateplane_store_send_errors_total",
+        Kind::Counter,
+        "Datagrams that the kernel would not send.",
+        send_errors,
+    );
+    render_objects(&mut text, &status);
+    let of_role = |role| server.replicas().filter(|replica| replica.role() == role).count() as u64;
     let serving = server.replicas().filter(|replica| replica.is_serving(now_ns)).count();
-    let joining = server.replicas().filter(|replica| replica.role() == Role::Joining).count();
     let broken = status.replicas.iter().filter(|replica| replica.state == "broken").count();
-    let stalled_ms = status.replicas.iter().map(|replica| replica.stalled_ms).max().unwrap_or(0);
     let gauges = [
         (
             "ready",
@@ -54,24 +42,40 @@ pub fn render(server: &Node, now_ns: u64, send_errors: u64) -> String {
         ),
         ("views_version", "The version of the controller's views that it has; 0: none.", status.version),
         ("shards", "Shards in whose chain it is.", server.replicas().count() as u64),
-        ("shards_head", "Shards that it is the head of.", heads as u64),
+        ("shards_head", "Shards that it is the head of.", of_role(Role::Head)),
         ("shards_serving", "Shards that it is the head of and takes requests for.", serving as u64),
-        ("shards_joining", "Shards that it catches up with.", joining as u64),
+        ("shards_joining", "Shards that it catches up with.", of_role(Role::Joining)),
         ("shards_broken", "Shards whose replica here cannot go on.", broken as u64),
         ("unacked", "Entries that tails have not confirmed.", status.unacked as u64),
         ("sessions", "Sessions of switches, over all shards.", status.sessions as u64),
         ("recalls_out", "Flows that their owners are asked to release, now.", status.recalls as u64),
         ("held_requests", "Requests held at heads now.", status.held as u64),
-        ("stalled_ms", "Longest time since a successor confirmed anything while entries wait.", stalled_ms),
     ];
     for (name, help, value) in gauges {
-        metric(name, "gauge", help, "", value);
+        text.single(&format!("stateplane_store_{name}"), Kind::Gauge, help, value);
     }
-    text
+    let stalled_ms = status.replicas.iter().map(|replica| replica.stalled_ms).max().unwrap_or(0);
+    text.single(
+        "stateplane_store_stalled_seconds",
+        Kind::Gauge,
+        "Longest time since a successor confirmed anything while entries wait.",
+        stalled_ms as f64 / 1_000.0,
+    );
+    text.finish()
 }
 
-fn escape(label: &str) -> String {
-    label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+fn render_objects(text: &mut Text, status: &NodeStatus) {
+    let mut records = text.family("stateplane_store_records", Kind::Gauge, "Records, by object.");
+    for object in &status.objects {
+        records.sample(&[("object", &object.name)], object.records);
+    }
+    let help = "External ports in use, per remote end, by object.";
+    let mut ports = text.family("stateplane_store_ports_in_use", Kind::Gauge, help);
+    for object in &status.objects {
+        if let Some(in_use) = object.ports_in_use {
+            ports.sample(&[("object", &object.name)], in_use);
+        }
+    }
 }
 
 struct Connection {
@@ -95,9 +99,14 @@ impl MetricsServer {
     }
 
     /// What to poll for reading.
-    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        std::iter::once(self.listener.as_fd())
-            .chain(self.connections.iter().map(|connection| connection.stream.as_fd()))
+    pub fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        std::iter::once(self.listener.as_raw_fd())
+            .chain(self.connections.iter().map(|connection| connection.stream.as_raw_fd()))
+    }
+
+    /// Whether somebody is connected: then `serve` is to be called now and then, to give up who says nothing.
+    pub fn has_connections(&self) -> bool {
+        !self.connections.is_empty()
     }
 
     /// Takes new connections, and answers those whose request is complete.

@@ -9,7 +9,6 @@ pub use query::{QueryError, query, query_status};
 use crate::config::Config;
 use crate::core::{EPOCH_TICK_NS, Event, Input, Node, Outputs, Start};
 use metrics::MetricsServer;
-use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
@@ -17,7 +16,7 @@ use nix::time::{ClockId, clock_gettime};
 use secrets::SecretsError;
 use std::io::Read;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 use thiserror::Error;
 use udp::BatchSocket;
@@ -109,7 +108,8 @@ pub fn run(config: Config) -> Result<(), RunError> {
         server.set_backends(*object_id, backends.clone());
     }
     tracing::info!(name = config.name, %listen, incarnation = start.incarnation, seed = start.seed, "state store started");
-    Loop { server, socket, signal_fd, metrics, out: Outputs::new(), last_events: Vec::new() }.run(&config)
+    Loop { server, socket, signal_fd, metrics, out: Outputs::new(), last_events: Vec::new(), polled: Vec::new() }
+        .run(&config)
 }
 
 struct Loop {
@@ -119,6 +119,13 @@ struct Loop {
     metrics: Option<MetricsServer>,
     out: Outputs,
     last_events: Vec<(Event, u64)>,
+    polled: Vec<libc::pollfd>,
+}
+
+/// What `wait` found ready beside the socket.
+struct Ready {
+    signal: bool,
+    metrics: bool,
 }
 
 impl Loop {
@@ -140,13 +147,15 @@ impl Loop {
             self.socket.send(&self.out);
             self.out.clear();
             batches += 1;
-            if count > 0 && batches < BATCHES_PER_LOOK {
+            let more = count == BatchSocket::FULL;
+            if more && batches < BATCHES_PER_LOOK {
                 continue;
             }
             batches = 0;
-            let sleep = if count > 0 { Duration::ZERO } else { self.time_to_deadline() };
-            self.wait(sleep)?;
-            if let Ok(Some(signal)) = self.signal_fd.read_signal() {
+            let ready = self.wait(if more { Duration::ZERO } else { self.time_to_deadline() })?;
+            if ready.signal
+                && let Ok(Some(signal)) = self.signal_fd.read_signal()
+            {
                 if signal.ssi_signo == Signal::SIGHUP as u32 {
                     self.read_secrets(config);
                     self.read_backends(config);
@@ -156,7 +165,7 @@ impl Loop {
                 return Ok(());
             }
             let (server, send_errors) = (&self.server, self.socket.send_errors);
-            if let Some(metrics) = &mut self.metrics {
+            if let Some(metrics) = self.metrics.as_mut().filter(|_| ready.metrics) {
                 let now = now_ns();
                 metrics.serve(now, || metrics::render(server, now, send_errors));
             }
@@ -195,17 +204,26 @@ impl Loop {
         until.unwrap_or(MOST_SLEEP).min(MOST_SLEEP)
     }
 
-    fn wait(&self, sleep: Duration) -> Result<(), RunError> {
-        let mut polled = vec![
-            PollFd::new(self.socket.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.signal_fd.as_fd(), PollFlags::POLLIN),
-        ];
-        let descriptors = self.metrics.iter().flat_map(MetricsServer::descriptors);
-        polled.extend(descriptors.map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN)));
-        match ppoll(&mut polled, Some(TimeSpec::from_duration(sleep)), None) {
-            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
-            Err(error) => Err(system("waiting for datagrams")(error)),
+    /// Waits until the socket, a signal or a metrics connection is there, but no longer than `sleep`.
+    fn wait(&mut self, sleep: Duration) -> Result<Ready, RunError> {
+        let descriptors = [self.socket.as_raw_fd(), self.signal_fd.as_raw_fd()].into_iter();
+        let descriptors = descriptors.chain(self.metrics.iter().flat_map(MetricsServer::descriptors));
+        self.polled.clear();
+        self.polled.extend(descriptors.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }));
+        let time = TimeSpec::from_duration(sleep);
+        // SAFETY: the array and the time live until the call returns; the array's length is given, and no signal mask.
+        let result = unsafe {
+            libc::ppoll(self.polled.as_mut_ptr(), self.polled.len() as libc::nfds_t, time.as_ref(), std::ptr::null())
+        };
+        if result < 0 && nix::errno::Errno::last() != nix::errno::Errno::EINTR {
+            return Err(system("waiting for datagrams")(nix::errno::Errno::last()));
         }
+        let ready = |polled: &libc::pollfd| result > 0 && polled.revents != 0;
+        let metrics = self.metrics.as_ref().is_some_and(MetricsServer::has_connections);
+        Ok(Ready {
+            signal: self.polled.get(1).is_some_and(ready),
+            metrics: metrics || self.polled.iter().skip(2).any(ready),
+        })
     }
 
     /// Logs events; the same one again only after a while.
