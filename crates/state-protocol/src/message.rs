@@ -63,17 +63,21 @@ message_types! {
     StatusRequest = 100,
     /// The answer: JSON in the place of the packet.
     StatusReply = 101,
+    /// A tool asks what a store server has; the question is JSON in the place of the packet.
+    StateRequest = 102,
+    /// The answer: JSON in the place of the packet.
+    StateReply = 103,
 }
 
 impl MessageType {
     /// Whether switches (and status tools) send it to the store, and not the other way.
     pub fn is_request(self) -> bool {
-        (self as u8) < 64 || self == MessageType::StatusRequest
+        (self as u8) < 64 || matches!(self, MessageType::StatusRequest | MessageType::StateRequest)
     }
 
     fn carries_key(self) -> bool {
-        use MessageType::{Heartbeat, HeartbeatAck, StatusReply, StatusRequest};
-        !matches!(self, Heartbeat | HeartbeatAck | StatusRequest | StatusReply)
+        use MessageType::{Heartbeat, HeartbeatAck, StateReply, StateRequest, StatusReply, StatusRequest};
+        !matches!(self, Heartbeat | HeartbeatAck | StatusRequest | StatusReply | StateRequest | StateReply)
     }
 
     fn carries_value(self, flags: Flags) -> bool {
@@ -86,7 +90,7 @@ impl MessageType {
 
     fn carries_packet(self) -> bool {
         use MessageType::{Absent, LeaseGrant, LeaseRequest, ReadCommit, Snapshot, SnapshotState, StatusReply};
-        use MessageType::{Update, UpdateAck};
+        use MessageType::{StateReply, StateRequest, Update, UpdateAck};
         matches!(
             self,
             LeaseRequest
@@ -98,6 +102,8 @@ impl MessageType {
                 | Snapshot
                 | SnapshotState
                 | StatusReply
+                | StateRequest
+                | StateReply
         )
     }
 }

@@ -26,7 +26,8 @@ fn message<'a>(
     let (object_id, flags, request_ns, epoch, seq, lease_us, port, session, shard) = numbers;
     let flags = Flags(flags);
     use MessageType::*;
-    let keyless = matches!(message_type, Heartbeat | HeartbeatAck | StatusRequest | StatusReply);
+    let keyless =
+        matches!(message_type, Heartbeat | HeartbeatAck | StatusRequest | StatusReply | StateRequest | StateReply);
     let valued = matches!(message_type, Update | LeaseGrant | SnapshotAck)
         || message_type == Release && !flags.contains(Flags::UNKNOWN);
     let bare = matches!(

@@ -48,6 +48,7 @@ fn corpus(chain: &mut Chain) -> Vec<Datagram> {
         Message { flags: Flags::CLOSED, lease_us: 1_000, ..release(one, b"flow", 1_002, 9, b"released") },
         Message { flags: Flags::UNKNOWN, ..release(one, b"flow", 1_002, 9, b"") },
         message(MessageType::StatusRequest, 0, one, b""),
+        Message { packet: br#"{"object":1}"#, ..message(MessageType::StateRequest, 0, one, b"") },
     ];
     let mut corpus = Vec::new();
     for (at, request) in (1..).zip(requests) {

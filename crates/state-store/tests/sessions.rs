@@ -366,6 +366,47 @@ fn a_status_is_for_those_with_a_secret() {
 }
 
 #[test]
+fn what_a_server_has_is_told_page_by_page() {
+    use state_store::core::{StateAnswer, StateQuery, to_hex};
+    let mut chain = Chain::new(1);
+    for n in 0..100u32 {
+        let switch = 1 + n % 2;
+        assert_eq!(chain.ask(&lease(COUNTER, owner(switch, 1), format!("{n:04}").as_bytes())).kind(), LeaseGrant);
+    }
+    let mut ask = |query: &StateQuery| -> StateAnswer {
+        let json = serde_json::to_vec(query).unwrap();
+        let request = message(state_protocol::MessageType::StateRequest, 0, owner(0, 0), b"");
+        let reply = chain.ask(&state_protocol::Message { packet: &json, ..request });
+        serde_json::from_slice(reply.message().packet).unwrap()
+    };
+    let mut all = |mut query: StateQuery| {
+        let (mut keys, mut pages) = (vec![], 0);
+        loop {
+            let answer = ask(&query);
+            assert_eq!((answer.shards, answer.all_shards), (vec![0], 1));
+            keys.extend(answer.records.into_iter().map(|record| record.key));
+            pages += 1;
+            match answer.next {
+                Some(next) => query.from = next,
+                None => break,
+            }
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        (keys.len(), pages)
+    };
+    assert!(matches!(all(StateQuery::default()), (100, 2..)), "each once, on more than one page");
+    assert_eq!(all(StateQuery { owner: Some(2), ..StateQuery::default() }).0, 50);
+    assert_eq!(all(StateQuery { owner: Some(3), ..StateQuery::default() }).0, 0);
+    assert_eq!(all(StateQuery { object: Some(NAT), ..StateQuery::default() }).0, 0);
+    let key = Some(to_hex(b"0042"));
+    let answer = ask(&StateQuery { object: Some(COUNTER), key: key.clone(), ..StateQuery::default() });
+    assert!(matches!(&answer.records[..], [one] if one.owner == Some(1) && Some(&one.key) == key.as_ref()));
+    let none = ask(&StateQuery { object: Some(COUNTER), key: Some(to_hex(b"4242")), ..StateQuery::default() });
+    assert_eq!(none.records, []);
+}
+
+#[test]
 fn refusals_come_from_the_tail() {
     let mut chain = Chain::new(3);
     let refusal = chain.ask(&update(owner(1, 1), KEY, 5, 1, b"12345678"));

@@ -27,6 +27,8 @@ enum Command {
     Switch(commands::switch::Args),
     /// Show how switches and stores are: one page.
     Status(commands::status::Args),
+    /// Read what the state store has: flows, by owner too, and snapshots, also summed up over keys.
+    State(commands::state::Args),
     /// Add, list and delete table entries of a running switch.
     Table(commands::table::Args),
     /// Read and write registers of a running switch.
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         Command::Test(args) => commands::test::run(args),
         Command::Switch(args) => commands::switch::run(args),
         Command::Status(args) => commands::status::run(args),
+        Command::State(args) => commands::state::run(args),
         Command::Table(args) => commands::table::run(args),
         Command::Register(args) => commands::register::run(args),
         Command::Counter(args) => commands::counter::run(args),

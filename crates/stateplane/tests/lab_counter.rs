@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::counting::{FLOWS, Receiver, Sender, check};
+use common::counting::{FLOWS, Receiver, Sender, check, held, number};
 use common::{TestLab, one_at_a_time, skip, wait_for};
 
 /// How many counted packets the switches have sent on.
@@ -14,6 +14,19 @@ fn numbered(lab: &TestLab, switch: &str) -> u64 {
 fn moves(lab: &TestLab, switch: &str, packets: u64) {
     let before = numbered(lab, switch);
     wait_for(&format!("{switch} counts {packets} packets"), || numbered(lab, switch) >= before + packets);
+}
+
+/// `stateplane state`: each flow has the count that a switch holds, on any server, and who owns it.
+fn the_store_has_what_the_switches_hold(lab: &TestLab) {
+    let held = held(lab);
+    for (n, (port, packets)) in held.iter().enumerate() {
+        let found = lab.state(n % 3, "flow_counter.json", &format!("get source_port={port}"));
+        let one = found.as_array().filter(|all| all.len() == 1).unwrap_or_else(|| panic!("{found}"));
+        assert_eq!(number(one[0]["value"]["packets"].as_str().expect("text")), *packets, "{found}");
+    }
+    let list = |arguments: &str| lab.state(0, "flow_counter.json", arguments).as_array().expect("a list").len();
+    let (all, by_owner) = (list("list --limit 1000"), ["1", "2"].map(|id| list(&format!("list --owner {id}"))));
+    assert!(all >= held.len() && by_owner.iter().sum::<usize>() <= all && by_owner[0] > 0, "{all}: {by_owner:?}");
 }
 
 fn count_over_a_failover(lab: &TestLab) {
@@ -30,6 +43,7 @@ fn count_over_a_failover(lab: &TestLab) {
     // What still waits for a lease or an acknowledgement comes through or is given up.
     let records = lab.equal_stores();
     let seen = receiver.finish();
+    the_store_has_what_the_switches_hold(lab);
     assert!(records >= FLOWS as u64, "{records} records");
     check(lab, &sent, &seen);
     for switch in ["s1", "s2"] {

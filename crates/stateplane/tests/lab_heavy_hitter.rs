@@ -229,6 +229,8 @@ fn sketches_survive_the_switch_and_every_snapshot_is_of_one_instant() {
             counted(&s2, *tenant) == state.unwrap_or(0) + s2.packets_of(*tenant) as u32
         })
     });
+    lab.equal_stores();
+    what_operators_read(&lab, &s2);
     let (first, second) = (s1.finish(), s2.finish());
     for tenant in [MARKED, COUNTED] {
         all_are_of_one_instant(&first[&tenant]);
@@ -238,8 +240,36 @@ fn sketches_survive_the_switch_and_every_snapshot_is_of_one_instant() {
     for tenant in TENANTS {
         goes_on_from_a_whole_snapshot(tenant, &first[&tenant], &second[&tenant]);
     }
-    lab.equal_stores();
     lab.down();
+}
+
+/// `stateplane state` tells, by any server, the newest whole snapshots, and their sum.
+fn what_operators_read(lab: &TestLab, switch: &PacketLog) {
+    let read_all = |store, arguments: &str| -> Vec<Vec<u32>> {
+        let found = lab.state(store, "heavy_hitter.json", arguments);
+        let slots = |one: &serde_json::Value| {
+            let slots = one["slots"].as_array().unwrap_or_else(|| panic!("{arguments}: {found}")).iter();
+            slots.map(|it| it.as_u64().expect("number") as u32).collect()
+        };
+        found.as_array().unwrap_or_else(|| panic!("{arguments}: {found}")).iter().map(slots).collect()
+    };
+    let read = |store, arguments: &str| {
+        let mut found = read_all(store, arguments);
+        assert_eq!(found.len(), 1, "{arguments}");
+        found.swap_remove(0)
+    };
+    let newest = |tenant| switch.newest(tenant).expect("a snapshot");
+    for (store, tenant) in [(0, MARKED), (1, DROPPED), (2, COUNTED)] {
+        // Of the packets that are dropped, the last may be on their way to the store.
+        wait_for(&format!("store {store} has the newest snapshot of tenant {tenant}"), || {
+            read(store, &format!("snapshot vlan={tenant}")) == newest(tenant)
+        });
+    }
+    // Beside them there is the tenant of what is not tagged.
+    let all = read_all(0, "snapshot");
+    assert_eq!(all.len(), TENANTS.len() + 1);
+    let sum: Vec<u32> = (0..SLOTS).map(|slot| all.iter().map(|sketch| sketch[slot]).sum()).collect();
+    assert_eq!(read(0, "snapshot --merge sum"), sum);
 }
 
 /// The store is cut off: what becomes of packets that it could forget. `goes_as_declared` sees what came out since a time at which all tenants were overdue.

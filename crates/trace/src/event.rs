@@ -190,6 +190,8 @@ fn type_name(message_type: MessageType) -> &'static str {
         MessageType::SnapshotState => "SNAPSHOT_STATE",
         MessageType::StatusRequest => "STATUS_REQUEST",
         MessageType::StatusReply => "STATUS_REPLY",
+        MessageType::StateRequest => "STATE_REQUEST",
+        MessageType::StateReply => "STATE_REPLY",
     }
 }
 
@@ -368,8 +370,9 @@ impl MessageBody {
             (Flags::CLOSED, "CLOSED"),
             (Flags::UNKNOWN, "UNKNOWN"),
         ];
-        use MessageType::{Snapshot, SnapshotState, StatusReply};
-        let is_frame = !matches!(message.message_type, Snapshot | SnapshotState | StatusReply);
+        use MessageType::{Snapshot, SnapshotState, StateReply, StateRequest, StatusReply};
+        let is_frame =
+            !matches!(message.message_type, Snapshot | SnapshotState | StatusReply | StateRequest | StateReply);
         MessageBody {
             name: type_name(message.message_type),
             object_id: message.object_id,

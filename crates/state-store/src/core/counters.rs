@@ -122,6 +122,8 @@ counters! {
     chain_resends,
     /// Status requests answered.
     status_requests,
+    /// Questions of `stateplane state` answered.
+    state_requests,
 }
 
 impl Counters {

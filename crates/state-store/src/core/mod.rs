@@ -13,6 +13,7 @@ mod counters;
 mod create;
 mod door;
 mod idle;
+mod inspect;
 mod link;
 mod log;
 pub mod nat;
@@ -32,6 +33,7 @@ mod waiting;
 
 pub use counters::Counters;
 pub use idle::SESSION_FORGOTTEN_NS;
+pub use inspect::{RecordState, SlotBytes, SnapshotInfo, StateAnswer, StateQuery, from_hex, to_hex};
 pub use node::Node;
 pub use output::{BrokenReason, Event, Outputs, Role, Run};
 pub use records::{Record, Records};

@@ -31,7 +31,7 @@ pub struct Node {
     report_at_ns: u64,
     /// When anybody was last heard of.
     heard_ns: u64,
-    counters: super::Counters,
+    pub(super) counters: super::Counters,
 }
 
 impl Node {
@@ -84,6 +84,7 @@ impl Node {
         }
         match state_protocol::kind(bytes) {
             Ok(Kind::Message(MessageType::StatusRequest)) => self.answer_status(now_ns, from, bytes, out),
+            Ok(Kind::Message(MessageType::StateRequest)) => self.answer_state(from, bytes, out),
             Ok(Kind::Control(_)) => match Control::decode(bytes) {
                 Ok(Control::Views(views)) => self.adopt(now_ns, &views, out),
                 Ok(Control::Heard) => {}

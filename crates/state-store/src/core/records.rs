@@ -188,6 +188,11 @@ impl Records {
         self.tables[object].index.get(key).copied()
     }
 
+    /// The record in a slot, if there is one.
+    pub fn at(&self, slot: u32) -> Option<&Record> {
+        self.slots.get(slot as usize).filter(|record| record.live)
+    }
+
     /// The record in a slot that `find` or `apply` gave.
     pub fn get(&self, slot: u32) -> &Record {
         &self.slots[slot as usize]

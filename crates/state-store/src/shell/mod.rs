@@ -4,7 +4,7 @@ mod metrics;
 mod query;
 mod udp;
 
-pub use query::{QueryError, query, query_status};
+pub use query::{QueryError, query, query_state, query_status};
 
 use crate::config::Config;
 use crate::core::{EPOCH_TICK_NS, Event, Input, Node, Outputs, Start};

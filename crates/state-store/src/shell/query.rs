@@ -1,6 +1,6 @@
-//! Asking a running server for its status.
+//! Asking a running server for its status, and for what it has.
 
-use crate::core::NodeStatus;
+use crate::core::{NodeStatus, StateAnswer, StateQuery};
 use serde::de::DeserializeOwned;
 use state_protocol::{Flags, KeyRing, MAX_MESSAGE_BYTES, Message, MessageType, NotGenuine, Owner};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
@@ -53,11 +53,33 @@ pub fn query_status(address: SocketAddrV4, keys: &KeyRing, timeout: Duration) ->
 
 /// The same of anything that answers status requests, whatever it says.
 pub fn query<T: DeserializeOwned>(address: SocketAddrV4, keys: &KeyRing, timeout: Duration) -> Result<T, QueryError> {
+    ask(MessageType::StatusRequest, &[], address, keys, timeout)
+}
+
+/// Asks a server for some of what it has.
+pub fn query_state(
+    question: &StateQuery,
+    address: SocketAddrV4,
+    keys: &KeyRing,
+    timeout: Duration,
+) -> Result<StateAnswer, QueryError> {
+    let json = serde_json::to_vec(question)
+        .map_err(|error| QueryError::BadAnswer { address, problem: format!("the question: {error}") })?;
+    ask(MessageType::StateRequest, &json, address, keys, timeout)
+}
+
+fn ask<T: DeserializeOwned>(
+    message_type: MessageType,
+    question: &[u8],
+    address: SocketAddrV4,
+    keys: &KeyRing,
+    timeout: Duration,
+) -> Result<T, QueryError> {
     let system = |source| QueryError::System { address, source };
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(system)?;
     socket.connect(address).map_err(system)?;
     let request = Message {
-        message_type: MessageType::StatusRequest,
+        message_type,
         object_id: 0,
         flags: Flags::NONE,
         sender: Owner { switch_id: 0, incarnation: 0 },
@@ -70,7 +92,7 @@ pub fn query<T: DeserializeOwned>(address: SocketAddrV4, keys: &KeyRing, timeout
         shard: 0,
         key: &[],
         value: &[],
-        packet: &[],
+        packet: question,
     };
     let bad = |problem: String| QueryError::BadAnswer { address, problem };
     let mut bytes = Vec::new();

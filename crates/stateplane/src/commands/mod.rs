@@ -19,6 +19,7 @@ pub mod keys;
 pub mod lab;
 pub mod ports;
 pub mod register;
+pub mod state;
 pub mod status;
 pub mod store;
 pub mod switch;

@@ -121,7 +121,7 @@ impl Sender {
 }
 
 /// The count of each flow that the two switches hold: the larger where both hold one (one may be of an earlier lease).
-fn held(lab: &TestLab) -> BTreeMap<u16, u64> {
+pub fn held(lab: &TestLab) -> BTreeMap<u16, u64> {
     let mut counts = BTreeMap::new();
     for switch in ["s1", "s2"] {
         let name = format!("{}-{switch}", lab.name);
@@ -142,7 +142,7 @@ fn held(lab: &TestLab) -> BTreeMap<u16, u64> {
     counts
 }
 
-fn number(text: &str) -> u64 {
+pub fn number(text: &str) -> u64 {
     let parsed = text.strip_prefix("0x").map_or_else(|| text.parse(), |hex| u64::from_str_radix(hex, 16));
     parsed.unwrap_or_else(|e| panic!("{text}: {e}"))
 }

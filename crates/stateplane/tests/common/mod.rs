@@ -149,6 +149,17 @@ impl TestLab {
         STORES.into_iter().map(ask).collect()
     }
 
+    /// What `stateplane state` says, asked of one of the stores with the manifest of the lab.
+    pub fn state(&self, store: usize, manifest: &str, arguments: &str) -> Value {
+        let lab = lab::Lab::open(&self.name).expect("lab");
+        let (node, address) = STORES[store];
+        let (binary, dir) = (env!("CARGO_BIN_EXE_stateplane"), lab.dir().display());
+        let command = format!(
+            "{binary} state {arguments} --store {address} --secrets {dir}/fabric.secrets --manifest {dir}/{manifest} --json"
+        );
+        json(&self.must_run(node, &command))
+    }
+
     /// Waits until all three servers hold the same, and returns how many records that is.
     pub fn equal_stores(&self) -> u64 {
         let (mut records, mut before) = (0, BTreeMap::new());

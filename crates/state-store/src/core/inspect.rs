@@ -1,0 +1,251 @@
+//! What a server has, for people and tools: records page by page, and the slots of snapshots. Reads only; bounded in work and size for each question.
+
+use super::records::Record;
+use super::{Node, Outputs, Server};
+use serde::{Deserialize, Serialize};
+use state_protocol::{Flags, MAX_PACKET_BYTES, Malformed, Message, MessageType, shard_of};
+use std::net::SocketAddrV4;
+
+/// Most records looked at for one answer, so that a question does not hold up requests.
+const MOST_LOOKED_AT: usize = 4_096;
+/// Room that the answer's frame takes beside records.
+const FRAME_BYTES: usize = 2_048;
+/// Most bytes of slots in one answer (twice as many digits).
+const MOST_SLOT_BYTES: usize = 6_144;
+
+/// A question.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StateQuery {
+    /// Only this object's.
+    pub object: Option<u16>,
+    /// Only records that this switch owns.
+    pub owner: Option<u32>,
+    /// Only the record with this key, as hexadecimal digits; needs `object`.
+    pub key: Option<String>,
+    /// Where to go on: shard and place, from the last answer's `next`.
+    pub from: (u16, u32),
+    /// With `key`: the slots of its newest whole snapshot from this byte on.
+    pub slots_from: Option<usize>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateAnswer {
+    /// Records, in no order.
+    pub records: Vec<RecordState>,
+    /// Where the next question goes on; none: that was all.
+    pub next: Option<(u16, u32)>,
+    /// Slots that were asked for.
+    pub slots: Option<SlotBytes>,
+    /// The shards that this server has whole.
+    pub shards: Vec<u16>,
+    /// How many shards there are.
+    pub all_shards: u16,
+}
+
+/// A record as this server has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordState {
+    /// Its shard.
+    pub shard: u16,
+    /// The object's number.
+    pub object: u16,
+    /// Hexadecimal digits.
+    pub key: String,
+    /// Hexadecimal digits.
+    pub value: String,
+    /// The newest grant.
+    pub epoch: u32,
+    /// The newest update; of a snapshot's record the newest whole one.
+    pub seq: u64,
+    /// The switch that owns it in a session that is not over.
+    pub owner: Option<u32>,
+    /// That switch's incarnation.
+    pub incarnation: Option<u32>,
+    /// The session in which it was granted; 0: it was released.
+    pub session: u32,
+    /// `open`, `half_closed` or `closed`.
+    pub phase: String,
+    /// Of a SnapshotState: the newest whole snapshot.
+    pub snapshot: Option<SnapshotInfo>,
+}
+
+/// Which snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotInfo {
+    /// The grant under which it was taken.
+    pub epoch: u32,
+    /// Its number.
+    pub seq: u64,
+    /// Bytes of a slot, big-endian.
+    pub slot_bytes: usize,
+    /// Bytes of all slots.
+    pub bytes: usize,
+}
+
+/// Some of a snapshot's slots.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlotBytes {
+    /// Of this snapshot: if it is another than the last answer's, begin again.
+    pub snapshot: SnapshotInfo,
+    /// Hexadecimal digits.
+    pub bytes: String,
+}
+
+/// Bytes as hexadecimal digits.
+pub fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The bytes that hexadecimal digits stand for.
+pub fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes();
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    (digits.len().is_multiple_of(2) && digits.iter().all(u8::is_ascii_hexdigit))
+        .then(|| digits.chunks_exact(2).map(byte).collect())
+        .flatten()
+}
+
+impl Server {
+    fn record_state(&self, record: &Record) -> RecordState {
+        let owner = record.owner.filter(|_| self.records.is_owned(record));
+        let phase = match () {
+            () if record.closed.contains(Flags::CLOSED) => "closed",
+            () if record.closed.contains(Flags::HALF_CLOSED) => "half_closed",
+            () => "open",
+        };
+        RecordState {
+            shard: self.settings.shard,
+            object: self.records.settings(record.object).id,
+            key: to_hex(record.key.as_slice()),
+            value: to_hex(record.value.as_slice()),
+            epoch: record.epoch,
+            seq: record.seq,
+            owner: owner.map(|owner| owner.switch_id),
+            incarnation: owner.map(|owner| owner.incarnation),
+            session: record.session,
+            phase: phase.to_owned(),
+            snapshot: self.snapshot_info(record),
+        }
+    }
+
+    fn snapshot_info(&self, record: &Record) -> Option<SnapshotInfo> {
+        let (_, slot_bytes) = self.snapshot_shape(record.object)?;
+        let whole = record.snapshots.as_ref()?.whole.as_ref()?;
+        Some(SnapshotInfo { epoch: whole.epoch, seq: whole.seq, slot_bytes, bytes: whole.slots.len() })
+    }
+
+    /// A snapshot's slots from byte `from` on, as many as fit an answer.
+    fn slots_of(&self, record: &Record, from: usize) -> Option<SlotBytes> {
+        let snapshot = self.snapshot_info(record)?;
+        let slots = &record.snapshots.as_ref()?.whole.as_ref()?.slots;
+        let until = from.saturating_add(MOST_SLOT_BYTES).min(slots.len());
+        Some(SlotBytes { snapshot, bytes: to_hex(slots.get(from..until)?) })
+    }
+}
+
+impl Node {
+    /// What this server has of what is asked.
+    pub fn inspect(&self, query: &StateQuery) -> StateAnswer {
+        let whole = self.replicas().filter(|replica| replica.whole);
+        let shards = whole.map(|replica| replica.settings.shard).collect();
+        let mut answer = StateAnswer { shards, all_shards: self.settings().shards, ..StateAnswer::default() };
+        match (&query.key, query.object) {
+            (Some(key), Some(object)) => self.look_up(key, object, query.slots_from, &mut answer),
+            (Some(_), None) => {}
+            (None, _) => self.page(query, &mut answer),
+        }
+        answer
+    }
+
+    fn look_up(&self, key: &str, object: u16, slots_from: Option<usize>, answer: &mut StateAnswer) {
+        let Some(key) = from_hex(key) else { return };
+        let shards = self.settings().shards;
+        let shard = if shards > 1 { shard_of(&key, shards) } else { 0 };
+        let Some(replica) = self.replica(shard).filter(|replica| replica.whole) else { return };
+        let found = replica.records.object(object).and_then(|object| replica.records.find(object, &key));
+        let Some(record) = found.map(|slot| replica.records.get(slot)) else { return };
+        answer.records.push(replica.record_state(record));
+        answer.slots = slots_from.and_then(|from| replica.slots_of(record, from));
+    }
+
+    fn page(&self, query: &StateQuery, answer: &mut StateAnswer) {
+        let mut room = MAX_PACKET_BYTES - FRAME_BYTES;
+        let mut looked_at = 0;
+        let (first, mut place) = query.from;
+        for shard in first..self.settings().shards {
+            let Some(replica) = self.replica(shard).filter(|replica| replica.whole) else {
+                place = 0;
+                continue;
+            };
+            while place < replica.records.slots() {
+                looked_at += 1;
+                if looked_at > MOST_LOOKED_AT {
+                    answer.next = Some((shard, place));
+                    return;
+                }
+                if let Some(record) = replica.records.at(place) {
+                    let state = replica.record_state(record);
+                    if query.object.is_none_or(|object| object == state.object)
+                        && query.owner.is_none_or(|owner| state.owner == Some(owner))
+                    {
+                        let bytes = serde_json::to_vec(&state).map_or(0, |json| json.len() + 1);
+                        if bytes > room {
+                            answer.next = Some((shard, place));
+                            return;
+                        }
+                        room -= bytes;
+                        answer.records.push(state);
+                    }
+                }
+                place += 1;
+            }
+            place = 0;
+        }
+    }
+
+    pub(super) fn answer_state(&mut self, from: SocketAddrV4, bytes: &[u8], out: &mut Outputs) {
+        let request = match Message::decode(bytes) {
+            Ok(request) => request,
+            Err(reason) => return self.counters.count_malformed(reason),
+        };
+        let Ok(query) = serde_json::from_slice(request.packet) else {
+            return self.counters.count_malformed(Malformed::UnexpectedPacket);
+        };
+        self.counters.state_requests += 1;
+        let json = serde_json::to_vec(&self.inspect(&query)).unwrap_or_default();
+        let reply = Message { message_type: MessageType::StateReply, packet: &json, ..request };
+        let mut encoded = Vec::new();
+        // Cannot fail: the JSON is within bounds, see `page` and `slots_of`.
+        if reply.append_to(&mut encoded).is_ok() {
+            out.push(from, &encoded);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_and_bytes() {
+        assert_eq!(from_hex("00ff1a"), Some(vec![0, 255, 26]));
+        assert_eq!(to_hex(&[0, 255, 26]), "00ff1a");
+        for wrong in ["0", "0g", "+1", "é"] {
+            assert_eq!(from_hex(wrong), None, "{wrong}");
+        }
+    }
+
+    /// Many shards: the list of those that are here must fit beside the records.
+    #[test]
+    fn the_frame_has_room() {
+        let answer = StateAnswer {
+            next: Some((u16::MAX, u32::MAX)),
+            shards: (0..256).collect(),
+            all_shards: 256,
+            ..StateAnswer::default()
+        };
+        assert!(serde_json::to_vec(&answer).expect("JSON").len() <= FRAME_BYTES);
+    }
+}
