@@ -3,6 +3,7 @@
 use crate::Dataplane;
 use crate::error::{Error, Result};
 use crate::layout;
+use crate::live::LiveReady;
 use crate::sys;
 
 /// The kernel runs no frame shorter than an Ethernet header.
@@ -121,6 +122,14 @@ impl Dataplane {
         sys::test_run(program, frame, LOOPBACK_IFINDEX, repeat, &mut output)
             .map(|run| run.duration_ns)
             .map_err(|error| Error::kernel("time a frame", error))
+    }
+
+    /// Keeps a program ready for [`Dataplane::run_live`]: without it, each run of more than one frame waits for tens of milliseconds.
+    pub fn keep_ready(&self, program: &str) -> Result<LiveReady> {
+        let descriptor = self
+            .program(program)
+            .ok_or_else(|| Error::NoMap { map: program.to_owned(), owner: "programs".to_owned() })?;
+        LiveReady::new(descriptor).map_err(|error| Error::kernel(format!("keep {program} ready"), error))
     }
 
     /// The packet generator: `repeat` copies of `frame` go through `program` as if they came in on the interface, and its verdicts are carried out.

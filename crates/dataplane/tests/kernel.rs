@@ -362,8 +362,11 @@ fn generated_frames_run_live_and_pins_bring_everything_back() {
         let link = dataplane.attach("sp_main", ifindex, AttachMode::Native).unwrap();
         dataplane.pin(&scratch.0.join("g1")).unwrap();
         link.pin(&scratch.0.join("link")).unwrap();
+        let ready = dataplane.keep_ready("sp_main").unwrap();
+        assert_eq!(nix::net::if_::if_nametoindex("near"), Ok(ifindex), "this thread's namespace is still its own");
+        assert!(dataplane.keep_ready("no_such_program").is_err());
         dataplane.run_live("sp_main", &frame(0x0800, [0; 4], 0), ifindex, 1000).unwrap();
-        drop((dataplane, link));
+        drop((dataplane, link, ready));
 
         let again = Dataplane::open_pinned(&scratch.0.join("g1"), fixture::manifest()).unwrap();
         let stats = again.port_stats(1).unwrap();

@@ -15,6 +15,8 @@ const PROGRAM: &str = "sp_generator";
 pub(crate) const WORK: &str = "sp_generator_work";
 /// Frames in one go at most.
 const BURST: u64 = 1024;
+/// Frames that are made one by one, at about 10 µs each, if the program cannot be kept ready.
+const MOST_SINGLE: u32 = 256;
 /// The program makes of it what it needs; long enough for a protocol message, so that it need only shrink.
 const FRAME_BYTES: usize = 256;
 
@@ -74,11 +76,15 @@ pub(crate) fn start(
         return None;
     }
     let run = move || {
+        let ready = dataplane.keep_ready(PROGRAM);
+        if let Err(error) = &ready {
+            tracing::info!("{error}: generated packets cost more CPU (CAP_SYS_ADMIN would help)");
+        }
         let mut heartbeats = Heartbeats::default();
         while !generator.stop.load(Ordering::Relaxed) {
             let look = Instant::now();
             let due = heartbeats.queue_due(&dataplane, now_ns());
-            tick(&dataplane, &generator, due);
+            tick(&dataplane, &generator, due, ready.is_ok());
             std::thread::sleep(interval);
             let late = look.elapsed().saturating_sub(interval);
             generator.lag_us.store(u64::try_from(late.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
@@ -131,7 +137,16 @@ impl Heartbeats {
     }
 }
 
-fn tick(dataplane: &Dataplane, generator: &Generator, heartbeats: u64) {
+/// Makes frames. A program that is not kept ready waits tens of milliseconds for the kernel if it is run for several frames, but not for single ones.
+fn run(dataplane: &Dataplane, ifindex: u32, frames: u32, ready: bool) -> dataplane::Result<()> {
+    let frame = [0; FRAME_BYTES];
+    if ready || frames > MOST_SINGLE {
+        return dataplane.run_live(PROGRAM, &frame, ifindex, frames);
+    }
+    (0..frames).try_for_each(|_| dataplane.run_live(PROGRAM, &frame, ifindex, 1))
+}
+
+fn tick(dataplane: &Dataplane, generator: &Generator, heartbeats: u64, ready: bool) {
     let ifindex = generator.ifindex.load(Ordering::Relaxed);
     let queued = match dataplane.read_array(WORK, 0) {
         Ok(bytes) => bytes.get(..8).and_then(|bytes| bytes.try_into().ok()).map_or(0, i64::from_ne_bytes),
@@ -144,7 +159,7 @@ fn tick(dataplane: &Dataplane, generator: &Generator, heartbeats: u64) {
         return;
     }
     let start = Instant::now();
-    match dataplane.run_live(PROGRAM, &[0; FRAME_BYTES], ifindex, frames as u32) {
+    match run(dataplane, ifindex, frames as u32, ready) {
         Ok(()) => {
             generator.frames.fetch_add(frames, Ordering::Relaxed);
             generator.run_ns.observe(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
