@@ -84,9 +84,13 @@ control CounterIngress(inout headers_t hdr, inout metadata_t meta, inout standar
             mark_to_drop(standard_metadata); // PENDING: the packet waits at the store
             return;
         }
+        if (hdr.udp.destination_port == 83) {
+            to_host();
+            return;
+        }
         count.packets = count.packets + 1;
         counts.set(key, count);
-        // The destination port says how far the flow has come, for who tests that.
+        // The destination port says how far the flow has come, for who tests that. (83, above: that the packet is the host's.)
         if (hdr.udp.destination_port == 81) {
             counts.phase(key, FlowPhase.HALF_CLOSED);
         } else if (hdr.udp.destination_port == 82) {

@@ -419,6 +419,25 @@ fn rule_8_a_dead_switchs_flows_go_in_the_end() {
     assert_eq!(chain.head().records().len(), 0);
 }
 
+/// The switch goes on with its flows when its session was over but not ended: so what is idle must not go before the session is.
+#[test]
+fn rule_8_what_is_of_a_session_that_was_not_ended_stays_its_owners() {
+    let mut chain = Chain::new(3);
+    let first = chain.ask(&lease(COUNTER, owner(1, 1), KEY));
+    // Its lease is long over, and twice its idle time.
+    chain.advance(9 * SECOND);
+    assert_eq!(chain.head().records().len(), 1);
+    let beat = chain.ask(&heartbeat(owner(1, 1)));
+    assert_eq!((beat.session(), beat.message().lease_us), (first.session(), LEASE_US));
+    assert_eq!(chain.ask(&update(owner(1, 1), KEY, first.epoch(), 1, VALUE)).kind(), UpdateAck);
+    // Another switch gets it only with a session that is ended in the chain before the grant is made.
+    chain.advance(9 * SECOND);
+    let other = chain.ask(&lease(COUNTER, owner(2, 1), KEY));
+    assert_eq!((other.kind(), other.epoch(), other.message().value), (LeaseGrant, first.epoch() + 1, VALUE));
+    assert!(chain.servers.iter().all(|server| server.records().sessions.of(&owner(1, 1)).is_none()));
+    chain.assert_alike();
+}
+
 #[test]
 fn rule_9_what_does_not_belong_is_counted_and_changes_nothing() {
     let mut chain = Chain::new(3);

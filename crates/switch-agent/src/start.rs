@@ -120,6 +120,9 @@ pub(crate) fn start(config: &Config, fresh: bool) -> Result<Started> {
         Some(state) => replace(config, &run, manifest, hash, &state)?,
     };
     let mut state = State { entries: config_entries(config), defaults: config_defaults(config), ..state };
+    if how != "took over" {
+        std::thread::sleep(rest_of_first_tick(state.incarnation, ms_since_1970()));
+    }
     flow_state::configure(&dataplane, config, state.incarnation)?;
     let (four, six) = crate::addresses::local()?;
     dataplane.set_local_addresses(&four, &six)?;
@@ -168,12 +171,24 @@ fn load(
     Ok((dataplane, state))
 }
 
+const TICK_MS: u64 = 250;
+const START_OF_2025_MS: u64 = 1_735_689_600_000;
+
+fn ms_since_1970() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Of 250 ms, by the wall clock, as the store counts its epochs: a later life of a switch has a higher number, so that the store can tell an old one's messages.
 fn ticks_since_2025() -> u32 {
-    const START_OF_2025_S: u64 = 1_735_689_600;
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let ticks = now.as_millis() as u64 / 250;
-    ticks.saturating_sub(START_OF_2025_S * 4).clamp(1, u64::from(u32::MAX)) as u32
+    (ms_since_1970() / TICK_MS).saturating_sub(START_OF_2025_MS / TICK_MS).clamp(1, u64::from(u32::MAX)) as u32
+}
+
+/// Nothing is sent in the tick that an incarnation is named after: a life of which no state was left, and which is followed at once by another, had nothing to do with the store then,
+/// and the next one's tick is a later one. (A number that is ahead of the clock came from the last life's state, and is not waited for: that takes as long as the clock went back.)
+fn rest_of_first_tick(incarnation: u32, now_ms: u64) -> std::time::Duration {
+    let end_ms = START_OF_2025_MS + (u64::from(incarnation) + 1) * TICK_MS;
+    std::time::Duration::from_millis(end_ms.saturating_sub(now_ms).min(TICK_MS))
 }
 
 fn take_over(config: &Config, run: &RunDirectory, manifest: Manifest, state: &State) -> Result<Dataplane> {
@@ -349,4 +364,20 @@ fn attach(dataplane: &Dataplane, config: &Config, port: u32, ifindex: u32, pin: 
         },
     };
     Ok(link.pin(pin)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_sent_in_the_tick_that_an_incarnation_is_named_after() {
+        let rest = |incarnation, now_ms| rest_of_first_tick(incarnation, START_OF_2025_MS + now_ms).as_millis();
+        assert_eq!((rest(4, 1_000), rest(4, 1_249), rest(4, 1_250), rest(4, 9_000)), (250, 1, 0, 0));
+        assert_eq!(rest(400, 1_000), 250, "ahead of the clock: no longer than a tick");
+        // As numbers are given out now.
+        let now = ticks_since_2025();
+        assert!(rest_of_first_tick(now, ms_since_1970()).as_millis() <= 250);
+        assert_eq!(rest_of_first_tick(now, ms_since_1970() + 250).as_millis(), 0);
+    }
 }

@@ -420,6 +420,7 @@ struct {
 struct sp_flow_resume {
 	__u32 ingress_port;
 	__u32 attempts;
+	__u8 host_mac[6]; /* of a packet that comes back from the store: of the interface that it comes to */
 	__u32 absent_object;
 	__u32 reserved;
 };

@@ -395,9 +395,14 @@ static __always_inline int sp_flow_let_go(struct xdp_md *xdp, struct sp_flow_con
 					  int packet_bytes)
 {
 	__u32 zero = 0;
+	struct sp_flow_resume *resume = bpf_map_lookup_elem(&sp_flow_resume, &zero);
+	__u8 *outer = (void *)(long)xdp->data;
 
 	if (packet_bytes < 14 || scratch->type == SP_SNAPSHOT_STATE)
 		return XDP_DROP; /* nothing to let go */
+	if (!resume || outer + 6 > (__u8 *)(long)xdp->data_end)
+		return XDP_ABORTED;
+	__builtin_memcpy(resume->host_mac, outer, 6);
 	if (sp_flow_strip(xdp,
 			  SP_FLOW_OUTER_BYTES + SP_FLOW_HEADER_BYTES + scratch->key_bytes + scratch->value_bytes,
 			  packet_bytes))

@@ -224,6 +224,24 @@ static __always_inline int sp_flow_resumed(struct sp_flow_context *flow)
 	return 0;
 }
 
+/*
+ * Verdict: up to this host's kernel. A packet that comes back from the store does so on another interface than it first came in on, whose address it has: the kernel
+ * would take it for somebody else's (PACKET_OTHERHOST) and drop it.
+ */
+static __always_inline int sp_flow_to_host(struct xdp_md *xdp, const struct sp_flow_context *flow, __u32 ingress_port)
+{
+	__u32 zero = 0;
+	struct sp_flow_resume *resume;
+	__u8 *frame = (void *)(long)xdp->data;
+
+	if (flow->attempts) {
+		resume = bpf_map_lookup_elem(&sp_flow_resume, &zero);
+		if (resume && frame + 6 <= (__u8 *)(long)xdp->data_end && !(frame[0] & 1)) /* but for broadcast and multicast */
+			__builtin_memcpy(frame, resume->host_mac, 6);
+	}
+	return sp_to_host(ingress_port);
+}
+
 /* Ends a packet whose kind is SP_FLOW_PARK; it is as it came in. */
 static __always_inline int sp_flow_park(struct xdp_md *xdp, struct sp_flow_context *flow)
 {

@@ -328,7 +328,16 @@ impl<'a> Generator<'a> {
             // The update must still be sent; the packet itself cannot wait for it here.
             self.out.line("if (flow.kind == 2) return sp_flow_finish(xdp, &flow, SP_DROP_PORT);");
         }
-        self.out.line("return sp_to_host(ingress_port);");
+        self.out.line(format!("return {};", self.to_host()));
+    }
+
+    /// The verdict of a packet that goes up to the kernel.
+    fn to_host(&self) -> &'static str {
+        if self.linearizable() || self.takes_snapshots() {
+            "sp_flow_to_host(xdp, &flow, ingress_port)"
+        } else {
+            "sp_to_host(ingress_port)"
+        }
     }
 
     /// Most bytes by which the packet may grow.
@@ -411,7 +420,7 @@ impl<'a> Generator<'a> {
         text.line(format!("SP_INLINE int sp_pipeline(struct xdp_md *xdp, __u32 ingress_port, __u32 sp_bytes{flow})"));
         text.line("{");
         // The brace above stands alone, so it has indented.
-        text.line("if (sp_host_traffic && sp_is_host_traffic(xdp)) return sp_to_host(ingress_port);");
+        text.line(format!("if (sp_host_traffic && sp_is_host_traffic(xdp)) return {};", self.to_host()));
         text.line("__u32 sp_padding = sp_test_padding();");
         text.line("sp_bytes -= sp_padding;");
         text.line("void *data = (void *)(long)xdp->data + sp_padding;");

@@ -224,6 +224,27 @@ fn tags_of_packets_of_every_size() {
     assert_eq!((rig.count("malformed"), rig.count("bad_tag"), rig.count("late")), (0, 0, 0));
 }
 
+/// The kernel takes only what has the address of the interface that it comes in on.
+#[test]
+fn the_hosts_packet_comes_back_with_the_address_of_the_interface_that_it_comes_to() {
+    let rig = rig(&[]);
+    let first_mac = [2, 0, 0, 0, 0, 0x77];
+    let fabric_mac = [2, 0, 0, 0, 0, 2]; // `raw` sends to it
+    for (flow, destination, expected) in [(1, first_mac, fabric_mac), (2, [255; 6], [255; 6])] {
+        let mut frame = frame(flow, 30);
+        frame[..6].copy_from_slice(&destination);
+        frame[36..38].copy_from_slice(&83u16.to_be_bytes());
+        let parked = rig.dataplane.run(&frame, HOST_PORT, START).unwrap();
+        assert_eq!(parked.verdict, Verdict::Forward { port: TO_STORE });
+        let (verdict, back) = rig.grant(&rig.datagram(&parked.frame), 5, 1, 0, START + 1);
+        assert_eq!(verdict, Verdict::ToHost);
+        assert_eq!((&back[..6], &back[6..]), (&expected[..], &frame[6..]));
+        // With the lease here it goes up from where it came in: as it is.
+        let direct = rig.dataplane.run(&frame, HOST_PORT, START + 2).unwrap();
+        assert_eq!((direct.verdict, direct.frame), (Verdict::ToHost, frame));
+    }
+}
+
 #[test]
 fn what_is_not_genuine_changes_nothing() {
     let rig = rig(&[]);
