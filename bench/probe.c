@@ -28,6 +28,17 @@ struct {
 	__type(value, __u64); /* ns under way, 0: not back */
 } times SEC(".maps");
 
+/* Frames that came to `reflect`: all, and those whose source is in the external prefix, that is, translated. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64[2]);
+} reflected SEC(".maps");
+
+#define EXTERNAL_PREFIX 0xcb007100 /* 203.0.113.0/28: the pool of lab/nat.toml */
+#define EXTERNAL_MASK 0xfffffff0
+
 /* Where the stamp is in frames that come to `reflect` and to `collect`: behind UDP's header, or where -D says. */
 #ifndef REFLECT_OFFSET
 #define REFLECT_OFFSET 42
@@ -53,12 +64,19 @@ int reflect(struct xdp_md *xdp)
 	struct iphdr *ip = (void *)(ethernet + 1);
 	struct udphdr *udp = (void *)(ip + 1);
 	unsigned char mac[ETH_ALEN];
+	__u32 zero = 0;
 	__be32 address;
 	__be16 port;
+	__u64 *seen;
 
 	if ((void *)(udp + 1) > data_end || ethernet->h_proto != bpf_htons(ETH_P_IP) || ip->ihl != 5 ||
 	    ip->protocol != 17 || !stamp_at(data, data_end, REFLECT_OFFSET))
 		return XDP_PASS;
+	seen = bpf_map_lookup_elem(&reflected, &zero);
+	if (seen) {
+		seen[0]++;
+		seen[1] += (ip->saddr & bpf_htonl(EXTERNAL_MASK)) == bpf_htonl(EXTERNAL_PREFIX);
+	}
 	/* Sums do not change when both sides swap. */
 	__builtin_memcpy(mac, ethernet->h_dest, ETH_ALEN);
 	__builtin_memcpy(ethernet->h_dest, ethernet->h_source, ETH_ALEN);

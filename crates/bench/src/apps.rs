@@ -1,8 +1,11 @@
 //! The applications that experiments run: one entry each.
 
-use crate::labs::Wanted;
+use crate::experiments::Context;
+use crate::labs::{Running, Wanted};
+use crate::line::Line;
 use crate::packets::{self, KV_PORT, Signal, UDP_PAYLOAD, UPLINK_PAYLOAD};
 use crate::probe::{Path, Shape};
+use anyhow::{Context as _, Result};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::net::Ipv4Addr;
 
@@ -11,11 +14,15 @@ const OUTSIDE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 10);
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 const MANAGER: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 9);
 const STATION: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 21);
+const VIRTUAL: (Ipv4Addr, u16) = (Ipv4Addr::new(203, 0, 113, 10), 80);
+const BACKEND_PORT: u16 = 8_080;
 const USERS: u32 = u32::from_be_bytes([100, 64, 1, 0]);
 /// Where measured packets go; the programs that count know them by it.
 const PORT: u16 = 7;
 /// Flows of one host.
 const FLOWS_A_HOST: u32 = 16;
+/// Setup packets a second: no faster than a store takes new flows.
+const SETUP_RATE: f64 = 5_000.0;
 /// RedPlane §7.1: one signalling packet for every 17 data packets.
 const DATA_A_SIGNALLING: u32 = 17;
 
@@ -43,8 +50,12 @@ pub struct App {
     pub read_centric: bool,
     /// Where packets for round trips have their stamp; none if they do not come back.
     pub shape: Option<Shape>,
+    /// The way of its packets through the switch that is measured.
+    pub path: Path<'static>,
     /// UDP port, of either end, of packets that have been through.
     pub counted_port: u16,
+    /// Whether a frame of the traffic makes an update.
+    pub updates: fn(&[u8]) -> bool,
     /// The traffic of so many flows; the number is a seed.
     pub traffic: fn(u32, u64) -> Traffic,
     /// RedPlane's figures: latency (Fig. 9), share of bandwidth (Fig. 10), throughput ratio (Fig. 12).
@@ -61,7 +72,9 @@ pub const ALL: &[App] = &[
         size: Some(("NAT_ENTRIES", 2)),
         read_centric: true,
         shape: Some(Shape::UDP),
+        path: OUTWARD,
         counted_port: PORT,
+        updates: |_| false,
         traffic: udp,
         paper: ["8 µs, as without", "about 0", "1"],
     },
@@ -73,8 +86,24 @@ pub const ALL: &[App] = &[
         size: Some(("FIREWALL_CONNECTIONS", 1)),
         read_centric: true,
         shape: Some(Shape::UDP),
+        path: OUTWARD,
         counted_port: PORT,
+        updates: |_| false,
         traffic: udp,
+        paper: ["8 µs, as without", "about 0", "1"],
+    },
+    App {
+        name: "load balancer",
+        folder: "load_balancer",
+        lab: "lab/load_balancer.toml",
+        local: "LOAD_BALANCER_LOCAL",
+        size: Some(("LOAD_BALANCER_ENTRIES", 2)),
+        read_centric: true,
+        shape: Some(Shape::UDP),
+        path: Path { near: "core", switch: "s1", far: "tor" },
+        counted_port: BACKEND_PORT,
+        updates: |_| false,
+        traffic: |flows, _| Traffic { setup: Vec::new(), frames: (0..flows).map(client_of_backend).collect() },
         paper: ["8 µs, as without", "about 0", "1"],
     },
     App {
@@ -85,7 +114,9 @@ pub const ALL: &[App] = &[
         size: Some(("SERVING_GATEWAY_USERS", 1)),
         read_centric: false,
         shape: Some(Shape { sent: UPLINK_PAYLOAD, reflected: UDP_PAYLOAD, collected: UPLINK_PAYLOAD }),
+        path: OUTWARD,
         counted_port: PORT,
+        updates: packets::is_signalling,
         traffic: gateway,
         paper: ["8 µs, as without", "12.8 %", "a little less"],
     },
@@ -97,7 +128,9 @@ pub const ALL: &[App] = &[
         size: None,
         read_centric: true,
         shape: Some(Shape::UDP),
+        path: OUTWARD,
         counted_port: PORT,
+        updates: |_| false,
         traffic: udp,
         paper: ["8 µs, as without", "34 Mbit/s at 1 ms", "1"],
     },
@@ -109,7 +142,9 @@ pub const ALL: &[App] = &[
         size: Some(("COUNTER_FLOWS", 1)),
         read_centric: false,
         shape: Some(Shape::UDP),
+        path: OUTWARD,
         counted_port: PORT,
+        updates: |_| true,
         traffic: udp,
         paper: ["+20 µs", "51.2 %", "about a half"],
     },
@@ -121,20 +156,64 @@ pub const ALL: &[App] = &[
         size: Some(("KEY_VALUE_KEYS", 1)),
         read_centric: false,
         shape: None,
+        path: OUTWARD,
         counted_port: KV_PORT,
+        updates: packets::is_key_value_update,
         traffic: |keys, seed| key_value(keys, seed, 0.1),
         paper: ["", "", "Fig. 13"],
     },
 ];
 
-/// The switch that is measured, between its routers.
-pub const PATH: Path = Path { near: "tor", switch: "s1", far: "core" };
+/// From inside to outside: most applications' way.
+const OUTWARD: Path = Path { near: "tor", switch: "s1", far: "core" };
+/// The switch that is measured, in every lab.
+pub const SWITCH: &str = "s1";
+/// The router between it and the stores, in every lab.
+pub const STORES_ROUTER: &str = "tor";
+
+/// An application by its folder.
+///
+/// # Errors
+/// There is none.
+pub fn named(folder: &str) -> Result<&'static App> {
+    ALL.iter().find(|app| app.folder == folder).with_context(|| format!("no application {folder}"))
+}
 
 impl App {
     /// Its lab, with or without fault tolerance.
     pub fn lab(&self, fault_tolerant: bool) -> Wanted<'static> {
         let mode = if fault_tolerant { "replicated" } else { "plain" };
         Wanted { file: self.lab, mode, prefer: Some("s1"), vars: &[] }
+    }
+
+    /// Brings its lab up and sends its setup packets; the lab, and the traffic for it.
+    ///
+    /// # Errors
+    /// The lab does not come up, or setup packets cannot be sent.
+    pub fn bring_up(&self, context: &Context, wanted: Wanted, flows: u32) -> Result<(Running, Traffic)> {
+        let lab = Running::up(context, wanted)?;
+        let traffic = (self.traffic)(flows, 1);
+        self.prepare(context, &lab, &traffic.setup)?;
+        Ok((lab, traffic))
+    }
+
+    /// Sends packets twice, slowly: what was lost the first time is there after the second.
+    ///
+    /// # Errors
+    /// They cannot be sent.
+    pub fn prepare(&self, context: &Context, lab: &Running, frames: &[Vec<u8>]) -> Result<()> {
+        if frames.is_empty() {
+            return Ok(());
+        }
+        self.line(context, lab, frames)?.send(2 * frames.len() as u64, SETUP_RATE)
+    }
+
+    /// A line through the switch of its lab that plays these frames.
+    ///
+    /// # Errors
+    /// As [`Line::new`].
+    pub fn line(&self, context: &Context, lab: &Running, frames: &[Vec<u8>]) -> Result<Line> {
+        Line::new(&context.places, lab, self.path, frames, self.counted_port)
     }
 
     /// Whether the repository has its program and lab.
@@ -158,6 +237,13 @@ fn udp(flows: u32, _seed: u64) -> Traffic {
         packets::udp((host, port), (OUTSIDE, PORT), 64)
     };
     Traffic { setup: Vec::new(), frames: (0..flows).map(frame).collect() }
+}
+
+/// A packet of a client, one a flow, to the virtual address.
+fn client_of_backend(flow: u32) -> Vec<u8> {
+    let client = Ipv4Addr::from(u32::from(OUTSIDE) + flow / FLOWS_A_HOST % 200);
+    let port = 20_000 + (flow % FLOWS_A_HOST + flow / (200 * FLOWS_A_HOST) * FLOWS_A_HOST) as u16;
+    packets::udp((client, port), VIRTUAL, 64)
 }
 
 fn gateway(users: u32, _seed: u64) -> Traffic {
@@ -201,7 +287,7 @@ mod tests {
         let frames: HashSet<Vec<u8>> = udp(10_000, 1).frames.into_iter().collect();
         assert_eq!(frames.len(), 10_000);
         let traffic = key_value(1_000, 1, 0.25);
-        let updates = traffic.frames.iter().filter(|frame| frame[44] == 2).count();
+        let updates = traffic.frames.iter().filter(|frame| packets::is_key_value_update(frame)).count();
         assert!((850..1_150).contains(&updates), "{updates} of 4000");
     }
 }

@@ -1,8 +1,13 @@
 //! Objects to measure: P4 by `stateplane compile`, C by clang.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
+
+/// Objects of C programs that this process has compiled.
+static COMPILED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 /// Where things are.
 #[derive(Clone, Debug)]
@@ -46,17 +51,22 @@ impl Places {
         self.compile_c_as(name, name, &[])
     }
 
-    /// The same with these macros defined (`NAME=VALUE`), to an object of another name.
+    /// The same with these macros defined (`NAME=VALUE`), to an object of another name; once in the life of this process.
     pub fn compile_c_as(&self, name: &str, object: &str, defines: &[String]) -> Result<PathBuf> {
         let source = self.root.join("bench").join(format!("{name}.c"));
-        let object = self.output.join(format!("{object}.o"));
-        let mut command = Command::new("clang");
-        command.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror"]);
-        // Debian keeps <asm/types.h> below the host's own architecture.
-        let include = Path::new("/usr/include").join(format!("{}-linux-gnu", std::env::consts::ARCH));
-        command.args(defines.iter().map(|define| format!("-D{define}")));
-        command.arg("-I").arg(include).arg("-c").arg(&source).arg("-o").arg(&object);
-        finish(command, &source.display().to_string())?;
+        let words: Vec<String> = std::iter::once(object.to_owned()).chain(defines.iter().cloned()).collect();
+        let object = self.output.join(format!("{}.o", words.join("-").replace(['=', '/'], "_")));
+        let mut compiled = COMPILED.lock().map_err(|_| anyhow!("compiling {} panicked before", source.display()))?;
+        if !compiled.contains(&object) {
+            let mut command = Command::new("clang");
+            command.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror"]);
+            // Debian keeps <asm/types.h> below the host's own architecture.
+            let include = Path::new("/usr/include").join(format!("{}-linux-gnu", std::env::consts::ARCH));
+            command.args(defines.iter().map(|define| format!("-D{define}")));
+            command.arg("-I").arg(include).arg("-c").arg(&source).arg("-o").arg(&object);
+            finish(command, &source.display().to_string())?;
+            compiled.insert(object.clone());
+        }
         Ok(object)
     }
 }

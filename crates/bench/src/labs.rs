@@ -1,5 +1,6 @@
 //! Labs for experiments: up with what an experiment needs, down when it is done with them.
 
+use crate::contention;
 use crate::experiments::Context;
 use anyhow::{Context as _, Result};
 use lab::{Lab, Options, Topology};
@@ -83,6 +84,9 @@ impl Running {
         let directory = path.parent().unwrap_or(Path::new("."));
         let lab = Lab::up(topology, directory, options, &|_| {})
             .with_context(|| format!("lab {} ({})", wanted.file, wanted.mode))?;
+        for (_, daemon) in lab.topology().node.keys().flat_map(|node| lab.daemons(node)) {
+            contention::daemon_first(daemon.pid);
+        }
         Ok(Running(lab))
     }
 

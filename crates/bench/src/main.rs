@@ -78,6 +78,7 @@ fn places(how: &How) -> Result<Places> {
 /// Runs experiments one after another; one that fails does not keep the others from running.
 fn run_all<'a>(chosen: impl Iterator<Item = &'a Experiment>, how: &How) -> Result<()> {
     lab::interrupt::install();
+    let _first = bench::contention::go_first();
     let places = places(how)?;
     let mut failed = Vec::new();
     for experiment in chosen {

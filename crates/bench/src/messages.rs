@@ -1,7 +1,9 @@
 //! The state protocol's messages on the wire between a switch and the stores: counted, or lost on purpose, by nftables on the router between them.
 
+use crate::apps::{STORES_ROUTER, SWITCH};
 use crate::labs::Running;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use lab::netns::Netns;
 use serde_json::Value;
 
 /// UDP port of the state protocol.
@@ -9,10 +11,8 @@ const PORT: u16 = 5_407;
 const ETHERNET_BYTES: u64 = 14;
 
 /// Rules on a router for the messages of one switch; they stay until the lab goes down.
-pub struct Messages<'a> {
-    lab: &'a Running,
-    router: &'a str,
-    switch: &'a str,
+pub struct Messages {
+    router: Netns,
 }
 
 /// What was on the wire.
@@ -24,35 +24,41 @@ pub struct Seen {
     pub bytes: u64,
 }
 
-impl<'a> Messages<'a> {
+impl Messages {
     /// Begins to count.
     ///
     /// # Errors
     /// nftables refuses.
-    pub fn count(lab: &'a Running, router: &'a str, switch: &'a str) -> Result<Messages<'a>> {
-        let messages = Messages { lab, router, switch };
-        messages.rules("counter", "counter")?;
-        Ok(messages)
+    pub fn count(lab: &Running) -> Result<Messages> {
+        Messages::rules(lab, "counter", "counter")
     }
 
     /// Replaces the rules: these many of a million messages are lost, each way by itself.
     ///
     /// # Errors
     /// nftables refuses.
-    pub fn lose(lab: &'a Running, router: &'a str, switch: &'a str, per_million: u32) -> Result<Messages<'a>> {
-        let messages = Messages { lab, router, switch };
+    pub fn lose(lab: &Running, per_million: u32) -> Result<Messages> {
         let drop = format!("numgen random mod 1000000 < {per_million} counter drop");
-        messages.rules(&drop, &drop)?;
+        Messages::rules(lab, &drop, &drop)
+    }
+
+    fn rules(lab: &Running, to_store: &str, from_store: &str) -> Result<Messages> {
+        let messages = Messages { router: lab.netns(STORES_ROUTER)? };
+        let rules = format!(
+            "add table ip bench\ndelete table ip bench\ntable ip bench {{ chain messages {{ type filter hook forward priority -300; \
+             iifname \"{SWITCH}\" udp dport {PORT} {to_store}; oifname \"{SWITCH}\" udp sport {PORT} {from_store}; }}; }}"
+        );
+        messages.nft(&[&rules])?;
         Ok(messages)
     }
 
-    fn rules(&self, to_store: &str, from_store: &str) -> Result<()> {
-        let Messages { router, switch, .. } = self;
-        let rules = format!(
-            "add table ip bench\ndelete table ip bench\ntable ip bench {{ chain messages {{ type filter hook forward priority -300; \
-             iifname \"{switch}\" udp dport {PORT} {to_store}; oifname \"{switch}\" udp sport {PORT} {from_store}; }}; }}"
-        );
-        self.lab.run(router, &["nft", &rules]).map(|_| ())
+    fn nft(&self, arguments: &[&str]) -> Result<String> {
+        let command: Vec<String> = ["nft"].iter().chain(arguments).map(|word| (*word).to_owned()).collect();
+        let (good, said) = lab::process::run(Some(&self.router), &command)?;
+        if !good {
+            bail!("{}: {}", command.join(" "), said.trim());
+        }
+        Ok(said)
     }
 
     /// What the rules have counted.
@@ -60,7 +66,7 @@ impl<'a> Messages<'a> {
     /// # Errors
     /// nftables says nothing that can be read.
     pub fn seen(&self) -> Result<Seen> {
-        let text = self.lab.run(self.router, &["nft", "-j", "list", "table", "ip", "bench"])?;
+        let text = self.nft(&["-j", "list", "table", "ip", "bench"])?;
         let value: Value = serde_json::from_str(&text).context("nft -j")?;
         let mut seen = Seen::default();
         add_counters(&value, &mut seen);

@@ -112,6 +112,26 @@ pub fn key_value(from: End, service: Ipv4Addr, update: bool, key: u64, value: u6
     framed(&datagram(from, (service, KV_PORT), &body))
 }
 
+/// Whether a frame is a request that changes a value.
+pub fn is_key_value_update(frame: &[u8]) -> bool {
+    frame.get(UDP_PAYLOAD + 2) == Some(&2)
+}
+
+/// Whether a frame is signalling.
+pub fn is_signalling(frame: &[u8]) -> bool {
+    frame.get(36..38) == Some(&SIGNALLING_PORT.to_be_bytes()[..])
+}
+
+/// The same packet with a VLAN tag.
+pub fn tagged(frame: &[u8], vlan: u16) -> Vec<u8> {
+    let (addresses, rest) = frame.split_at(12);
+    let mut tagged = addresses.to_vec();
+    tagged.extend_from_slice(&[0x81, 0x00]);
+    tagged.extend_from_slice(&(vlan & 0xfff).to_be_bytes());
+    tagged.extend_from_slice(rest);
+    tagged
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,6 +149,8 @@ mod tests {
         assert_eq!(udp(A, B, 64).len(), 64);
         assert_eq!(tunnelled.len(), UPLINK_PAYLOAD + 22);
         assert_eq!(key_value(A, B.0, true, 1, 2).len(), UDP_PAYLOAD + 64, "key_value.p4's KV_BYTES");
+        assert!(is_signalling(&signalling(A.0, B.0, Signal::Create, 1, A.0, 3, A.0)) && !is_signalling(&udp(A, B, 64)));
+        assert_eq!(tagged(&udp(A, B, 64), 5)[12..18], [0x81, 0, 0, 5, 8, 0]);
         assert_eq!(signalling(A.0, B.0, Signal::Create, 1, A.0, 3, A.0).len(), UDP_PAYLOAD + 32, "SIGNALLING_BYTES");
     }
 }

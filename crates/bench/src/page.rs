@@ -72,6 +72,18 @@ fn section(name: &str, page: &Descriptor, record: Option<&Record>, directory: &P
     Ok(html)
 }
 
+/// How many of an experiment's goals are reached.
+fn verdict(record: Option<&Record>) -> String {
+    let Some(record) = record else { return " <span class=\"missed\">not measured yet</span>".to_owned() };
+    let judged: Vec<bool> = record.rows.iter().filter_map(|row| row.reached).collect();
+    let reached = judged.iter().filter(|reached| **reached).count();
+    let class = if reached < judged.len() { "missed" } else { "small" };
+    let of =
+        if judged.is_empty() { "no goals".to_owned() } else { format!("{reached} of {} goals reached", judged.len()) };
+    let quick = if record.quick { ", quick run" } else { "" };
+    format!(" <span class=\"{class}\">{of}{quick}</span>")
+}
+
 /// Reads an experiment's results, if it has run.
 fn record(name: &str, directory: &Path) -> Result<Option<Record>> {
     let path = directory.join(format!("{name}.json"));
@@ -104,7 +116,7 @@ pub fn write(directory: &Path) -> Result<()> {
     for experiment in experiments::ALL {
         let page = experiment.descriptor()?;
         let record = record(experiment.name, directory)?;
-        let state = if record.is_some() { "" } else { " (not measured yet)" };
+        let state = verdict(record.as_ref());
         writeln!(
             html,
             "<li><a href=\"#{}\">{}: {}</a>{state}</li>",

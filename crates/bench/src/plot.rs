@@ -2,8 +2,10 @@
 
 use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+use std::ops::Range;
 
 const SIZE: (u32, u32) = (860, 440);
 const FONT: &str = "sans-serif";
@@ -111,6 +113,33 @@ fn draw(work: impl FnOnce(&Area) -> Result<()>) -> Result<String> {
     Ok(svg)
 }
 
+type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+
+/// An empty chart with its caption.
+fn chart<'a, 'b>(area: &'a Area<'b>, axes: &Axes, x: Range<f64>, y: Range<f64>) -> Result<Chart<'a, 'b>> {
+    ChartBuilder::on(area)
+        .caption(&axes.title, (FONT, 19, &INK))
+        .margin(14)
+        .margin_right(28)
+        .x_label_area_size(44)
+        .y_label_area_size(70)
+        .build_cartesian_2d(x, y)
+        .map_err(error)
+}
+
+fn legend<'a, 'b: 'a>(chart: &mut Chart<'a, 'b>, position: SeriesLabelPosition) -> Result<()> {
+    chart
+        .configure_series_labels()
+        .position(position)
+        .background_style(WHITE.mix(0.85))
+        .border_style(GRID)
+        .margin(8)
+        .legend_area_size(LEGEND_LINE + 8)
+        .label_font(font(13))
+        .draw()
+        .map_err(error)
+}
+
 /// Lines over numbers.
 ///
 /// # Errors
@@ -120,14 +149,7 @@ pub fn lines(axes: &Axes, lines: &[Line]) -> Result<String> {
     let (x0, x1) = range(all().map(|p| p.0), axes.x_log);
     let (y0, y1) = range(all().map(|p| p.1), axes.y_log);
     draw(|area| {
-        let mut chart = ChartBuilder::on(area)
-            .caption(&axes.title, (FONT, 19, &INK))
-            .margin(14)
-            .margin_right(28)
-            .x_label_area_size(44)
-            .y_label_area_size(70)
-            .build_cartesian_2d(x0..x1, y0..y1)
-            .map_err(error)?;
+        let mut chart = chart(area, axes, x0..x1, y0..y1)?;
         chart
             .configure_mesh()
             .light_line_style(TRANSPARENT)
@@ -165,16 +187,7 @@ pub fn lines(axes: &Axes, lines: &[Line]) -> Result<String> {
             let text = Text::new(what.clone(), (6, 4), style);
             chart.draw_series([EmptyElement::at((x, y1)) + text]).map_err(error)?;
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::LowerRight)
-            .background_style(WHITE.mix(0.85))
-            .border_style(GRID)
-            .margin(8)
-            .legend_area_size(LEGEND_LINE + 8)
-            .label_font(font(13))
-            .draw()
-            .map_err(error)
+        legend(&mut chart, SeriesLabelPosition::LowerRight)
     })
 }
 
@@ -186,14 +199,7 @@ pub fn bars(axes: &Axes, series: &[&str], groups: &[Group]) -> Result<String> {
     let values = groups.iter().flat_map(|g| g.bars.iter().flatten().map(|b| b.2));
     let (y0, y1) = range(values.chain(if axes.y_log { None } else { Some(0.0) }), axes.y_log);
     draw(|area| {
-        let mut chart = ChartBuilder::on(area)
-            .caption(&axes.title, (FONT, 19, &INK))
-            .margin(14)
-            .margin_right(28)
-            .x_label_area_size(40)
-            .y_label_area_size(70)
-            .build_cartesian_2d(0.0..groups.len().max(1) as f64, y0..y1)
-            .map_err(error)?;
+        let mut chart = chart(area, axes, 0.0..groups.len().max(1) as f64, y0..y1)?;
         chart
             .configure_mesh()
             .disable_x_mesh()
@@ -236,16 +242,7 @@ pub fn bars(axes: &Axes, series: &[&str], groups: &[Group]) -> Result<String> {
             let text = Text::new(group.name.clone(), (0, 8), style);
             chart.draw_series([EmptyElement::at((g as f64 + 0.5, y0)) + text]).map_err(error)?;
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
-            .background_style(WHITE.mix(0.85))
-            .border_style(GRID)
-            .margin(8)
-            .legend_area_size(LEGEND_LINE + 8)
-            .label_font(font(13))
-            .draw()
-            .map_err(error)
+        legend(&mut chart, SeriesLabelPosition::UpperRight)
     })
 }
 

@@ -5,6 +5,7 @@
 //! One packet is under way at a time.
 
 use crate::build::Places;
+use crate::contention::{Stretch, taken_percent};
 use crate::kernel::{self, CObject};
 use crate::labs::Running;
 use anyhow::{Context, Result, bail};
@@ -59,6 +60,8 @@ impl Shape {
 pub struct Times {
     /// Round trips in microseconds, in the order of sending; a lost packet has none.
     pub us: Vec<Option<f64>>,
+    /// Share of the time, in percent, in which other processes had the CPU.
+    pub taken_percent: f64,
 }
 
 impl Times {
@@ -125,7 +128,7 @@ pub struct Probe {
     switch_mac: [u8; 6],
     shape: Shape,
     next: u32,
-    _programs: (CObject, CObject),
+    programs: (CObject, CObject),
     _links: (Link, Link),
     _pass: Option<(CObject, Link, u32)>,
 }
@@ -206,10 +209,19 @@ impl Probe {
             switch_mac: mac_of(lab, path.switch, path.near)?,
             shape,
             next: 0,
-            _programs: (far_object, near_object),
+            programs: (far_object, near_object),
             _links: (far_link, near_link),
             _pass: pass,
         })
+    }
+
+    /// Frames that were reflected so far, and how many of them had a source of the NAT's pool.
+    ///
+    /// # Errors
+    /// The counters cannot be read.
+    pub fn reflected(&self) -> Result<(u64, u64)> {
+        let map = self.programs.0.map("reflected")?;
+        Ok((kernel::sum_percpu(&map, 0)?, kernel::sum_percpu(&map, 8)?))
     }
 
     /// Sends a frame (its Ethernet addresses and stamp are filled in) and waits until it is back: microseconds, or nothing if it is lost.
@@ -276,6 +288,7 @@ impl Probe {
     /// As [`Probe::send`].
     pub fn send_all(&mut self, frames: &mut [Vec<u8>]) -> Result<Times> {
         kernel::pin_to_cpu(0)?;
+        let stretch = Stretch::begin()?;
         let mut us = Vec::with_capacity(frames.len());
         let mut lost_in_a_row = 0;
         for frame in frames {
@@ -289,7 +302,8 @@ impl Probe {
             }
             us.push(time);
         }
-        Ok(Times { us })
+        let (wall, cpu) = stretch.end()?;
+        Ok(Times { us, taken_percent: taken_percent(wall, cpu) })
     }
 }
 

@@ -11,6 +11,7 @@ use crate::network::Network;
 use crate::statistics::{Summary, summary};
 use crate::systems::System;
 use anyhow::{Result, bail};
+use dataplane::LiveReady;
 use serde::Serialize;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +32,8 @@ pub struct Carried {
 /// Before counting: caches, rings, and connections that nftables makes.
 const WARM_UP: Duration = Duration::from_millis(400);
 /// Frames that one system call generates: short enough to notice the end.
-const BURST: u32 = 65_536;
+const BURST: u32 = 8_192;
+
 fn settings(network: &Network, flows: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     for word in [flows, u32::from(FIRST_INSIDE), u32::from(REMOTE), 0] {
@@ -50,6 +52,7 @@ fn generate(object: &CObject, network: &Network, stop: &AtomicBool) -> Result<()
     network.generator.join_thread()?;
     let line = network.generator_line.to_ne_bytes();
     kernel::write(&object.map("generate_to")?, &0u32.to_ne_bytes(), &line)?;
+    let _ready = object.with_program("generate", |program| Ok(LiveReady::new(program)?))?;
     while !stop.load(Ordering::Relaxed) {
         object.with_program("generate", |program| kernel::run_live(program, &[0u8; FRAME_BYTES], 0, BURST))?;
     }

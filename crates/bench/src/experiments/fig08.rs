@@ -8,7 +8,7 @@ use crate::probe::{self, Path, Probe, Shape, Times};
 use crate::report::Goal;
 use crate::results::{Figure, Outcome, Row};
 use crate::statistics::{quantile, ratio_summary, summary};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow, bail};
 use lab::Topology;
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
@@ -162,11 +162,13 @@ fn figure(times: &[Vec<Times>]) -> Result<Figure> {
 pub fn run(context: &Context) -> Result<Outcome> {
     lab::instance::require_program("conntrackd", "conntrackd")?;
     let (slices, slice_packets) = context.pick((5, 1_000), (20, 5_000));
-    let mut ups = Vec::new();
-    for system in &SYSTEMS {
-        ups.push(bring_up(context, system).with_context(|| system.name)?);
-        context.progress("labs up", ups.len() as u32, SYSTEMS.len() as u32);
-    }
+    // All at once: labs mostly wait while they come up.
+    let mut ups = std::thread::scope(|scope| {
+        let starting =
+            SYSTEMS.each_ref().map(|system| scope.spawn(|| bring_up(context, system).with_context(|| system.name)));
+        let up = starting.map(|up| up.join().unwrap_or_else(|_| Err(anyhow!("bringing up a lab panicked"))));
+        up.into_iter().collect::<Result<Vec<Up>>>()
+    })?;
     let packets = slices * slice_packets;
     let inside = ::traffic::Subnet { network: INSIDE, length: 24 };
     let frames = probe::trace(u64::from(packets), packets / PACKETS_A_FLOW, 1, inside, SERVER)?;
@@ -177,6 +179,12 @@ pub fn run(context: &Context) -> Result<Outcome> {
             times[index].push(ups[index].probe.send_all(&mut frames.to_vec())?);
         }
         context.progress("turns of all systems", slice as u32 + 1, slices);
+    }
+    for (system, up) in SYSTEMS.iter().zip(&ups) {
+        let (all, translated) = up.probe.reflected()?;
+        if all == 0 || translated != all {
+            bail!("{}: {} of {all} packets came out untranslated", system.name, all - translated);
+        }
     }
     let mut notes = Vec::new();
     let mut data = serde_json::Map::new();

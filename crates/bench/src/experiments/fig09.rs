@@ -1,126 +1,87 @@
 //! Figure 9: round-trip times of each application, with and without fault tolerance.
 
 use super::Context;
-use crate::apps::{App, PATH};
-use crate::labs::Running;
-use crate::line::Line;
-use crate::plot::{self, Axes, Group};
+use crate::apps::App;
+use crate::plot::Group;
 use crate::probe::{Probe, STAMP_BYTES, Times};
 use crate::report::Goal;
-use crate::results::{Figure, Outcome, Row};
-use crate::statistics::{Summary, quantile, ratio_summary, summary};
+use crate::results::{Outcome, Row};
+use crate::sides;
+use crate::statistics::{quantile, ratio_summary, summary};
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
 /// Flows, or users: few, so that the next packet of each comes long before its lease is over, even on a busy machine.
 const FLOWS: u32 = 64;
-/// Setup packets a second.
-const SETUP_RATE: f64 = 5_000.0;
 /// Read-centric applications: at most this ratio of the medians.
 const GOAL: Goal = Goal::AtMost(1.03);
 
-struct Side {
-    probe: Probe,
-    _lab: Running,
-}
-
-fn bring_up(context: &Context, app: &App, fault_tolerant: bool) -> Result<Side> {
-    let lab = Running::up(context, app.lab(fault_tolerant))?;
-    let traffic = (app.traffic)(FLOWS, 1);
-    if !traffic.setup.is_empty() {
-        let line = Line::new(&context.places, &lab, PATH, &traffic.setup, app.counted_port)?;
-        // Twice: what was lost the first time is there after the second.
-        line.send(2 * traffic.setup.len() as u64, SETUP_RATE)?;
-    }
+/// Round trips by turn, with fault tolerance first.
+fn measure(context: &Context, app: &App, turns: usize, packets: usize) -> Result<[Vec<Times>; 2]> {
     let shape = app.shape.context("an application whose packets do not come back")?;
-    let probe = Probe::new(&context.places, &lab, PATH, shape)?;
-    Ok(Side { probe, _lab: lab })
-}
-
-/// Medians and 99th percentiles by slice, with and without.
-struct Measured {
-    with: Vec<Times>,
-    without: Vec<Times>,
-}
-
-fn measure(context: &Context, app: &App, slices: u32, packets: usize) -> Result<Measured> {
-    let mut sides = [bring_up(context, app, true)?, bring_up(context, app, false)?];
-    let shape = app.shape.context("no shape")?;
+    let mut sides = sides::both(context, app, FLOWS, |lab, _| Probe::new(&context.places, lab, app.path, shape))?;
     // Signalling packets among the data have no room for a stamp, and are answered to somebody else.
     let frames: Vec<Vec<u8>> =
         (app.traffic)(FLOWS, 1).frames.into_iter().filter(|f| f.len() >= shape.sent + STAMP_BYTES).collect();
-    let mut times: [Vec<Times>; 2] = [Vec::new(), Vec::new()];
     for side in &mut sides {
         // Leases first: what is compared is established flows.
-        side.probe.send_all(&mut frames.clone())?;
+        side.tool.send_all(&mut frames.clone())?;
     }
-    for slice in 0..slices as usize {
-        for position in 0..2 {
-            let index = (position + slice) % 2;
-            let start = slice * packets % frames.len();
-            let mut chosen: Vec<Vec<u8>> = frames.iter().cycle().skip(start).take(packets).cloned().collect();
-            times[index].push(sides[index].probe.send_all(&mut chosen)?);
-        }
-    }
-    let [with, without] = times;
-    Ok(Measured { with, without })
+    sides::by_turns(&mut sides, turns, |probe, turn| {
+        let start = turn * packets % frames.len();
+        probe.send_all(&mut frames.iter().cycle().skip(start).take(packets).cloned().collect::<Vec<_>>())
+    })
 }
 
-fn by_slice(slices: &[Times], fraction: f64) -> Vec<f64> {
-    slices.iter().map(|slice| quantile(&slice.sorted(), fraction)).collect()
+fn by_turn(turns: &[Times], fraction: f64) -> Vec<f64> {
+    turns.iter().map(|turn| quantile(&turn.sorted(), fraction)).collect()
+}
+
+fn describe(turns: &[Times]) -> Value {
+    json!({
+        "p50_us": by_turn(turns, 0.5), "p99_us": by_turn(turns, 0.99),
+        "lost": turns.iter().map(Times::lost).sum::<usize>(),
+        "cpu_taken_by_others_percent": turns.iter().map(|t| t.taken_percent).collect::<Vec<_>>(),
+    })
+}
+
+fn rows(app: &App, [with, without]: &[Vec<Times>; 2], rows: &mut Vec<Row>, notes: &mut Vec<String>) -> Group {
+    let medians = [by_turn(with, 0.5), by_turn(without, 0.5)];
+    let ratio = ratio_summary(&medians[0], &medians[1]);
+    let row = Row::value(format!("{}: with / without, median", app.name), app.paper[0], ratio, 3, "");
+    rows.push(if app.read_centric { row.with_goal(GOAL) } else { row });
+    let added: Vec<f64> = medians[0].iter().zip(&medians[1]).map(|(a, b)| a - b).collect();
+    rows.push(Row::value(format!("{}: added to the median", app.name), "", summary(&added), 2, "µs"));
+    rows.push(Row::value(format!("{}: with, median", app.name), "", summary(&medians[0]), 2, "µs"));
+    let lost: usize = with.iter().map(Times::lost).sum();
+    if lost > 0 {
+        let packets: usize = with.iter().map(|turn| turn.us.len()).sum();
+        notes.push(format!("{}: {lost} of {packets} packets did not come back, with fault tolerance.", app.name));
+    }
+    sides::group(app, summary(&medians[0]), summary(&medians[1]))
 }
 
 /// Runs it.
 ///
 /// # Errors
-/// A lab does not come up, or packets do not come back.
+/// A figure cannot be drawn; an application that cannot be measured is named in a note.
 pub fn run(context: &Context) -> Result<Outcome> {
-    let (slices, packets) = context.pick((6, 400), (20, 2_000));
-    let (apps, mut notes) = App::present(&context.places.root);
-    let apps: Vec<&App> = apps.into_iter().filter(|app| app.shape.is_some()).collect();
-    let (mut rows, mut groups, mut data) = (Vec::new(), Vec::new(), serde_json::Map::new());
-    for (number, app) in apps.iter().enumerate() {
-        let measured = match measure(context, app, slices, packets) {
-            Ok(measured) => measured,
-            Err(error) => {
-                notes.push(format!("{}: not measured: {error:#}", app.name));
-                context.say(&format!("{}: {error:#}", app.name));
-                continue;
-            }
-        };
-        let (with, without) = (by_slice(&measured.with, 0.5), by_slice(&measured.without, 0.5));
-        let ratio = Row::value(
-            format!("{}: with / without, median", app.name),
-            app.paper[0],
-            ratio_summary(&with, &without),
-            3,
-            "",
-        );
-        rows.push(if app.read_centric { ratio.with_goal(GOAL) } else { ratio });
-        let added: Vec<f64> = with.iter().zip(&without).map(|(a, b)| a - b).collect();
-        rows.push(Row::value(format!("{}: added to the median", app.name), "", summary(&added), 1, "µs"));
-        let lost: usize = measured.with.iter().map(Times::lost).sum();
-        if lost > 0 {
-            notes.push(format!(
-                "{}: {lost} of {} packets did not come back, with fault tolerance.",
-                app.name,
-                packets * measured.with.len()
-            ));
-        }
-        let bar = |s: Summary| Some((s.median, s.low, s.high));
-        groups.push(Group { name: app.name.to_owned(), bars: vec![bar(summary(&with)), bar(summary(&without))] });
-        let side = |slices: &[Times]| -> Value {
-            json!({ "p50_us": by_slice(slices, 0.5), "p99_us": by_slice(slices, 0.99), "lost": slices.iter().map(Times::lost).sum::<usize>() })
-        };
-        data.insert(app.name.to_owned(), json!({ "with": side(&measured.with), "without": side(&measured.without) }));
-        context.progress("applications", number as u32 + 1, apps.len() as u32);
-    }
-    let axes = Axes {
-        title: "Round trip through each application, established flows".into(),
-        y: "µs, median".into(),
-        ..Axes::default()
-    };
-    let figures =
-        vec![Figure { name: "fig09".into(), svg: plot::bars(&axes, &["with fault tolerance", "without"], &groups)? }];
-    Ok(Outcome { rows, notes, figures, data: Value::Object(data) })
+    // Short turns: what else the machine does hits both sides alike.
+    let (turns, packets) = context.pick((40, 128), (200, 256));
+    let (mut all, mut groups, mut data, mut lost) = (Vec::new(), Vec::new(), serde_json::Map::new(), Vec::new());
+    let mut notes = sides::each_app(
+        context,
+        |app| app.shape.is_some(),
+        |app| {
+            let measured = measure(context, app, turns, packets)?;
+            groups.push(rows(app, &measured, &mut all, &mut lost));
+            let [with, without] = &measured;
+            data.insert(app.name.to_owned(), json!({ "with": describe(with), "without": describe(without) }));
+            Ok(())
+        },
+    );
+    notes.extend(lost);
+    let figure =
+        sides::figure("fig09", "Round trip through each application, established flows", "µs, median", &groups)?;
+    Ok(Outcome { rows: all, notes, figures: vec![figure], data: Value::Object(data) })
 }

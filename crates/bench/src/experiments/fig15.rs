@@ -1,7 +1,7 @@
 //! Figure 15: what waits in the switch to be sent again, by loss of messages.
 
 use super::Context;
-use crate::apps::{ALL, App, PATH};
+use crate::apps::{self, App, SWITCH};
 use crate::labs::Running;
 use crate::line::Line;
 use crate::messages::Messages;
@@ -46,7 +46,7 @@ fn metric(text: &str, name: &str) -> Option<f64> {
 /// Updates that wait, looked at again and again while packets are sent.
 fn occupancy(lab: &Running, line: &Line, rate: f64, seconds: f64) -> Result<Vec<f64>> {
     let done = AtomicBool::new(false);
-    let switch = lab.netns(PATH.switch)?;
+    let switch = lab.netns(SWITCH)?;
     std::thread::scope(|scope| {
         let watcher = scope.spawn(|| {
             switch.run(|| {
@@ -81,19 +81,18 @@ fn bytes_of_one(app: &App) -> f64 {
 /// # Errors
 /// The lab does not come up, or its metrics cannot be read.
 pub fn run(context: &Context) -> Result<Outcome> {
-    let app = ALL.iter().find(|app| app.folder == "flow_counter").context("no counter")?;
+    let app = apps::named("flow_counter")?;
     let (rates, seconds) =
         context.pick((&[5_000.0, 20_000.0][..], 0.6), (&[5_000.0, 10_000.0, 20_000.0, 40_000.0][..], 2.0));
-    let lab = Running::up(context, app.lab(true))?;
-    let traffic = (app.traffic)(FLOWS, 1);
-    let line = Line::new(&context.places, &lab, PATH, &traffic.frames, app.counted_port)?;
-    line.send(2 * traffic.frames.len() as u64, 5_000.0)?;
+    let (lab, traffic) = app.bring_up(context, app.lab(true), FLOWS)?;
+    app.prepare(context, &lab, &traffic.frames)?;
+    let line = app.line(context, &lab, &traffic.frames)?;
     let (mut rows, mut curves, mut data) = (Vec::new(), Vec::new(), Vec::new());
     let one = bytes_of_one(app);
     for (done, rate) in rates.iter().enumerate() {
         let mut points = Vec::new();
         for loss in LOSSES {
-            Messages::lose(&lab, PATH.near, PATH.switch, loss)?;
+            Messages::lose(&lab, loss)?;
             let mut seen = occupancy(&lab, &line, *rate, seconds)?;
             seen.sort_by(f64::total_cmp);
             let most = quantile(&seen, 1.0);

@@ -6,6 +6,7 @@
 pub mod fig08;
 pub mod fig09;
 pub mod fig10;
+pub mod fig11;
 pub mod fig12;
 pub mod fig13;
 pub mod fig14;
@@ -50,6 +51,7 @@ pub const ALL: &[Experiment] = &[
     Experiment { name: "fig08", page: include_str!("../../../../bench/fig08.toml"), run: fig08::run },
     Experiment { name: "fig09", page: include_str!("../../../../bench/fig09.toml"), run: fig09::run },
     Experiment { name: "fig10", page: include_str!("../../../../bench/fig10.toml"), run: fig10::run },
+    Experiment { name: "fig11", page: include_str!("../../../../bench/fig11.toml"), run: fig11::run },
     Experiment { name: "fig12", page: include_str!("../../../../bench/fig12.toml"), run: fig12::run },
     Experiment { name: "fig13", page: include_str!("../../../../bench/fig13.toml"), run: fig13::run },
     Experiment { name: "sessions", page: include_str!("../../../../bench/sessions.toml"), run: sessions::run },

@@ -1,0 +1,125 @@
+//! The analytical model of the state protocol's bandwidth: what messages a switch's traffic makes, by docs/state-protocol.md and docs/snapshots.md alone. It is
+//! computed, not fitted; experiments compare it with what was on the wire.
+
+use anyhow::{Context, Result};
+use lab::Lab;
+use manifest::Manifest;
+use serde::Serialize;
+
+/// Ethernet, IPv4, UDP, and the protocol's header.
+pub const MESSAGE_BYTES: f64 = 14.0 + 20.0 + 8.0 + 64.0;
+/// What precedes a snapshot part's slots.
+const PART_HEAD_BYTES: f64 = 16.0;
+/// Slots of a part.
+const PART_BYTES: f64 = 1280.0;
+/// The set of bits in SNAPSHOT_ACK.
+const PART_SET_BYTES: f64 = 8.0;
+/// A session's heartbeats in each lease.
+const HEARTBEATS_A_LEASE: f64 = 3.0;
+
+/// An application and its cluster, as far as bandwidth goes.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Model {
+    /// Of the program's state object, on the wire.
+    pub key_bytes: f64,
+    /// The same.
+    pub value_bytes: f64,
+    /// Share of the packets that are updates.
+    pub updates: f64,
+    /// Mean length of those packets, as they come in and as they leave: each travels with its update and back.
+    pub update_packet_bytes: f64,
+    /// Shards, each with a session of the switch.
+    pub shards: f64,
+    /// Of the sessions, in seconds.
+    pub lease_s: f64,
+    /// Bytes of messages of one snapshot of one key, both ways, and seconds between two; none without snapshots.
+    pub snapshot: Option<(f64, f64)>,
+    /// Keys of which snapshots are taken: sketches.
+    pub sketches: f64,
+}
+
+fn number(lab: &Lab, name: &str) -> Result<f64> {
+    let text = lab.topology().vars.get(name).with_context(|| format!("the lab has no variable {name}"))?;
+    text.parse().with_context(|| format!("the lab's {name}: {text:?}"))
+}
+
+impl Model {
+    /// The model of what a lab's switches run: `folder` is the program's name, and its updates are frames for which `updates` holds.
+    ///
+    /// # Errors
+    /// The lab has no such program, or lacks a variable.
+    pub fn of(lab: &Lab, folder: &str, frames: &[Vec<u8>], updates: fn(&[u8]) -> bool) -> Result<Model> {
+        let manifest = Manifest::read(&lab.dir().join(format!("{folder}.json")))?;
+        let updating: Vec<&Vec<u8>> = frames.iter().filter(|frame| updates(frame)).collect();
+        let bytes: usize = updating.iter().map(|frame| frame.len()).sum();
+        let object = manifest.flow_states.first();
+        let snapshot = manifest.snapshot_states.iter().find(|state| state.period_us != 0).map(|state| {
+            let slots = f64::from(state.slots * state.slot_bytes);
+            let parts = (slots / PART_BYTES).ceil();
+            let (key, period) = (f64::from(state.key_bytes), f64::from(state.period_us) / 1e6);
+            (parts * (2.0 * (MESSAGE_BYTES + key) + PART_HEAD_BYTES + PART_SET_BYTES) + slots, period)
+        });
+        Ok(Model {
+            key_bytes: object.map_or(0.0, |o| f64::from(o.key_bytes)),
+            value_bytes: object.map_or(0.0, |o| f64::from(o.value_bytes)),
+            updates: updating.len() as f64 / frames.len().max(1) as f64,
+            update_packet_bytes: bytes as f64 / updating.len().max(1) as f64,
+            shards: number(lab, "shards")?,
+            lease_s: number(lab, "lease_ms")? / 1e3,
+            snapshot,
+            sketches: if snapshot.is_some() { 1.0 } else { 0.0 },
+        })
+    }
+
+    /// Messages for a packet, in bytes, both ways: UPDATE with its packet and UPDATE_ACK with it.
+    pub fn bytes_a_packet(&self) -> f64 {
+        self.updates * (2.0 * (MESSAGE_BYTES + self.key_bytes + self.update_packet_bytes) + self.value_bytes)
+    }
+
+    /// Messages for each second, in bytes, however much traffic there is: heartbeats and snapshots.
+    pub fn bytes_a_second(&self) -> f64 {
+        let heartbeats = self.heartbeats_a_second() * 2.0 * MESSAGE_BYTES;
+        heartbeats + self.snapshot.map_or(0.0, |(bytes, period_s)| self.sketches * bytes / period_s)
+    }
+
+    /// Of one switch, to all shards.
+    pub fn heartbeats_a_second(&self) -> f64 {
+        self.shards * HEARTBEATS_A_LEASE / self.lease_s
+    }
+
+    /// All of it, at a rate of packets.
+    pub fn bytes_per_s(&self, packets_per_s: f64) -> f64 {
+        self.bytes_a_packet() * packets_per_s + self.bytes_a_second()
+    }
+
+    /// Messages' share of all bytes, in percent, of this many switches that forward packets of this length in and out.
+    pub fn share_percent(&self, switches: f64, packets_per_s: f64, frame_bytes: f64) -> f64 {
+        let messages = switches * self.bytes_per_s(packets_per_s);
+        100.0 * messages / (messages + switches * packets_per_s * 2.0 * frame_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_and_a_sketch_by_hand() {
+        let counter = Model {
+            key_bytes: 13.0,
+            value_bytes: 8.0,
+            updates: 1.0,
+            update_packet_bytes: 64.0,
+            shards: 8.0,
+            lease_s: 0.25,
+            snapshot: None,
+            sketches: 0.0,
+        };
+        // UPDATE 106 + 13 + 8 + 64, UPDATE_ACK 106 + 13 + 64.
+        assert_eq!(counter.bytes_a_packet(), 374.0);
+        assert_eq!(counter.bytes_a_second(), 96.0 * 212.0);
+        let sketch = Model { updates: 0.0, snapshot: Some((1_012.0, 0.001)), sketches: 3.0, ..counter };
+        assert!((sketch.bytes_a_second() - (96.0 * 212.0 + 3_036_000.0)).abs() < 1e-3);
+        assert_eq!(counter.share_percent(1.0, 1e6, 64.0), counter.share_percent(10_000.0, 1e6, 64.0));
+    }
+}
