@@ -66,6 +66,11 @@ impl Dataplane {
         self.maps.get(name)
     }
 
+    /// All maps, by name.
+    pub fn maps(&self) -> impl Iterator<Item = (&str, &MapHandle)> {
+        self.maps.iter().map(|(name, map)| (name.as_str(), map))
+    }
+
     pub(crate) fn required_map(&self, name: &str, owner: &str) -> Result<&MapHandle> {
         self.maps.get(name).ok_or_else(|| Error::NoMap { map: name.to_owned(), owner: owner.to_owned() })
     }

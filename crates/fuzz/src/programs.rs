@@ -177,7 +177,7 @@ fn check(text: &str, preprocess: bool, placement: Placement) -> Shown {
         return Shown { good: false, generated: None };
     };
     let _ = program.to_string();
-    let options = xdp_backend::Options { program_name: "fuzz.p4".to_owned(), placement };
+    let options = xdp_backend::Options { program_name: "fuzz.p4".to_owned(), placement, ..Default::default() };
     let generated = match xdp_backend::generate(program, &options) {
         Ok(generated) => {
             let _ = generated.manifest.to_json();

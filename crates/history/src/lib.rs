@@ -9,6 +9,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod linearizable;
+
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{BufRead, Error, ErrorKind, Result as IoResult, Write};

@@ -1,11 +1,12 @@
 //! Snapshots judged from the packet log: what a switch's slots were at each instant is computed from the packets that it let out, and every snapshot, sent or stored,
 //! must be the state of the instant at which it was taken. For tests/sketch.p4.
 
+use crate::store::Store;
 use manifest::SnapshotState;
-use state_protocol::{Message, MessageType, SNAPSHOT_PART_BYTES};
-use state_store::core::{Node, Server};
+use crate::world::SHARDS;
+use state_protocol::{Message, MessageType, SNAPSHOT_PART_BYTES, shard_of};
+use state_store::core::Server;
 use std::collections::{BTreeMap, HashMap};
-use std::net::SocketAddrV4;
 
 /// Slots of a key.
 type Slots = Vec<u64>;
@@ -37,6 +38,7 @@ pub struct SketchChecker {
     /// What a grant gives.
     granted: HashMap<(u16, u32), (u64, Slots)>,
     taken: BTreeMap<Name, Taken>,
+    updates_by_tenant: BTreeMap<u16, u64>,
     /// Updates that packets carried out.
     pub updates: u64,
     /// Snapshots taken.
@@ -81,11 +83,22 @@ impl SketchChecker {
             held: HashMap::new(),
             granted: HashMap::new(),
             taken: BTreeMap::new(),
+            updates_by_tenant: BTreeMap::new(),
             updates: 0,
             snapshots: 0,
             handed_over: 0,
             lost: 0,
         }
+    }
+
+    /// Updates of one tenant that packets carried out.
+    pub(crate) fn updates_of(&self, tenant: u16) -> u64 {
+        self.updates_by_tenant.get(&tenant).copied().unwrap_or(0)
+    }
+
+    /// Slots of a tenant.
+    pub fn slots(&self) -> u32 {
+        self.object.slots
     }
 
     /// A switch lost its state.
@@ -94,7 +107,7 @@ impl SketchChecker {
     }
 
     /// A message reaches a switch. What it is granted is what the store's newest whole snapshot is now: nobody owns the key until it takes the grant.
-    pub fn arrives(&mut self, bytes: &[u8], servers: &[(SocketAddrV4, Node)]) -> Result<(), String> {
+    pub(crate) fn arrives(&mut self, bytes: &[u8], store: &Store) -> Result<(), String> {
         let Ok(message) = Message::decode(bytes) else { return Ok(()) };
         if message.message_type != MessageType::LeaseGrant {
             return Ok(());
@@ -104,9 +117,11 @@ impl SketchChecker {
         if self.granted.contains_key(&granted) {
             return Ok(());
         }
-        let whole = whole_of(servers, message.object_id, message.key);
+        // Of servers that were cut off too: theirs may be older, or one that was never acknowledged.
+        let all = store.replicas().filter_map(|replica| whole_at(replica, message.object_id, message.key));
+        let whole = all.filter(|(_, seq, _)| *seq == message.seq).max_by_key(|(epoch, _, _)| *epoch);
         let slots = match whole {
-            Some((_, seq, slots)) if seq == message.seq => decode(&slots, self.object.slot_bytes as usize),
+            Some((_, _, slots)) => decode(&slots, self.object.slot_bytes as usize),
             None if message.seq == 0 => vec![0; self.object.slots as usize],
             // An old grant, late: its switch has answered for that epoch.
             _ => return Ok(()),
@@ -146,6 +161,7 @@ impl SketchChecker {
             }
         }
         self.updates += 1;
+        *self.updates_by_tenant.entry(tenant).or_default() += 1;
         held.first_update_ns.get_or_insert(now_ns);
         let newest = (tenant, epoch, held.seq);
         if let Some(taken) = self.taken.get_mut(&newest) {
@@ -185,9 +201,9 @@ impl SketchChecker {
     }
 
     /// Every whole snapshot on every server is the state of one instant.
-    pub fn stored(&self, servers: &[(SocketAddrV4, Node)]) -> Result<(), String> {
+    pub(crate) fn stored(&self, store: &Store) -> Result<(), String> {
         let slot_bytes = self.object.slot_bytes as usize;
-        for server in servers.iter().flat_map(|(_, node)| node.replicas()) {
+        for server in store.replicas() {
             for record in server.records().iter() {
                 let Some(whole) = record.snapshots.as_ref().and_then(|it| it.whole.as_ref()) else { continue };
                 let name = (tenant(record.key.as_slice()), whole.epoch, whole.seq);
@@ -201,7 +217,7 @@ impl SketchChecker {
     }
 
     /// In quiet: the newest state of each tenant is what is stored.
-    pub fn all_stored(&self, servers: &[(SocketAddrV4, Node)]) -> Result<(), String> {
+    pub(crate) fn all_stored(&self, store: &Store) -> Result<(), String> {
         let mut newest: BTreeMap<u16, &Held> = BTreeMap::new();
         for ((_, tenant), held) in &self.held {
             let known = newest.entry(*tenant).or_insert(held);
@@ -210,7 +226,7 @@ impl SketchChecker {
             }
         }
         for (tenant, held) in newest {
-            let whole = whole_of(servers, self.object.object_id, &tenant.to_be_bytes());
+            let whole = whole_of(store, self.object.object_id, &tenant.to_be_bytes());
             let slots = whole.map(|(_, _, slots)| decode(&slots, self.object.slot_bytes as usize));
             if slots.as_ref() != Some(&held.slots) {
                 return Err(format!("tenant {tenant}: the newest state is not stored"));
@@ -220,18 +236,18 @@ impl SketchChecker {
     }
 
     /// Called when a packet came out of a switch: by the store's newest snapshot of its tenant, is it within ε?
-    pub fn within_epsilon(
+    pub(crate) fn within_epsilon(
         &self,
         tenant: u16,
         epoch: u32,
-        servers: &[(SocketAddrV4, Node)],
+        store: &Store,
         now_ns: u64,
     ) -> Result<(), String> {
         if !self.drops {
             return Ok(());
         }
         let key = tenant.to_be_bytes();
-        let whole = whole_of(servers, self.object.object_id, &key);
+        let whole = whole_of(store, self.object.object_id, &key);
         let since_ns = match whole {
             Some((of, seq, _)) if of == epoch => self.taken.get(&(tenant, of, seq)).and_then(|it| it.next_update_ns),
             // Nothing of this grant yet: since its first update.
@@ -253,13 +269,16 @@ fn tenant(key: &[u8]) -> u16 {
     key.iter().fold(0, |value, byte| value << 8 | u16::from(*byte))
 }
 
-/// The newest whole snapshot of a key on any server: grant, number, slots.
-fn whole_of(servers: &[(SocketAddrV4, Node)], object_id: u16, key: &[u8]) -> Option<(u32, u64, Vec<u8>)> {
-    let of = |server: &Server| {
-        let records = server.records();
-        let slot = records.find(records.object(object_id)?, key)?;
-        let whole = records.get(slot).snapshots.as_ref()?.whole.as_ref()?;
-        Some((whole.epoch, whole.seq, whole.slots.clone()))
-    };
-    servers.iter().flat_map(|(_, node)| node.replicas()).filter_map(of).max_by_key(|(epoch, seq, _)| (*epoch, *seq))
+/// A key's whole snapshot on a server: grant, number, slots.
+fn whole_at(server: &Server, object_id: u16, key: &[u8]) -> Option<(u32, u64, Vec<u8>)> {
+    let records = server.records();
+    let slot = records.find(records.object(object_id)?, key)?;
+    let whole = records.get(slot).snapshots.as_ref()?.whole.as_ref()?;
+    Some((whole.epoch, whole.seq, whole.slots.clone()))
+}
+
+/// The newest one on any member of the key's chain.
+fn whole_of(store: &Store, object_id: u16, key: &[u8]) -> Option<(u32, u64, Vec<u8>)> {
+    let members = store.members(shard_of(key, SHARDS));
+    members.filter_map(|server| whole_at(server, object_id, key)).max_by_key(|(epoch, seq, _)| (*epoch, *seq))
 }

@@ -1,10 +1,11 @@
 //! A simulated switch: a loaded object in test mode, with its own settings and clock.
 
-use dataplane::flow::{FlowSettings, SecretSet, SweepBefore, Swept, entry_at};
-use dataplane::{Dataplane, Object, Result, Settings, Verdict};
-use libbpf_rs::{MapCore, MapFlags};
+use dataplane::flow::{FlowSettings, SecretSet, SweepBefore, Swept, entry_at, entry_flags};
+use dataplane::{Dataplane, Error, Object, Result, Settings, Verdict};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use manifest::Manifest;
 use state_protocol::{KeyRing, MOST_SECRETS};
+use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 
@@ -32,45 +33,85 @@ pub enum Became {
     Message(SocketAddrV4, Vec<u8>),
 }
 
+/// Which switch of the world a loaded object is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Identity {
+    /// Its number in the protocol, 1 to 250.
+    pub switch_id: u32,
+    /// Which life of it.
+    pub incarnation: u32,
+    /// Parts per million by which its clock runs faster than the world's.
+    pub drift_ppm: i64,
+}
+
+/// The replies that the runtime remembers (`SP_SEEN_REPLIES`), by the low bits of their tags.
+const SEEN_REPLIES: &str = "sp_seen_replies";
+/// How many places that is.
+const SEEN_REPLY_PLACES: u64 = 1 << 18;
+/// Arrays up to this size are zeroed whole.
+const ZEROED_ENTRIES: u32 = 70_000;
+/// Where a message has its tag.
+const TAG_AT: usize = 56;
+
 /// A switch that runs the real program, on a clock of its own.
 pub struct Switch {
     dataplane: Dataplane,
     manifest: Manifest,
     address: Ipv4Addr,
-    /// Parts per million by which its clock runs faster than the world's.
     drift_ppm: i64,
     next_heartbeat_ns: u64,
     next_sweep_ns: u64,
+    /// Places of `sp_seen_replies` and the tags in them.
+    seen: HashMap<u32, u64>,
 }
 
 impl Switch {
-    /// Loads an object afresh: a switch with empty state. `heads`: of the shards' chains.
-    pub fn start(
-        object: &Path,
-        manifest: &Manifest,
-        switch_id: u32,
-        incarnation: u32,
-        heads: &[SocketAddrV4],
-        drift_ppm: i64,
-    ) -> Result<Switch> {
+    /// Loads an object: a switch with empty state, as `reset` leaves it.
+    pub fn load(object: &Path, manifest: &Manifest) -> Result<Switch> {
         let mut open = Object::open(object, manifest.clone())?;
         open.set(Settings { test_mode: true, host_traffic: false, virtual_clock: true })?;
         let dataplane = open.load()?;
-        let address = Ipv4Addr::new(10, 255, 0, switch_id as u8);
-        dataplane.set_flow_settings(FlowSettings {
-            switch_id,
-            incarnation,
-            protocol_address: address,
+        let manifest = manifest.clone();
+        let address = Ipv4Addr::UNSPECIFIED;
+        let seen = HashMap::new();
+        Ok(Switch { dataplane, manifest, address, drift_ppm: 0, next_heartbeat_ns: 0, next_sweep_ns: 0, seen })
+    }
+
+    /// Starts another life with empty state: every map is as when the object was loaded. (Loading costs a hundred times as much.) `heads`: of the shards' chains;
+    /// `None`: not known yet.
+    pub fn reset(&mut self, identity: Identity, heads: &[Option<SocketAddrV4>]) -> Result<()> {
+        for (name, map) in self.dataplane.maps() {
+            if !name.contains('.') && name != SEEN_REPLIES {
+                empty(name, map)?;
+            }
+        }
+        for (index, _) in self.seen.drain() {
+            self.dataplane.write_array(SEEN_REPLIES, index, &[0; 8])?;
+        }
+        self.address = Ipv4Addr::new(10, 255, 0, identity.switch_id as u8);
+        self.drift_ppm = identity.drift_ppm;
+        (self.next_heartbeat_ns, self.next_sweep_ns) = (0, 0);
+        self.dataplane.set_flow_settings(FlowSettings {
+            switch_id: identity.switch_id,
+            incarnation: identity.incarnation,
+            protocol_address: self.address,
             shards: heads.len() as u32,
             lease_margin_ns: LEASE_MARGIN_NS,
             resend_timeout_ns: RESEND_TIMEOUT_NS,
         })?;
-        for (shard, head) in (0..).zip(heads) {
-            dataplane.set_shard_head(shard, Some(*head))?;
-        }
-        dataplane.write_array("sp_fabric_port", FABRIC_PORT, &[1])?;
-        let manifest = manifest.clone();
-        Ok(Switch { dataplane, manifest, address, drift_ppm, next_heartbeat_ns: 0, next_sweep_ns: 0 })
+        self.set_heads(heads)?;
+        self.dataplane.write_array("sp_fabric_port", FABRIC_PORT, &[1])
+    }
+
+    /// Where the shards' requests go from now on.
+    pub fn set_heads(&self, heads: &[Option<SocketAddrV4>]) -> Result<()> {
+        (0..).zip(heads).try_for_each(|(shard, head)| self.dataplane.set_shard_head(shard, *head))
+    }
+
+    /// Will the runtime know that this message, which it took once, is a copy? It remembers replies in places that their tags name, so a copy can come after
+    /// another took its place: a duplicated packet, as networks make them (docs/state-protocol.md, "Replays").
+    pub fn knows_copy(&self, payload: &[u8]) -> bool {
+        tag_of(payload).is_some_and(|(index, tag)| self.seen.get(&index) == Some(&tag))
     }
 
     /// Where the store's replies go.
@@ -103,7 +144,8 @@ impl Switch {
     }
 
     /// A message from a server of the store comes in.
-    pub fn message(&self, from: Ipv4Addr, payload: &[u8], now_ns: u64) -> Result<Became> {
+    pub fn message(&mut self, from: Ipv4Addr, payload: &[u8], now_ns: u64) -> Result<Became> {
+        self.seen.extend(tag_of(payload));
         let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
         let total = (payload.len() + 28) as u16;
         frame.extend_from_slice(&[0x45, 0]);
@@ -119,12 +161,8 @@ impl Switch {
         self.packet(&frame, FABRIC_PORT, now_ns)
     }
 
-    /// What its agent does in between (none of it if that is dead): heartbeats and idle flows; then the packet generator runs once over what is
-    /// queued. The messages that come of it.
-    pub fn tick(&mut self, agent: bool, lease_ns: u64, now_ns: u64) -> Result<Vec<Became>> {
-        if !agent {
-            return Ok(Vec::new());
-        }
+    /// What its agent does in between: heartbeats and idle flows; then the packet generator runs once over what is queued. The messages that come of it.
+    pub fn tick(&mut self, lease_ns: u64, now_ns: u64) -> Result<Vec<Became>> {
         let mut frames = self.queued()?;
         if now_ns >= self.next_heartbeat_ns {
             self.next_heartbeat_ns = now_ns + lease_ns / 3;
@@ -158,7 +196,10 @@ impl Switch {
         };
         let (object_id, map) = self.object();
         let (mut released, mut removed) = (0, 0);
-        for key in self.dataplane.map(map).into_iter().flat_map(|map| map.keys()) {
+        // In one order: the kernel's hash tables have another each time.
+        let mut keys: Vec<Vec<u8>> = self.dataplane.map(map).into_iter().flat_map(|map| map.keys()).collect();
+        keys.sort_unstable();
+        for key in keys {
             match self.dataplane.sweep(object_id, &key, before)? {
                 Swept::Released => released += 1,
                 Swept::Removed => removed += 1,
@@ -188,12 +229,74 @@ impl Switch {
 
     /// The grant under which it has a key; 0: none.
     pub fn epoch_of(&self, key: &[u8]) -> u32 {
+        self.entry(key).map_or(0, |entry| word(&entry, entry_at::EPOCH))
+    }
+
+    fn entry(&self, key: &[u8]) -> Option<Vec<u8>> {
         let mut padded = key.to_vec();
         padded.resize(key.len().next_multiple_of(8), 0);
-        let entry = self.dataplane.map(self.object().1).and_then(|map| map.lookup(&padded, MapFlags::ANY).ok()?);
-        let bytes = entry.as_deref().and_then(|entry| entry.get(entry_at::EPOCH..entry_at::EPOCH + 4));
-        bytes.and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)
+        self.dataplane.map(self.object().1)?.lookup(&padded, MapFlags::ANY).ok()?
     }
+
+    /// Would the program be given this flow's value now? The epoch, if so. This is `sp_flow_owned`, asked from outside.
+    pub fn holds(&self, key: &[u8], now_ns: u64) -> Option<u32> {
+        let entry = self.entry(key)?;
+        let (epoch, session) = (word(&entry, entry_at::EPOCH), word(&entry, entry_at::SESSION));
+        let (shard, flags) = (half(&entry, entry_at::SHARD), half(&entry, entry_at::FLAGS));
+        let lease = self.dataplane.session(u32::from(shard)).ok()?;
+        let gone = flags & (entry_flags::RELEASED | entry_flags::DYING) != 0;
+        let lives = session != 0 && session == lease.number && self.clock(now_ns) < lease.lease_end_ns;
+        (!gone && lives).then_some(epoch)
+    }
+
+    /// What the runtime knows of a flow, for people: epoch, seq, acknowledged seq, flags, session.
+    pub fn describe(&self, key: &[u8]) -> String {
+        let Some(entry) = self.entry(key) else { return "no entry".to_owned() };
+        let long = |at: usize| u64::from(word(&entry, at)) | u64::from(word(&entry, at + 4)) << 32;
+        format!(
+            "epoch {} seq {} acknowledged {} flags {:#x} session {}",
+            word(&entry, entry_at::EPOCH),
+            long(entry_at::SEQ),
+            long(entry_at::ACKED_SEQ),
+            half(&entry, entry_at::FLAGS),
+            word(&entry, entry_at::SESSION)
+        )
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)
+}
+
+fn half(bytes: &[u8], at: usize) -> u16 {
+    bytes.get(at..at + 2).and_then(|bytes| bytes.try_into().ok()).map_or(0, u16::from_ne_bytes)
+}
+
+/// The place in `sp_seen_replies` that a message's tag names, and the tag.
+fn tag_of(payload: &[u8]) -> Option<(u32, u64)> {
+    let tag = payload.get(TAG_AT..TAG_AT + 8)?.try_into().ok().map(u64::from_be_bytes)?;
+    Some(((tag & (SEEN_REPLY_PLACES - 1)) as u32, tag))
+}
+
+/// Makes a map as it was when it was created.
+fn empty(name: &str, map: &MapHandle) -> Result<()> {
+    let failed = |error| Error::libbpf(format!("empty map {name}"), error);
+    match map.map_type() {
+        MapType::Hash | MapType::LruHash | MapType::PercpuHash => {
+            for key in map.keys().collect::<Vec<_>>() {
+                map.delete(&key).map_err(failed)?;
+            }
+        }
+        MapType::Queue => while map.lookup_and_delete(&[]).map_err(failed)?.is_some() {},
+        MapType::Array if map.max_entries() <= ZEROED_ENTRIES => {
+            let keys: Vec<u8> = (0..map.max_entries()).flat_map(u32::to_ne_bytes).collect();
+            let zeros = vec![0; map.value_size() as usize * map.max_entries() as usize];
+            map.update_batch(&keys, &zeros, map.max_entries(), MapFlags::ANY, MapFlags::ANY).map_err(failed)?;
+        }
+        // What is counted per CPU, and what the object's programs and ports are.
+        _ => {}
+    }
+    Ok(())
 }
 
 /// The message in a frame that the switch sent.

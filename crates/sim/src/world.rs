@@ -1,132 +1,35 @@
-//! Switches, store servers and the network between them, in virtual time.
+//! Switches, servers, the controller and the network between them, in virtual time.
 
-use crate::history::{Event, History};
+use crate::chart::Chart;
+use crate::checks::{Checks, Violation};
+use crate::network::{Datagram, Event, Network};
+use crate::operations::Operations;
+use crate::program::Program;
+use crate::scenario::{Action, Machine, SERVERS, SWITCHES, Scenario, Step};
 use crate::sketch::{SketchChecker, sketch_frame, tenant_of};
-use crate::switch::{Became, Switch};
-use manifest::Manifest;
+use crate::store::{LEASE_US, Store, controller_address};
+use crate::switch::{Became, Identity, Switch};
+use controller::core::Input as ControllerInput;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use state_protocol::{KeyRing, MessageType, SNAPSHOT_VALUE_BYTES, Secret, ShardView, Views};
-use state_store::core::{AllocatorSettings, Input, Limits, Node, ObjectSettings, Outputs, Settings, Start};
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use state_protocol::{Control, KeyRing, Report, Reporter, Secret};
+use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::path::{Path, PathBuf};
 
-/// How bad the network and the machines are. Probabilities are per message or per packet.
-#[derive(Clone, Copy, Debug)]
-pub struct Faults {
-    /// A message is lost.
-    pub loss: f64,
-    /// A message comes twice.
-    pub duplication: f64,
-    /// Longest delay of a message, in ns (drawn evenly from 10 µs up: they overtake each other).
-    pub delay_max_ns: u64,
-    /// A RECALL, RELEASE or RELEASE_ACK is lost, beside the others.
-    pub hand_over_loss: f64,
-    /// Longest extra delay of one of these, in ns.
-    pub hand_over_delay_ns: u64,
-    /// Per packet sent: a flow's packets take the other switch from now on.
-    pub moves: f64,
-    /// Per packet sent: a switch loses its state and comes back empty.
-    pub crashes: f64,
-    /// Per packet sent: a switch stands still, for up to five leases; what arrives waits.
-    pub freezes: f64,
-    /// Per packet sent: a switch's agent dies, or comes back.
-    pub agent_deaths: f64,
-    /// By how many parts per million the switches' clocks run fast or slow at most.
-    pub drift_ppm: i64,
-    /// The secrets change in the middle of the run, one machine after the other.
-    pub rotation: bool,
-}
-
-impl Faults {
-    /// A network with short delays, on which nothing goes wrong.
-    pub const NONE: Faults = Faults {
-        loss: 0.0,
-        duplication: 0.0,
-        delay_max_ns: 300_000,
-        hand_over_loss: 0.0,
-        hand_over_delay_ns: 0,
-        moves: 0.0,
-        crashes: 0.0,
-        freezes: 0.0,
-        agent_deaths: 0.0,
-        drift_ppm: 0,
-        rotation: false,
-    };
-}
-
-enum Arrives {
-    AtStore(SocketAddrV4, SocketAddrV4, Vec<u8>),
-    AtSwitch(usize, Ipv4Addr, Vec<u8>),
-    /// A packet that waits for a switch that stands still.
-    Packet(usize, Vec<u8>),
-}
-
-/// A data center of two switches and two chains of three servers.
-pub struct World {
-    object: PathBuf,
-    manifest: Manifest,
-    rng: StdRng,
-    faults: Faults,
-    now_ns: u64,
-    next: u64,
-    queue: BinaryHeap<Reverse<(u64, u64)>>,
-    in_flight: BTreeMap<u64, Arrives>,
-    switches: Vec<Switch>,
-    /// Per switch: until when it stands still; whether its agent lives; its secrets.
-    frozen_until_ns: Vec<u64>,
-    agents: Vec<bool>,
-    rings: Vec<KeyRing>,
-    heads: Vec<SocketAddrV4>,
-    incarnation: u32,
-    servers: Vec<(SocketAddrV4, Node)>,
-    /// What happened.
-    pub history: History,
-    /// Follows a program with a SnapshotState.
-    pub sketch: Option<SketchChecker>,
-    fault: Result<(), String>,
-}
-
-const SHARDS: u16 = 2;
-const TICK_NS: u64 = 2_000_000;
-const LEASE_US: u32 = 60_000;
+pub(crate) const MS: u64 = 1_000_000;
+/// Of the cluster.
+pub(crate) const SHARDS: u16 = 2;
+pub(crate) const TICK_NS: u64 = 2 * MS;
+const REPORT_NS: u64 = 50 * MS;
+/// The agents' own socket; the protocol's port is the data plane's.
+const AGENT_PORT: u16 = 6000;
 const OLD_SECRET: (u8, Secret) = (1, Secret(*b"yesterday's one."));
 const NEW_SECRET: (u8, Secret) = (2, Secret(*b"tomorrow's, new."));
-
-fn flow_of(frame: &[u8]) -> Option<(u32, u32, u64)> {
-    let word = |at: usize| frame.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes);
-    let count = frame.get(46..54)?.try_into().ok().map(u64::from_be_bytes)?;
-    Some((word(30)?, word(42)?, count))
-}
-
-fn objects(manifest: &Manifest) -> Vec<ObjectSettings> {
-    let settings = |flow: &manifest::FlowState| ObjectSettings {
-        name: flow.name.clone(),
-        id: flow.object_id,
-        key_bytes: flow.key_bytes as usize,
-        value_bytes: flow.value_bytes as usize,
-        allocator: AllocatorSettings::Zero { idle_ns: None },
-        closed_ns: 10_000_000_000,
-    };
-    let snapshots = |object: &manifest::SnapshotState| ObjectSettings {
-        name: object.name.clone(),
-        id: object.object_id,
-        key_bytes: object.key_bytes as usize,
-        value_bytes: SNAPSHOT_VALUE_BYTES,
-        allocator: AllocatorSettings::Snapshot {
-            slots: object.slots as usize,
-            slot_bytes: object.slot_bytes as usize,
-            idle_ns: None,
-        },
-        closed_ns: 10_000_000_000,
-    };
-    manifest.flow_states.iter().map(settings).chain(manifest.snapshot_states.iter().map(snapshots)).collect()
-}
+/// Where a message has its tag.
+const TAG_AT: usize = 56;
 
 /// The ring at a step of the rotation: the old secret; both; both, and sends with the new one; the new one.
-fn ring(step: usize) -> KeyRing {
+pub(crate) fn ring(step: usize) -> KeyRing {
     let first = if step < 3 { OLD_SECRET } else { NEW_SECRET };
     let mut ring = KeyRing::new(first.0, first.1).unwrap_or_else(|| unreachable!("0 to 3"));
     if step > 0 {
@@ -136,152 +39,241 @@ fn ring(step: usize) -> KeyRing {
     ring
 }
 
+/// What surrounds a switch.
+struct Around {
+    frozen_until_ns: u64,
+    /// Its agent lives.
+    agent: bool,
+    ring: KeyRing,
+    incarnation: u32,
+    /// What the agent knows of the chains.
+    views_version: u64,
+    report_at_ns: u64,
+    /// Tags of the replies that arrived in this life.
+    arrived: HashSet<u64>,
+}
+
+/// A data center.
+pub struct World {
+    pub(crate) rng: StdRng,
+    pub(crate) now_ns: u64,
+    pub(crate) network: Network,
+    pub(crate) switches: Vec<Switch>,
+    around: Vec<Around>,
+    pub(crate) store: Store,
+    incarnation: u32,
+    drift_ppm: i64,
+    pub(crate) clocks_are_sound: bool,
+    pub(crate) linearizable: bool,
+    pub(crate) delay_max_ns: u64,
+    packets: u32,
+    pub(crate) checks: Checks,
+    /// What hosts saw.
+    pub operations: Operations,
+    /// Follows a program with a SnapshotState.
+    pub sketch: Option<SketchChecker>,
+    /// What did not hold.
+    pub violation: Option<Violation>,
+    /// Draws what happens, if wanted.
+    pub chart: Option<Chart>,
+    /// Events so far, and a digest of all of them.
+    pub events: u64,
+    digest: u64,
+}
+
 impl World {
-    /// Starts everything; waits (in virtual time) until the chains serve.
-    pub fn start(object: &Path, manifest: &Manifest, seed: u64, faults: Faults) -> dataplane::Result<World> {
-        let mut rng = StdRng::seed_from_u64(seed);
-        let now_ns = 10_000_000_000;
-        let chain = |shard: u16| -> Vec<SocketAddrV4> {
-            let address = |at: u8| Ipv4Addr::new(10, 2, at, 10 + shard as u8);
-            (1..=3).map(|at| SocketAddrV4::new(address(at), state_protocol::PORT)).collect()
-        };
-        let mut servers = Vec::new();
-        let mut views = Views { version: 1, shards: Vec::new() };
-        for shard in 0..SHARDS {
-            let mut members = Vec::new();
-            for address in chain(shard) {
-                let start = Start { incarnation: rng.random::<u64>() | 1, epoch_base: 1, seed: rng.random(), now_ns };
-                let node = Node::new(server_settings(manifest), start, ring(0), address, Vec::new());
-                members.push(node.me());
-                servers.push((address, node));
-            }
-            views.shards.push(ShardView { number: 1, founded: 1, members, joining: None });
+    /// Starts everything; waits (in virtual time) until the chains serve. `switches`: loaded objects of the program, as many as there are at hand.
+    pub fn start(
+        program: &Program,
+        mut switches: Vec<Switch>,
+        scenario: &Scenario,
+        chart: bool,
+    ) -> dataplane::Result<World> {
+        let mut rng = StdRng::seed_from_u64(scenario.seed);
+        let faults = scenario.faults;
+        while switches.len() < SWITCHES {
+            switches.push(Switch::load(&program.object, &program.manifest)?);
         }
-        for (_, node) in &mut servers {
-            let mut out = Outputs::new();
-            node.adopt(now_ns, &views, &mut out);
-            node.flush(now_ns, &mut out); // HELLOs that are lost: they are sent again
-        }
-        let mut world = World {
-            object: object.to_owned(),
-            manifest: manifest.clone(),
-            rng,
-            faults,
-            now_ns,
-            next: 0,
-            queue: BinaryHeap::new(),
-            in_flight: Default::default(),
-            switches: Vec::new(),
-            frozen_until_ns: vec![0; 2],
-            agents: vec![true; 2],
-            rings: vec![ring(0); 2],
-            heads: (0..SHARDS).map(|shard| chain(shard)[0]).collect(),
+        let store = Store::new(&program.manifest, &mut rng, faults.drift_ppm);
+        let around = |_| Around {
+            frozen_until_ns: 0,
+            agent: true,
+            ring: ring(0),
             incarnation: 0,
-            servers,
-            history: History::default(),
-            sketch: manifest.snapshot_states.first().map(SketchChecker::new),
-            fault: Ok(()),
+            views_version: 0,
+            report_at_ns: 0,
+            arrived: HashSet::new(),
         };
-        for switch in 0..2 {
-            let started = world.start_switch(switch)?;
-            world.switches.push(started);
-        }
-        for _ in 0..2000 {
-            world.advance(TICK_NS)?;
-            if world
-                .servers
-                .iter()
-                .flat_map(|(_, node)| node.replicas())
-                .filter(|replica| replica.is_serving(world.now_ns))
-                .count()
-                == usize::from(SHARDS)
-            {
+        let mut world = World {
+            rng,
+            now_ns: 10_000 * MS,
+            network: Network::new(scenario.seed),
+            switches,
+            around: (0..SWITCHES).map(around).collect(),
+            store,
+            incarnation: 0,
+            drift_ppm: faults.drift_ppm,
+            clocks_are_sound: faults.clocks_are_sound(),
+            linearizable: program.is_linearizable(),
+            delay_max_ns: faults.delay_max_ns.min(2 * MS),
+            packets: 0,
+            checks: Checks::default(),
+            operations: Operations::default(),
+            sketch: program.manifest.snapshot_states.first().map(SketchChecker::new),
+            violation: None,
+            chart: chart.then(Chart::default),
+            events: 0,
+            digest: 0,
+        };
+        (0..SWITCHES).try_for_each(|switch| world.start_switch(switch))?;
+        (0..SERVERS).for_each(|at| world.start_server(at));
+        world.start_controller();
+        for _ in 0..1000 {
+            world.advance(5 * MS)?;
+            if world.serves() {
+                world.network.begin(faults);
                 return Ok(world);
             }
         }
-        panic!("the chains do not form: seed {seed}");
+        world.violated("liveness", "the chains do not form".to_owned());
+        Ok(world)
     }
 
-    fn start_switch(&mut self, switch: usize) -> dataplane::Result<Switch> {
-        self.incarnation += 1;
-        let drift_ppm = self.rng.random_range(-self.faults.drift_ppm..=self.faults.drift_ppm);
-        let id = switch as u32 + 1;
-        let started = Switch::start(&self.object, &self.manifest, id, self.incarnation, &self.heads, drift_ppm)?;
-        started.set_keys(&self.rings[switch])?;
-        Ok(started)
-    }
-
-    /// Sends `packets` packets of `flows` flows, evenly over a time that lets leases come and go, then waits until all is quiet.
-    pub fn run(&mut self, flows: u32, packets: u32) -> dataplane::Result<()> {
-        let mut at_switch = vec![0usize; flows as usize];
-        for packet in 1..=packets {
-            let flow = self.rng.random_range(0..flows);
-            if self.rng.random_bool(self.faults.moves) {
-                at_switch[flow as usize] ^= 1;
-            }
-            self.fail(packet, packets)?;
-            self.input(at_switch[flow as usize], flow, packet)?;
-            let pause = match self.rng.random_range(0..1000) {
-                // Long enough that flows are released; that released ones are removed.
-                0..10 => 250_000_000,
-                10..13 => 2_500_000_000,
-                _ => self.rng.random_range(1_000..3_000_000),
+    /// Does every shard have a head that takes requests, and both switches know it?
+    fn serves(&self) -> bool {
+        let serving = |shard: u16| {
+            let serves = |(node, clock): (&Option<state_store::core::Node>, &crate::store::Clock)| {
+                let replica = node.as_ref().and_then(|node| node.replica(shard));
+                replica.is_some_and(|replica| replica.is_serving(clock.local(self.now_ns)))
             };
-            self.advance(pause)?;
-        }
-        for _ in 0..200 {
-            self.advance(TICK_NS)?;
+            self.store.nodes.iter().zip(&self.store.clocks).any(serves)
+        };
+        (0..SHARDS).all(serving) && self.around.iter().all(|around| around.views_version == self.store.database.version)
+    }
+
+    /// The loaded objects, for the next world.
+    pub fn into_switches(self) -> Vec<Switch> {
+        self.switches
+    }
+
+    /// A digest of everything that happened.
+    pub fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    fn start_switch(&mut self, at: usize) -> dataplane::Result<()> {
+        self.incarnation += 1;
+        let drift_ppm = self.rng.random_range(-self.drift_ppm..=self.drift_ppm);
+        let identity = Identity { switch_id: at as u32 + 1, incarnation: self.incarnation, drift_ppm };
+        self.switches[at].reset(identity, &[None; SHARDS as usize])?;
+        self.switches[at].set_keys(&self.around[at].ring)?;
+        let ring = self.around[at].ring.clone();
+        self.around[at] = Around {
+            frozen_until_ns: 0,
+            agent: true,
+            ring,
+            incarnation: self.incarnation,
+            views_version: 0,
+            report_at_ns: self.now_ns,
+            arrived: HashSet::new(),
+        };
+        Ok(())
+    }
+
+    /// Runs steps until something does not hold.
+    pub fn run(&mut self, steps: &[Step]) -> dataplane::Result<()> {
+        for step in steps {
+            self.advance(step.pause_ns)?;
+            if self.violation.is_some() {
+                break;
+            }
+            self.act(step.action)?;
+            self.check_stored();
         }
         Ok(())
     }
 
-    /// What fails before a packet.
-    fn fail(&mut self, packet: u32, packets: u32) -> dataplane::Result<()> {
-        let switch = self.rng.random_range(0..self.switches.len());
-        if self.rng.random_bool(self.faults.crashes) {
-            self.frozen_until_ns[switch] = 0;
-            self.switches[switch] = self.start_switch(switch)?;
-            if let Some(sketch) = &mut self.sketch {
-                sketch.crashed(switch);
+    pub(crate) fn check_stored(&mut self) {
+        let stored = self.sketch.as_ref().map_or(Ok(()), |sketch| sketch.stored(&self.store));
+        if let Err(detail) = stored {
+            self.violated("snapshots", detail);
+        }
+    }
+
+    fn act(&mut self, action: Action) -> dataplane::Result<()> {
+        match action {
+            Action::Packet { switch, flow, read } => return self.input(switch, flow, read).map(drop),
+            Action::Crash(switch) => {
+                self.note(Machine::Switch(switch), "dies, and is back, empty");
+                self.start_switch(switch)?;
+                if let Some(sketch) = &mut self.sketch {
+                    sketch.crashed(switch);
+                }
             }
-        }
-        if self.rng.random_bool(self.faults.freezes) {
-            let still_ns = self.rng.random_range(1_000_000..5_000 * u64::from(LEASE_US));
-            self.frozen_until_ns[switch] = self.now_ns + still_ns;
-        }
-        if self.rng.random_bool(self.faults.agent_deaths) {
-            self.agents[switch] ^= true;
-        }
-        if self.faults.rotation {
-            // Each step goes round the machines, and is done before the next begins.
-            let (machines, at) = (self.servers.len() + self.switches.len(), packet as usize * 40 / packets as usize);
-            if let Some(step) = [5, 15, 25].iter().position(|from| (*from..from + machines).contains(&at)) {
-                self.rotate(at - [5, 15, 25][step], ring(step + 1))?;
+            Action::Freeze(switch, still_ns) => {
+                self.note(Machine::Switch(switch), &format!("stands still for {} ms", still_ns / MS));
+                self.around[switch].frozen_until_ns = self.now_ns + still_ns;
             }
+            Action::Agent(switch) => {
+                self.around[switch].agent ^= true;
+                let what = if self.around[switch].agent { "agent is back" } else { "agent dies" };
+                self.note(Machine::Switch(switch), what);
+            }
+            Action::StoreCrash(server, down_ns) => self.kill_server(server, down_ns),
+            Action::StoreFreeze(server, still_ns) => {
+                if self.is_spare(server) {
+                    self.note(Machine::Server(server), &format!("stands still for {} ms", still_ns / MS));
+                    self.store.frozen_until_ns[server] = self.now_ns + still_ns;
+                }
+            }
+            Action::StoreSlow(server, for_ns) => {
+                self.note(Machine::Server(server), &format!("is slow for {} ms", for_ns / MS));
+                self.network.slow(Machine::Server(server), self.now_ns + for_ns);
+            }
+            Action::Cut { from, to, both, for_ns } => {
+                let arrow = if both { "<->" } else { "->" };
+                self.note(from, &format!("cut {from:?} {arrow} {to:?} for {} ms", for_ns / MS));
+                self.network.cut(from, to, both, self.now_ns + for_ns);
+            }
+            Action::ControllerCrash(down_ns) => self.kill_controller(down_ns),
+            Action::Rotate(machine, step) => self.rotate(machine, step)?,
         }
         Ok(())
     }
 
-    fn rotate(&mut self, machine: usize, ring: KeyRing) -> dataplane::Result<()> {
-        match machine.checked_sub(self.servers.len()) {
-            None => self.servers[machine].1.set_keys(ring),
-            Some(switch) => {
-                self.switches[switch].set_keys(&ring)?;
-                self.rings[switch] = ring;
+    fn rotate(&mut self, machine: usize, step: usize) -> dataplane::Result<()> {
+        if machine < SERVERS {
+            self.store.rings[machine] = ring(step);
+            if let Some(node) = &mut self.store.nodes[machine] {
+                node.set_keys(ring(step));
             }
+        } else if machine < SERVERS + SWITCHES {
+            let switch = machine - SERVERS;
+            self.around[switch].ring = ring(step);
+            self.switches[switch].set_keys(&ring(step))?;
+        } else {
+            self.store.controller_ring = ring(step);
         }
         Ok(())
     }
 
-    /// A packet comes to a switch.
-    fn input(&mut self, switch: usize, flow: u32, packet: u32) -> dataplane::Result<()> {
-        self.history.push(Event::Input { flow, packet });
-        self.process(switch, frame(flow, packet))
+    /// A host's packet comes to a switch; its number.
+    pub(crate) fn input(&mut self, switch: usize, flow: u32, read: bool) -> dataplane::Result<u32> {
+        self.packets += 1;
+        let packet = self.packets;
+        let frame = match self.sketch.as_ref().map(SketchChecker::slots) {
+            Some(slots) => sketch_frame(flow as u16, std::array::from_fn(|_| self.rng.random_range(0..slots))),
+            None => counter_frame(flow, packet, read),
+        };
+        self.operations.input(flow, packet, read);
+        self.note(Machine::Switch(switch), &format!("<- {} of flow {flow}: packet {packet}", ["update", "read"][usize::from(read)]));
+        self.process(switch, frame)?;
+        Ok(packet)
     }
 
     fn process(&mut self, switch: usize, frame: Vec<u8>) -> dataplane::Result<()> {
-        if self.now_ns < self.frozen_until_ns[switch] {
-            self.enqueue(self.frozen_until_ns[switch], Arrives::Packet(switch, frame));
+        if self.now_ns < self.around[switch].frozen_until_ns {
+            self.network.push(self.around[switch].frozen_until_ns, Event::Packet(switch, frame));
             return Ok(());
         }
         let became = self.switches[switch].packet(&frame, 2, self.now_ns)?;
@@ -289,269 +281,260 @@ impl World {
         Ok(())
     }
 
-    /// After the faults have stopped: every flow works at every switch again, and moves from one to the other.
-    pub fn check_alive(&mut self, flows: u32) -> dataplane::Result<Result<(), String>> {
-        self.faults = Faults { delay_max_ns: self.faults.delay_max_ns, ..Faults::NONE };
-        self.agents.fill(true);
-        for (round, switch) in [(0, 0), (1, 1), (2, 0)] {
-            for flow in 0..flows {
-                self.input(switch, flow, u32::MAX - round * flows - flow)?;
-            }
-            for _ in 0..300 {
-                self.advance(TICK_NS)?;
-            }
-            // Stragglers and packets that the network doubled may go out as well.
-            let stuck: Vec<u32> =
-                (0..flows).filter(|flow| !self.history.went_out(u32::MAX - round * flows - flow)).collect();
-            if !stuck.is_empty() {
-                return Ok(Err(format!("flows {stuck:?} are stuck at switch {switch} (round {round})")));
-            }
+    /// After the faults: everybody is back, the network is good.
+    pub(crate) fn heal(&mut self) {
+        self.network.heal(self.delay_max_ns);
+        for around in &mut self.around {
+            around.agent = true;
+            around.frozen_until_ns = around.frozen_until_ns.min(self.now_ns);
         }
-        let pending = self.switches.iter().map(Switch::queued).sum::<dataplane::Result<u64>>()?;
-        Ok(if pending == 0 { Ok(()) } else { Err(format!("{pending} flows are never acknowledged")) })
-    }
-
-    /// Lets time pass, with no packets.
-    pub fn wait(&mut self, ns: u64) -> dataplane::Result<()> {
-        self.advance(ns)
-    }
-
-    /// How many flows each switch knows of.
-    pub fn flows(&self) -> Vec<usize> {
-        self.switches.iter().map(Switch::flows).collect()
-    }
-
-    /// Virtual time.
-    pub fn now_ns(&self) -> u64 {
-        self.now_ns
-    }
-
-    /// The same as `run`, with packets of sketch.p4; what the checker found.
-    pub fn run_sketch(&mut self, tenants: u16, packets: u32) -> dataplane::Result<Result<(), String>> {
-        let slots = self.manifest.snapshot_states.first().map_or(1, |object| object.slots);
-        let mut at_switch = vec![0usize; usize::from(tenants)];
-        for packet in 1..=packets {
-            let tenant = self.rng.random_range(0..tenants);
-            if self.rng.random_bool(self.faults.moves) {
-                at_switch[usize::from(tenant)] ^= 1;
-            }
-            self.fail(packet, packets)?;
-            let indices = std::array::from_fn(|_| self.rng.random_range(0..slots));
-            self.process(at_switch[usize::from(tenant)], sketch_frame(tenant, indices))?;
-            let pause = match self.rng.random_range(0..1000) {
-                0..5 => 250_000_000,
-                5..6 => 2_500_000_000,
-                _ => self.rng.random_range(1_000..1_000_000),
-            };
-            self.advance(pause)?;
-            if let (Ok(()), Some(sketch)) = (&self.fault, &self.sketch) {
-                self.fault = sketch.stored(&self.servers);
-            }
-            if self.fault.is_err() {
-                break;
-            }
-        }
-        Ok(self.fault.clone())
-    }
-
-    /// After the faults have stopped: every tenant's packets go out again, at both switches, and what they counted is stored in the end.
-    pub fn check_sketch_alive(&mut self, tenants: u16) -> dataplane::Result<Result<(), String>> {
-        self.faults = Faults { delay_max_ns: self.faults.delay_max_ns, ..Faults::NONE };
-        self.agents.fill(true);
-        // What is overdue meanwhile is saved.
-        self.advance(300 * TICK_NS)?;
-        for switch in [0, 1, 0] {
-            let before = self.sketch.as_ref().map_or(0, |sketch| sketch.updates);
-            for tenant in 0..tenants {
-                self.process(switch, sketch_frame(tenant, [0, 1, 2, 3]))?;
-            }
-            self.advance(300 * TICK_NS)?;
-            let went_out = self.sketch.as_ref().map_or(0, |sketch| sketch.updates) - before;
-            if self.fault.is_ok() && went_out < u64::from(tenants) {
-                self.fault = Err(format!("only {went_out} of {tenants} tenants' packets go out at switch {switch}"));
-            }
-        }
-        if let (Ok(()), Some(sketch)) = (&self.fault, &self.sketch) {
-            self.fault = sketch.stored(&self.servers).and_then(|()| sketch.all_stored(&self.servers));
-        }
-        Ok(self.fault.clone())
-    }
-
-    /// Tells the checker of snapshots what a switch sent out.
-    fn observe(&mut self, switch: usize, became: &Became) {
-        let (Some(sketch), Ok(())) = (&mut self.sketch, &self.fault) else { return };
-        self.fault = match became {
-            Became::Nothing => Ok(()),
-            Became::Message(_, bytes) => sketch.sent(switch, bytes),
-            Became::Output(_, frame) => {
-                let tenant = tenant_of(frame).unwrap_or_default();
-                let epoch = self.switches[switch].epoch_of(&tenant.to_be_bytes());
-                sketch
-                    .output(switch, frame, epoch, self.now_ns)
-                    .and_then(|()| sketch.within_epsilon(tenant, epoch, &self.servers, self.now_ns))
-            }
-        };
+        self.store.frozen_until_ns.fill(0);
+        (0..SERVERS).for_each(|at| self.start_server(at));
+        self.start_controller();
     }
 
     fn became(&mut self, switch: usize, became: Became) {
-        self.observe(switch, &became);
-        if self.sketch.is_some() && matches!(became, Became::Output(..)) {
-            return;
-        }
         match became {
             Became::Nothing => {}
-            Became::Output(_, frame) => {
-                if let Some((flow, packet, count)) = flow_of(&frame) {
-                    self.history.push(Event::Output { flow, packet, count });
-                }
-            }
+            Became::Output(_, frame) => self.let_out(switch, &frame),
             Became::Message(to, bytes) => {
+                if let Some(sketch) = &mut self.sketch
+                    && let Err(detail) = sketch.sent(switch, &bytes)
+                {
+                    self.violated("snapshots", detail);
+                }
                 let from = SocketAddrV4::new(self.switches[switch].address(), state_protocol::PORT);
-                self.send(Arrives::AtStore(from, to, bytes));
+                self.send(Machine::Switch(switch), Datagram { from, to, bytes });
             }
         }
     }
 
-    fn send(&mut self, arrives: Arrives) {
-        let (Arrives::AtStore(_, _, bytes) | Arrives::AtSwitch(_, _, bytes) | Arrives::Packet(_, bytes)) = &arrives;
-        let is = |types: &[MessageType]| types.iter().any(|known| bytes.get(3) == Some(&(*known as u8)));
-        let hand_over = is(&[MessageType::Recall, MessageType::Release, MessageType::ReleaseAck]);
-        if self.rng.random_bool(self.faults.loss) || (hand_over && self.rng.random_bool(self.faults.hand_over_loss)) {
-            return;
+    /// A packet leaves a switch.
+    fn let_out(&mut self, switch: usize, frame: &[u8]) {
+        self.mix(frame);
+        if self.sketch.is_some() {
+            return self.let_out_sketch(switch, frame);
         }
-        // A request with a parked packet is not doubled: that would be a second input packet, which the history does not know of. (A network that doubles it has
-        // doubled the packet.)
-        let parked = is(&[MessageType::LeaseRequest, MessageType::LeaseGrant]);
-        let again = match &arrives {
-            _ if parked || !self.rng.random_bool(self.faults.duplication) => None,
-            Arrives::AtStore(from, to, bytes) => Some(Arrives::AtStore(*from, *to, bytes.clone())),
-            Arrives::AtSwitch(switch, from, bytes) => Some(Arrives::AtSwitch(*switch, *from, bytes.clone())),
-            Arrives::Packet(..) => None,
-        };
-        for arrives in [Some(arrives), again].into_iter().flatten() {
-            let mut at = self.now_ns + self.rng.random_range(10_000..self.faults.delay_max_ns.max(20_000));
-            if hand_over && self.faults.hand_over_delay_ns > 0 {
-                at += self.rng.random_range(0..self.faults.hand_over_delay_ns);
-            }
-            self.enqueue(at, arrives);
+        let Some((flow, packet, count)) = flow_of(frame) else { return };
+        self.note(Machine::Switch(switch), &format!("-> packet {packet} of flow {flow} leaves with {count}"));
+        if !self.operations.output(packet, count) {
+            self.violated("once", format!("packet {packet} of flow {flow} leaves twice, the second time with {count}"));
+        }
+        self.check_output(&key_of(flow), count);
+    }
+
+    fn let_out_sketch(&mut self, switch: usize, frame: &[u8]) {
+        let Some(tenant) = tenant_of(frame) else { return };
+        let epoch = self.switches[switch].epoch_of(&tenant.to_be_bytes());
+        self.note(Machine::Switch(switch), &format!("-> packet of tenant {tenant} leaves, epoch {epoch}"));
+        let Some(sketch) = &mut self.sketch else { return };
+        let found = sketch
+            .output(switch, frame, epoch, self.now_ns)
+            .and_then(|()| sketch.within_epsilon(tenant, epoch, &self.store, self.now_ns));
+        if let Err(detail) = found {
+            self.violated("snapshots", detail);
         }
     }
 
-    fn enqueue(&mut self, at_ns: u64, arrives: Arrives) {
-        self.next += 1;
-        self.queue.push(Reverse((at_ns, self.next)));
-        self.in_flight.insert(self.next, arrives);
-    }
-
-    /// Lets time pass: messages arrive, timers go off, generators run every tick.
-    fn advance(&mut self, by_ns: u64) -> dataplane::Result<()> {
-        let until = self.now_ns + by_ns;
-        loop {
-            let message = self.queue.peek().map_or(u64::MAX, |Reverse((at, _))| *at);
-            let timer = self.servers.iter().filter_map(|(_, server)| server.next_deadline()).min().unwrap_or(u64::MAX);
+    /// Lets time pass: messages arrive, timers go off, agents and generators run every tick.
+    pub(crate) fn advance(&mut self, by_ns: u64) -> dataplane::Result<()> {
+        let until_ns = self.now_ns + by_ns;
+        while self.violation.is_none() {
+            let message = self.network.next_ns().unwrap_or(u64::MAX).max(self.now_ns);
+            let timer = self.store.next_timer_ns(self.now_ns);
             let tick = (self.now_ns / TICK_NS + 1) * TICK_NS;
-            let next = message.min(timer.max(self.now_ns)).min(tick);
-            if next > until {
+            let next = message.min(timer).min(tick);
+            if next > until_ns {
                 break;
             }
-            self.now_ns = self.now_ns.max(next);
+            self.now_ns = next;
             if next == message {
-                self.deliver()?;
+                self.happen()?;
             } else if next == tick {
-                for switch in 0..self.switches.len() {
-                    let runs = self.agents[switch] && self.now_ns >= self.frozen_until_ns[switch];
-                    for became in self.switches[switch].tick(runs, u64::from(LEASE_US) * 1000, self.now_ns)? {
-                        self.became(switch, became);
-                    }
-                }
-                self.now_ns += 1;
+                (0..SWITCHES).try_for_each(|switch| self.tick(switch))?;
             } else {
-                for server in 0..self.servers.len() {
-                    self.serve(server, None);
-                }
-                self.now_ns += 1;
+                self.store_timers();
             }
         }
-        self.now_ns = self.now_ns.max(until);
+        self.now_ns = self.now_ns.max(until_ns);
         Ok(())
     }
 
-    fn deliver(&mut self) -> dataplane::Result<()> {
-        let Some(Reverse((_, id))) = self.queue.pop() else { return Ok(()) };
-        match self.in_flight.remove(&id) {
-            Some(Arrives::AtStore(from, to, bytes)) => {
-                if let Some(server) = self.servers.iter().position(|(address, _)| *address == to) {
-                    self.serve(server, Some((from, bytes)));
-                }
+    /// What a switch's agent does in between.
+    fn tick(&mut self, switch: usize) -> dataplane::Result<()> {
+        let around = &self.around[switch];
+        if !around.agent || self.now_ns < around.frozen_until_ns {
+            return Ok(());
+        }
+        if self.now_ns >= around.report_at_ns {
+            self.report(switch);
+        }
+        for became in self.switches[switch].tick(u64::from(LEASE_US) * 1000, self.now_ns)? {
+            self.became(switch, became);
+        }
+        Ok(())
+    }
+
+    /// An agent tells the controller which views it knows; newer ones are the answer.
+    fn report(&mut self, switch: usize) {
+        let around = &mut self.around[switch];
+        around.report_at_ns = self.now_ns + REPORT_NS;
+        let reporter = Reporter::Switch { switch_id: switch as u32 + 1 };
+        let report = Report { reporter, version: around.views_version, shards: SHARDS, replicas: Vec::new() };
+        let incarnation = u64::from(around.incarnation);
+        let Ok(mut bytes) = (Control::Report { sent_ns: self.now_ns, incarnation, report }).encode() else { return };
+        let (from, to) = (SocketAddrV4::new(self.switches[switch].address(), AGENT_PORT), controller_address());
+        around.ring.sign(&mut bytes, *from.ip(), *to.ip());
+        self.send(Machine::Switch(switch), Datagram { from, to, bytes });
+    }
+
+    fn happen(&mut self) -> dataplane::Result<()> {
+        match self.network.pop() {
+            Some(Event::Arrives { datagram, copy }) => self.arrives(datagram, copy)?,
+            Some(Event::Packet(switch, frame)) => self.process(switch, frame)?,
+            Some(Event::Restart(at)) => {
+                self.note(Machine::Server(at), "is back, empty");
+                self.start_server(at);
             }
-            Some(Arrives::AtSwitch(switch, from, bytes)) if self.now_ns < self.frozen_until_ns[switch] => {
-                self.enqueue(self.frozen_until_ns[switch], Arrives::AtSwitch(switch, from, bytes));
+            Some(Event::RestartController) => {
+                self.note(Machine::Controller, "is back");
+                self.start_controller();
             }
-            Some(Arrives::AtSwitch(switch, from, bytes)) => {
-                if let (Some(sketch), Ok(())) = (&mut self.sketch, &self.fault) {
-                    self.fault = sketch.arrives(&bytes, &self.servers);
-                }
-                let became = self.switches[switch].message(from, &bytes, self.now_ns)?;
-                self.became(switch, became);
-            }
-            Some(Arrives::Packet(switch, frame)) => self.process(switch, frame)?,
+            Some(Event::Written(number)) => self.written(number),
             None => {}
         }
         Ok(())
     }
 
-    fn serve(&mut self, server: usize, datagram: Option<(SocketAddrV4, Vec<u8>)>) {
-        let mut out = Outputs::new();
-        let (address, core) = &mut self.servers[server];
-        match &datagram {
-            Some((from, bytes)) => core.handle(self.now_ns, Input::Datagram { from: *from, bytes }, &mut out),
-            None => core.handle(self.now_ns, Input::Timer, &mut out),
+    fn arrives(&mut self, datagram: Datagram, copy: bool) -> dataplane::Result<()> {
+        let to = machine_at(*datagram.to.ip());
+        let still_until_ns = match to {
+            Machine::Switch(at) => self.around[at].frozen_until_ns,
+            Machine::Server(at) => self.store.frozen_until_ns[at],
+            Machine::Controller => 0,
+        };
+        if self.now_ns < still_until_ns {
+            self.network.push(still_until_ns, Event::Arrives { datagram, copy });
+            return Ok(());
         }
-        core.flush(self.now_ns, &mut out);
-        let from = *address;
-        let sent: Vec<(SocketAddrV4, Vec<u8>)> = out.datagrams().map(|(to, bytes)| (to, bytes.to_vec())).collect();
-        for (to, bytes) in sent {
-            let switch = self.switches.iter().position(|switch| switch.address() == *to.ip());
-            self.send(match switch {
-                Some(switch) => Arrives::AtSwitch(switch, *from.ip(), bytes),
-                None => Arrives::AtStore(from, to, bytes),
-            });
+        self.mix(&datagram.bytes);
+        self.draw(to, &datagram);
+        match to {
+            Machine::Server(at) => self.serve(at, Some((datagram.from, datagram.bytes))),
+            Machine::Switch(at) if datagram.to.port() == AGENT_PORT => self.take_views(at, &datagram)?,
+            Machine::Switch(at) => self.switch_takes(at, &datagram, copy)?,
+            Machine::Controller => {
+                let (from, bytes) = (datagram.from, datagram.bytes.as_slice());
+                if self.store.controller_ring.verify(bytes, *from.ip(), *datagram.to.ip()).is_ok() {
+                    self.decide(ControllerInput::Datagram { from, bytes });
+                }
+            }
         }
+        Ok(())
+    }
+
+    fn switch_takes(&mut self, at: usize, datagram: &Datagram, copy: bool) -> dataplane::Result<()> {
+        let bytes = &datagram.bytes;
+        let tag = bytes.get(TAG_AT..TAG_AT + 8).and_then(|tag| tag.try_into().ok()).map_or(0, u64::from_be_bytes);
+        if !self.around[at].arrived.insert(tag) && copy && !self.switches[at].knows_copy(bytes) {
+            return Ok(()); // it would be taken as another packet of a network that doubles packets
+        }
+        if let Some(sketch) = &mut self.sketch
+            && let Err(detail) = sketch.arrives(bytes, &self.store)
+        {
+            self.violated("snapshots", detail);
+        }
+        let became = self.switches[at].message(*datagram.from.ip(), bytes, self.now_ns)?;
+        self.became(at, became);
+        if let Ok(message) = state_protocol::Message::decode(bytes)
+            && !message.key.is_empty()
+        {
+            self.check_one_owner(message.key);
+        }
+        Ok(())
+    }
+
+    /// An agent takes the controller's views.
+    fn take_views(&mut self, at: usize, datagram: &Datagram) -> dataplane::Result<()> {
+        let around = &mut self.around[at];
+        let genuine = around.ring.verify(&datagram.bytes, *datagram.from.ip(), *datagram.to.ip()).is_ok();
+        let Ok(Control::Views(views)) = Control::decode(&datagram.bytes) else { return Ok(()) };
+        if genuine && around.agent && views.version > around.views_version {
+            around.views_version = views.version;
+            let heads: Vec<Option<SocketAddrV4>> = views.heads().collect();
+            if heads.len() == usize::from(SHARDS) && heads.iter().all(Option::is_some) {
+                self.switches[at].set_heads(&heads)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn send(&mut self, from: Machine, datagram: Datagram) {
+        let to = machine_at(*datagram.to.ip());
+        let text = self.chart.is_some().then(|| crate::chart::describe(&datagram.bytes)).flatten();
+        if !self.network.send(self.now_ns, from, to, datagram)
+            && let (Some(chart), Some(text)) = (&mut self.chart, text)
+        {
+            chart.lost(self.now_ns, from, to, &text);
+        }
+    }
+
+    fn draw(&mut self, to: Machine, datagram: &Datagram) {
+        if let Some(chart) = &mut self.chart
+            && let Some(text) = crate::chart::describe(&datagram.bytes)
+        {
+            chart.message(self.now_ns, machine_at(*datagram.from.ip()), to, &text);
+        }
+    }
+
+    /// Something happens at a machine.
+    pub(crate) fn note(&mut self, machine: Machine, text: &str) {
+        if let Some(chart) = &mut self.chart {
+            chart.note(self.now_ns, machine, text);
+        }
+    }
+
+    fn mix(&mut self, bytes: &[u8]) {
+        self.events += 1;
+        let mut digest = self.digest ^ self.now_ns;
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            digest = state_store::core::SplitMix64::mix(digest ^ u64::from_le_bytes(word));
+        }
+        self.digest = digest;
     }
 }
 
-fn server_settings(manifest: &Manifest) -> Settings {
-    Settings {
-        shard: 0,
-        shards: SHARDS,
-        lease_us: LEASE_US,
-        clock_drift_ppm: 1000,
-        lease_margin_us: 1000,
-        hold_ns: 200_000_000,
-        tenure_ns: 4_000_000,
-        recall_resend_ns: 5_000_000,
-        resend_ns: 2_000_000,
-        chain_datagram_bytes: 1400,
-        limits: Limits {
-            records: 10_000,
-            sessions: 64,
-            held: 1000,
-            held_per_flow: 64,
-            held_bytes: 1 << 20,
-            unacked: 10_000,
-            unacked_bytes: 16 << 20,
-        },
-        objects: objects(manifest),
+fn machine_at(address: Ipv4Addr) -> Machine {
+    match address.octets() {
+        [10, 255, 0, id] => Machine::Switch(usize::from(id) - 1),
+        [10, 2, 0, at] => Machine::Server(usize::from(at) - 1),
+        _ => Machine::Controller,
     }
 }
 
-/// A UDP packet of a flow (its destination address), with its number in the payload and room for the count.
-fn frame(flow: u32, packet: u32) -> Vec<u8> {
+/// A packet of counter.p4's flow (its destination address), with its number in the payload and room for the count.
+fn counter_frame(flow: u32, packet: u32, read: bool) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
     frame.extend_from_slice(&[0x45, 0, 0, 40, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1]);
     frame.extend_from_slice(&flow.to_be_bytes());
-    frame.extend_from_slice(&[0x30, 0x39, 0, 80, 0, 20, 0, 0]);
+    frame.extend_from_slice(&[0x30, 0x39, 0, if read { 83 } else { 80 }, 0, 20, 0, 0]);
     frame.extend_from_slice(&packet.to_be_bytes());
     frame.extend_from_slice(&[0; 8]);
     frame
+}
+
+/// A flow's key in counter.p4.
+pub(crate) fn key_of(flow: u32) -> Vec<u8> {
+    let mut key = vec![192, 0, 2, 1];
+    key.extend(flow.to_be_bytes());
+    key.extend([0x30, 0x39, 0, 80, 17]);
+    key
+}
+
+fn flow_of(frame: &[u8]) -> Option<(u32, u32, u64)> {
+    let word = |at: usize| frame.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes);
+    let count = frame.get(46..54)?.try_into().ok().map(u64::from_be_bytes)?;
+    Some((word(30)?, word(42)?, count))
 }

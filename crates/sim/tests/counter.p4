@@ -88,6 +88,11 @@ control CounterIngress(inout headers_t hdr, inout metadata_t meta, inout standar
             to_host();
             return;
         }
+        if (hdr.udp.destination_port == 84) { // only reads
+            hdr.payload.count = count.packets;
+            standard_metadata.egress_spec = 3;
+            return;
+        }
         count.packets = count.packets + 1;
         counts.set(key, count);
         // The destination port says how far the flow has come, for who tests that. (83, above: that the packet is the host's.)

@@ -1,36 +1,21 @@
 //! Bounded inconsistency: the switch's lazy snapshots against the real store, under faults, judged from the packet log. SIM_RUNS=N does N times as many seeds.
 
-use manifest::Manifest;
-use sim::{Faults, World};
-use std::path::{Path, PathBuf};
-
-fn compile(directory: &Path, defines: &[&str]) -> (PathBuf, Manifest) {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sketch.p4");
-    let defines = defines.iter().map(ToString::to_string).collect();
-    let outcome = p4_check::check_file(&source, &p4_syntax::Options { defines, ..Default::default() });
-    let program = outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
-    let object = directory.join("sketch.o");
-    let options = xdp_backend::Options { program_name: "sketch.p4".to_owned(), ..Default::default() };
-    let compiled = xdp_backend::compile(program, &options, &object).unwrap();
-    (object, compiled.generated.manifest)
-}
+use sim::{Bench, Faults, Kind, Outcome, Program, Scenario, Workload};
 
 fn runs(defines: &[&str], seeds: std::ops::Range<u64>, faults: Faults) {
     let times = std::env::var("SIM_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     let seeds = seeds.start * 1_000_000..seeds.start * 1_000_000 + (seeds.end - seeds.start) * times;
-    let directory = tempfile::tempdir().unwrap();
-    let (object, manifest) = compile(directory.path(), defines);
-    let (mut updates, mut snapshots, mut handed_over, mut lost) = (0, 0, 0, 0);
+    let mut bench = Bench::with(Program::compile(Kind::Snapshots, defines, &[]).unwrap());
+    let mut total = Outcome::default();
     for seed in seeds {
-        let mut world = World::start(&object, &manifest, seed, faults).unwrap();
-        assert_eq!(world.run_sketch(3, 300).unwrap(), Ok(()), "seed {seed}");
-        assert_eq!(world.check_sketch_alive(3).unwrap(), Ok(()), "seed {seed}, after the faults stopped");
-        let sketch = world.sketch.as_ref().unwrap();
-        updates += sketch.updates;
-        snapshots += sketch.snapshots;
-        handed_over += sketch.handed_over;
-        lost += sketch.lost;
+        let workload = Workload { flows: 3, packets: 300, pause_max_ns: 1_000_000, reads_percent: 0 };
+        let (outcome, _) = bench.run(&Scenario::draw(seed, faults, workload), false).unwrap();
+        assert_eq!(outcome.violation, None, "seed {seed}");
+        total.outputs += outcome.outputs;
+        total.snapshots.iter_mut().zip(outcome.snapshots).for_each(|(sum, part)| *sum += part);
     }
+    let [snapshots, handed_over, lost] = total.snapshots;
+    let updates = total.outputs;
     println!(
         "{updates} updates, {snapshots} snapshots, {handed_over} take-overs from living switches, {lost} slots' counts taken back"
     );
@@ -40,7 +25,7 @@ fn runs(defines: &[&str], seeds: std::ops::Range<u64>, faults: Faults) {
     }
     assert!(handed_over > 0);
     // A living switch hands over what is unsaved: only a crash, or a lease that ran out, takes something back.
-    if faults.loss == 0.0 && faults.crashes == 0.0 {
+    if faults.keeps_state() {
         assert_eq!(lost, 0);
     }
 }
@@ -73,4 +58,10 @@ fn switches_that_crash_and_come_back_empty() {
         ..Faults::NONE
     };
     runs(&["OVERDUE=DROP", "EPSILON_US=150000", "SLOTS=400"], 300..305, faults);
+}
+
+#[test]
+fn servers_that_die() {
+    let faults = Faults { store_crashes: 0.01, moves: 0.03, loss: 0.02, ..Faults::NONE };
+    runs(&["OVERDUE=DROP", "EPSILON_US=150000", "SLOTS=400"], 400..404, faults);
 }

@@ -78,7 +78,7 @@ pub fn compile(program: &Program, options: &Options, object: &Path) -> Result<Co
         let attempt = Options { placement: *placement, ..options.clone() };
         let generated = generate(program, &attempt).map_err(CompileError::Unsupported)?;
         std::fs::write(&source, &generated.c_source).map_err(file_error(&source))?;
-        match run_clang(&source, object)? {
+        match run_clang(&source, object, &options.defines)? {
             None if fits(&stack_usage(object), *placement) => {
                 return Ok(Compiled { generated, placement: *placement });
             }
@@ -171,12 +171,13 @@ fn fits_with_callees(frames: &[(String, u32)]) -> bool {
 }
 
 /// None: good; else clang's messages.
-fn run_clang(source: &Path, object: &Path) -> Result<Option<String>, CompileError> {
+fn run_clang(source: &Path, object: &Path, defines: &[String]) -> Result<Option<String>, CompileError> {
     let mut command = Command::new("clang");
     command.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-std=gnu11", "-fno-strict-aliasing", "-fstack-usage"]);
     command.args(["-Wall", "-Wno-unused-label", "-Wno-unused-variable", "-Wno-unused-but-set-variable"]);
     command.args(["-Wno-unused-const-variable", "-Wno-unused-function", "-Wno-parentheses-equality"]);
     command.args(["-Wno-tautological-compare", "-Wno-constant-conversion", "-fno-color-diagnostics"]);
+    command.args(defines.iter().map(|define| format!("-D{define}")));
     // Line information names files relative to here, so that objects do not depend on the temporary folder.
     if let Some(folder) = source.parent() {
         command.current_dir(folder);

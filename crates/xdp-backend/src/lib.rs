@@ -54,6 +54,8 @@ pub struct Options {
     pub program_name: String,
     /// Where storage goes.
     pub placement: Placement,
+    /// Macros of the emitted C (`NAME` or `NAME=VALUE`): seeded bugs, for tests that must find them.
+    pub defines: Vec<String>,
 }
 
 /// The P4 place of each line of the emitted C.

@@ -209,7 +209,7 @@ fn a_router_passes_the_verifier_in_every_placement() {
     let folder = tempfile::tempdir().expect("folder");
     for placement in [Placement::Registers, Placement::Scratch, Placement::AllScratch] {
         let object = folder.path().join(format!("router_{placement:?}.o"));
-        let options = Options { program_name: "router.p4".into(), placement };
+        let options = Options { program_name: "router.p4".into(), placement, ..Default::default() };
         let compiled = compile(&router(), &options, &object).unwrap_or_else(|error| panic!("{error}"));
         if let Ok(path) = std::env::var("SHOW_C") {
             std::fs::write(path, &compiled.generated.c_source).expect("write");

@@ -35,7 +35,7 @@ fn run(path: &Path, stf: Option<&Path>, placement: Placement) -> Result<(), Stri
     let folder = tempfile::tempdir().expect("folder");
     let object = folder.path().join("program.o");
     let name = path.file_name().expect("name").to_string_lossy().into_owned();
-    let options = Options { program_name: name.clone(), placement };
+    let options = Options { program_name: name.clone(), placement, ..Default::default() };
     let compiled = xdp_backend::compile(program, &options, &object).map_err(|error| match error {
         CompileError::Unsupported(errors) => errors
             .iter()

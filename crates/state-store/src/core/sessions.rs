@@ -4,10 +4,14 @@
 
 use super::rng::SplitMix64;
 use super::seen::Seen;
-use foldhash::fast::RandomState;
+use foldhash::fast::FixedState;
 use state_protocol::Owner;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddrV4;
+
+/// Sessions are iterated over (copies to joining servers, ends of sessions): in an order that the same inputs always give, so that simulated runs replay.
+/// (Keys are authenticated switches, so nobody can choose them to collide.)
+type InOneOrder = FixedState;
 
 /// A request this much older than the newest of its session is taken for a replay, in ns. Switches, too, take no reply to an older request.
 pub const REPLAY_WINDOW_NS: u64 = 1_000_000_000;
@@ -57,9 +61,9 @@ pub enum NoSession {
 /// All sessions of a shard.
 #[derive(Default)]
 pub struct Sessions {
-    by_owner: HashMap<Owner, Session, RandomState>,
+    by_owner: HashMap<Owner, Session, InOneOrder>,
     /// The newest life of each switch, so that no replay brings an earlier one back.
-    lives: HashMap<u32, Life>,
+    lives: HashMap<u32, Life, InOneOrder>,
     lives_order: VecDeque<u32>,
 }
 

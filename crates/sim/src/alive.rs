@@ -1,0 +1,133 @@
+//! Liveness: after the faults have stopped, whoever keeps asking is answered, within a bound; and in the end all is quiet, and nothing is missing.
+
+use crate::scenario::SWITCHES;
+use crate::sketch::SketchChecker;
+use crate::world::{MS, World, key_of};
+
+/// A host that is not answered sends again after so long.
+const AGAIN_NS: u64 = 20 * MS;
+/// Longest wait while the store finds together again: the controller's patience twice, a head's wait for leases, and what was cut off.
+const FIRST_NS: u64 = 4_000 * MS;
+/// And once it is.
+const LATER_NS: u64 = 1_000 * MS;
+/// Until all chains are whole again: a join that failed is not tried again for 5 s.
+const WHOLE_NS: u64 = 15_000 * MS;
+
+impl World {
+    /// Checks all of that. `at_switch`: where each flow's packets went last.
+    pub fn check_alive(&mut self, flows: u32, at_switch: &[usize]) -> dataplane::Result<()> {
+        self.heal();
+        // Reads come first: nothing but the runtime itself brings an update to an end that got lost.
+        for flow in 0..flows {
+            let switch = at_switch.get(flow as usize).copied().unwrap_or(0);
+            self.insist(switch, flow, true, FIRST_NS)?;
+        }
+        for (switch, read) in [(0, false), (1, true), (1, false), (0, true)] {
+            for flow in 0..flows {
+                self.insist(switch, flow, read, LATER_NS)?;
+            }
+        }
+        self.contend(flows)?;
+        self.settle(flows)
+    }
+
+    /// A host sends a flow's packets until one of them gets out.
+    fn insist(&mut self, switch: usize, flow: u32, read: bool, most_ns: u64) -> dataplane::Result<()> {
+        let until_ns = self.now_ns + most_ns;
+        let mut sent = Vec::new();
+        let updates = self.sketch.as_ref().map(|sketch| sketch.updates_of(flow as u16));
+        while self.violation.is_none() {
+            if self.now_ns >= until_ns {
+                let known = self.switches[switch].describe(&self.key(flow));
+                let (packets, ms) = (sent.len(), most_ns / MS);
+                let detail = format!("flow {flow} at switch {switch}: none of {packets} packets within {ms} ms ({known})");
+                self.violated("liveness", detail);
+                break;
+            }
+            sent.push(self.input(switch, flow, read)?);
+            // Looks often: a packet that got out is the end of it.
+            for _ in 0..AGAIN_NS / MS {
+                self.advance(MS)?;
+                let out = match &self.sketch {
+                    Some(sketch) => Some(sketch.updates_of(flow as u16)) > updates,
+                    None => sent.iter().any(|packet| self.operations.went_out(*packet)),
+                };
+                if out {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn key(&self, flow: u32) -> Vec<u8> {
+        match self.sketch {
+            Some(_) => (flow as u16).to_be_bytes().to_vec(),
+            None => key_of(flow),
+        }
+    }
+
+    /// Both switches get packets of the same flow all the time: both go on.
+    fn contend(&mut self, flows: u32) -> dataplane::Result<()> {
+        if self.sketch.is_some() {
+            return Ok(());
+        }
+        for flow in 0..flows.min(2) {
+            let until_ns = self.now_ns + LATER_NS;
+            let mut sent = [(); SWITCHES].map(|()| Vec::new());
+            loop {
+                for (switch, sent) in sent.iter_mut().enumerate() {
+                    sent.push(self.input(switch, flow, false)?);
+                    self.advance(3 * MS)?;
+                }
+                let went_out = |packets: &Vec<u32>| packets.iter().any(|packet| self.operations.went_out(*packet));
+                if sent.iter().all(went_out) || self.violation.is_some() {
+                    break;
+                }
+                if self.now_ns >= until_ns {
+                    let out = sent.iter().map(|sent| sent.iter().filter(|packet| self.operations.went_out(**packet)).count());
+                    let out: Vec<usize> = out.collect();
+                    self.violated("liveness", format!("flow {flow} at both switches: {out:?} packets of {} get out", sent[0].len()));
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// In the end the chains are whole, nothing waits to be sent again, and nothing is missing.
+    fn settle(&mut self, flows: u32) -> dataplane::Result<()> {
+        let until_ns = self.now_ns + WHOLE_NS;
+        while self.violation.is_none() && !self.is_whole() {
+            if self.now_ns >= until_ns {
+                let views = format!("{:?}", self.store.database.shards);
+                self.violated("liveness", format!("the chains are not whole again: {views}"));
+            }
+            self.advance(20 * MS)?;
+        }
+        self.advance(600 * MS)?;
+        for switch in 0..SWITCHES {
+            let queued = self.switches[switch].queued()?;
+            if queued > 0 && self.violation.is_none() {
+                let known: Vec<String> =
+                    (0..flows).map(|flow| self.switches[switch].describe(&self.key(flow))).collect();
+                self.violated("liveness", format!("switch {switch}: {queued} flows are never acknowledged: {known:?}"));
+            }
+        }
+        self.check_stored();
+        let stored = self.sketch.as_ref().map_or(Ok(()), |sketch: &SketchChecker| sketch.all_stored(&self.store));
+        if let Err(detail) = stored {
+            self.violated("snapshots", detail);
+        }
+        self.check_durable();
+        Ok(())
+    }
+
+    /// Every shard has all members that it should have, in the newest view, with all links up.
+    fn is_whole(&self) -> bool {
+        self.store.database.shards.iter().zip(0..).all(|(view, shard)| {
+            let ready = |replica: &state_store::core::Server| replica.is_ready() && replica.view().number == view.number;
+            view.members.len() == 3 && view.joining.is_none() && self.store.members(shard).filter(|it| ready(it)).count() == 3
+        })
+    }
+}

@@ -1,0 +1,143 @@
+//! What must hold at every instant of a run, beside what its packets say (`history`): one owner, nothing answered or let out that is not on every member of the chain.
+
+use crate::world::{SHARDS, World};
+use state_protocol::{Message, MessageType, Owner, shard_of};
+use state_store::core::Server;
+use std::collections::{BTreeMap, HashMap};
+
+/// The first thing that did not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which check says so.
+    pub check: &'static str,
+    /// What, where, when.
+    pub detail: String,
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.check, self.detail)
+    }
+}
+
+/// What the checks remember.
+#[derive(Default)]
+pub(crate) struct Checks {
+    granted: HashMap<(Vec<u8>, u32), Owner>,
+    acknowledged: BTreeMap<Vec<u8>, (u32, u64)>,
+    /// By key: the largest value that a packet carried out.
+    let_out: BTreeMap<Vec<u8>, u64>,
+}
+
+/// Grant and number of the newest update of a key's record.
+fn recorded(replica: &Server, key: &[u8]) -> Option<(u32, u64, u64)> {
+    let records = replica.records();
+    let record = records.get(records.find(0, key)?);
+    let value = record.value.as_slice().iter().fold(0u64, |value, byte| value << 8 | u64::from(*byte));
+    Some((record.epoch, record.seq, value))
+}
+
+impl World {
+    /// Remembers the first violation.
+    pub(crate) fn violated(&mut self, check: &'static str, detail: String) {
+        let at_ms = self.now_ns as f64 / 1e6;
+        self.violation.get_or_insert(Violation { check, detail: format!("{detail} (at {at_ms:.3} ms)") });
+    }
+
+    /// What a server says, when it says it.
+    pub(crate) fn check_reply(&mut self, bytes: &[u8]) {
+        let Ok(reply) = Message::decode(bytes) else { return };
+        let key = reply.key.to_vec();
+        match reply.message_type {
+            MessageType::LeaseGrant => {
+                let owner = *self.checks.granted.entry((key, reply.epoch)).or_insert(reply.sender);
+                if owner != reply.sender {
+                    let (epoch, sender) = (reply.epoch, reply.sender);
+                    self.violated("one owner", format!("epoch {epoch} is granted to {owner:?} and to {sender:?}"));
+                }
+                self.check_members(&reply);
+            }
+            MessageType::UpdateAck => {
+                let newest = self.checks.acknowledged.entry(key).or_default();
+                *newest = (*newest).max((reply.epoch, reply.seq));
+                self.check_members(&reply);
+            }
+            _ => {}
+        }
+    }
+
+    /// What is answered is on every server that the controller counts on. (Of snapshots their own checker knows.)
+    fn check_members(&mut self, reply: &Message<'_>) {
+        if self.sketch.is_some() {
+            return;
+        }
+        let answered = (reply.epoch, reply.seq);
+        let lacks = self.store.members(reply.shard).find_map(|replica| {
+            let found = recorded(replica, reply.key).map(|(epoch, seq, _)| (epoch, seq));
+            (found < Some(answered)).then(|| format!("{:?} of view {}", found, replica.view().number))
+        });
+        if let Some(found) = lacks {
+            let (what, shard) = (reply.message_type, reply.shard);
+            self.violated("output commit", format!("{what:?} of shard {shard} answers {answered:?}; a member has {found}"));
+        }
+    }
+
+    /// A packet leaves a switch with a flow's value: every member has it.
+    pub(crate) fn check_output(&mut self, key: &[u8], count: u64) {
+        if !self.linearizable {
+            return;
+        }
+        let shard = shard_of(key, SHARDS);
+        let lacks = self.store.members(shard).find_map(|replica| {
+            let found = recorded(replica, key).map_or(0, |(_, _, value)| value);
+            (found < count).then_some(found)
+        });
+        if let Some(found) = lacks {
+            self.violated("output commit", format!("a packet leaves with {count}; a member of shard {shard} has {found}"));
+        }
+        let newest = self.checks.let_out.entry(key.to_vec()).or_default();
+        *newest = (*newest).max(count);
+    }
+
+    /// At most one switch would give a flow's value to its program now. Lives of switches that crashed are over. Beyond the declared drift nobody promises that.
+    pub(crate) fn check_one_owner(&mut self, key: &[u8]) {
+        if !self.clocks_are_sound {
+            return;
+        }
+        let holders: Vec<(usize, u32)> = (0..self.switches.len())
+            .filter_map(|at| Some((at, self.switches[at].holds(key, self.now_ns)?)))
+            .collect();
+        if holders.len() > 1 {
+            self.violated("one owner", format!("switches and epochs {holders:?} hold {key:?}"));
+        }
+    }
+
+    /// In quiet: nothing that was acknowledged or let out is missing, and the servers of a chain are alike.
+    pub(crate) fn check_durable(&mut self) {
+        for shard in 0..SHARDS {
+            let replicas: Vec<&Server> = self.store.members(shard).collect();
+            let digests: Vec<u64> = replicas.iter().map(|replica| replica.records().shared_digest()).collect();
+            let mut wrong = None;
+            if digests.windows(2).any(|pair| pair[0] != pair[1]) {
+                wrong = Some(format!("members of shard {shard} differ"));
+            }
+            for replica in &replicas {
+                for (key, answered) in self.checks.acknowledged.iter().filter(|(key, _)| shard_of(key, SHARDS) == shard) {
+                    let found = recorded(replica, key).map(|(epoch, seq, _)| (epoch, seq));
+                    if found < Some(*answered) && self.sketch.is_none() {
+                        wrong = Some(format!("{key:?}: {answered:?} was acknowledged, {found:?} is there"));
+                    }
+                }
+                for (key, count) in self.checks.let_out.iter().filter(|(key, _)| shard_of(key, SHARDS) == shard) {
+                    let found = recorded(replica, key).map_or(0, |(_, _, value)| value);
+                    if found < *count {
+                        wrong = Some(format!("{key:?}: a packet left with {count}, {found} is there"));
+                    }
+                }
+            }
+            if let Some(detail) = wrong {
+                self.violated("durability", detail);
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! How bad a run is: the probabilities from which its faults are drawn.
+
+use rand::Rng;
+
+/// How bad the network and the machines are. Probabilities are per message, or per step (about one packet).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Faults {
+    /// A message is lost.
+    pub loss: f64,
+    /// A message comes twice.
+    pub duplication: f64,
+    /// Longest delay of a message, in ns (drawn evenly from 10 µs up: they overtake each other).
+    pub delay_max_ns: u64,
+    /// A RECALL, RELEASE or RELEASE_ACK is lost, beside the others.
+    pub hand_over_loss: f64,
+    /// Longest extra delay of one of these, in ns.
+    pub hand_over_delay_ns: u64,
+    /// Per step: a flow's packets take the other switch from now on.
+    pub moves: f64,
+    /// Per step: a flow's packet takes the other switch, only this one.
+    pub strays: f64,
+    /// Per step: a switch loses its state and comes back empty.
+    pub crashes: f64,
+    /// Per step: a switch stands still, for up to five leases; what arrives waits.
+    pub freezes: f64,
+    /// Per step: a switch's agent dies, or comes back.
+    pub agent_deaths: f64,
+    /// By how many parts per million the clocks of switches and servers run fast or slow at most.
+    pub drift_ppm: i64,
+    /// The secrets change in the middle of the run, one machine after the other.
+    pub rotation: bool,
+    /// Per step: a server of the store dies, and comes back empty, as another incarnation.
+    pub store_crashes: f64,
+    /// Per step: a server stands still; what arrives waits.
+    pub store_freezes: f64,
+    /// Per step: a server is slow: what arrives there takes up to 30 ms longer.
+    pub store_slowness: f64,
+    /// Per step: a link between two machines, or one machine's every link, is cut, in one direction or both.
+    pub cuts: f64,
+    /// Per step: the controller dies, and comes back with what its database has.
+    pub controller_crashes: f64,
+}
+
+impl Faults {
+    /// A network with short delays, on which nothing goes wrong.
+    pub const NONE: Faults = Faults {
+        loss: 0.0,
+        duplication: 0.0,
+        delay_max_ns: 300_000,
+        hand_over_loss: 0.0,
+        hand_over_delay_ns: 0,
+        moves: 0.0,
+        strays: 0.0,
+        crashes: 0.0,
+        freezes: 0.0,
+        agent_deaths: 0.0,
+        drift_ppm: 0,
+        rotation: false,
+        store_crashes: 0.0,
+        store_freezes: 0.0,
+        store_slowness: 0.0,
+        cuts: 0.0,
+        controller_crashes: 0.0,
+    };
+
+    /// Swarm testing (Groce et al., ISSTA 2012): each run has some of the faults, each as bad as drawn. With all of them always on, what needs much of one and none of
+    /// another would never come up.
+    pub fn swarm(rng: &mut impl Rng) -> Faults {
+        let mut some = |chance: f64, most: f64| match rng.random_bool(chance) {
+            true => most * rng.random::<f64>().powi(2),
+            false => 0.0,
+        };
+        let mut faults = Faults {
+            loss: some(0.5, 0.2),
+            duplication: some(0.5, 0.3),
+            hand_over_loss: some(0.25, 0.6),
+            moves: some(0.8, 0.2),
+            strays: some(0.3, 0.3),
+            crashes: some(0.4, 0.05),
+            freezes: some(0.4, 0.05),
+            agent_deaths: some(0.25, 0.05),
+            store_crashes: some(0.4, 0.06),
+            store_freezes: some(0.25, 0.05),
+            store_slowness: some(0.25, 0.05),
+            cuts: some(0.4, 0.08),
+            controller_crashes: some(0.3, 0.05),
+            ..Faults::NONE
+        };
+        faults.delay_max_ns = [100_000, 300_000, 2_000_000, 10_000_000, 30_000_000][rng.random_range(0..5)];
+        if rng.random_bool(0.25) {
+            faults.hand_over_delay_ns = rng.random_range(1_000_000..60_000_000);
+        }
+        faults.drift_ppm = match rng.random_range(0..4) {
+            0 => 0,
+            1 | 2 => WITHIN_BOUND_PPM,
+            // Beyond what is declared; what must hold then is less (see `Faults::clocks_are_sound`).
+            _ => rng.random_range(1_000..300_000),
+        };
+        faults.rotation = rng.random_bool(0.15);
+        faults
+    }
+
+    /// Do the clocks keep to the declared bound? Beyond it a switch may believe in a lease that is over, and answer reads from what is old; updates are fenced all
+    /// the same, whatever clocks do. (The fixed margins on both sides happen to cover more than what is declared: 11 ms of a lease of 60.)
+    pub fn clocks_are_sound(&self) -> bool {
+        self.drift_ppm <= WITHIN_BOUND_PPM
+    }
+
+    /// Does every switch keep its state, and hand it over when asked? Then also an asynchronous object loses nothing.
+    pub fn keeps_state(&self) -> bool {
+        let lives = self.crashes + self.freezes + self.agent_deaths == 0.0;
+        let reaches = self.loss + self.hand_over_loss + self.cuts == 0.0 && self.hand_over_delay_ns == 0;
+        lives && reaches && self.store_crashes + self.store_freezes + self.store_slowness == 0.0 && self.delay_max_ns <= 2_000_000
+    }
+
+    /// Copies with one kind of fault less each, for shrinking.
+    pub fn lesser(&self) -> Vec<Faults> {
+        let mut lesser = Vec::new();
+        let mut without = |change: fn(&mut Faults)| {
+            let mut faults = *self;
+            change(&mut faults);
+            if faults != *self {
+                lesser.push(faults);
+            }
+        };
+        without(|faults| faults.loss = 0.0);
+        without(|faults| faults.duplication = 0.0);
+        without(|faults| faults.delay_max_ns = faults.delay_max_ns.min(300_000));
+        without(|faults| faults.hand_over_loss = 0.0);
+        without(|faults| faults.hand_over_delay_ns = 0);
+        without(|faults| faults.drift_ppm = 0);
+        lesser
+    }
+}
+
+/// Any two clocks then differ by less than the store's `clock_drift_ppm`.
+const WITHIN_BOUND_PPM: i64 = 450;

@@ -1,0 +1,71 @@
+//! The programs that runs are made with, compiled by the real compiler.
+
+use manifest::Manifest;
+use std::path::PathBuf;
+
+/// What a run is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// counter.p4 with a linearizable object: updates and reads.
+    Linearizable,
+    /// counter.p4 with an asynchronous object.
+    Asynchronous,
+    /// sketch.p4: snapshots.
+    Snapshots,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 3] = [Kind::Linearizable, Kind::Asynchronous, Kind::Snapshots];
+
+    /// As the command line calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Linearizable => "linearizable",
+            Kind::Asynchronous => "asynchronous",
+            Kind::Snapshots => "snapshots",
+        }
+    }
+}
+
+/// A compiled program.
+pub struct Program {
+    /// What it is.
+    pub kind: Kind,
+    /// The object file.
+    pub object: PathBuf,
+    /// Its manifest.
+    pub manifest: Manifest,
+    _folder: tempfile::TempDir,
+}
+
+impl Program {
+    /// Compiles a program. `p4_defines`: macros of the P4 source, `c_defines`: of the emitted C (for seeded bugs).
+    ///
+    /// # Errors
+    /// What the compiler says, for people.
+    pub fn compile(kind: Kind, p4_defines: &[&str], c_defines: &[&str]) -> Result<Program, String> {
+        let folder = tempfile::tempdir().map_err(|error| format!("a temporary folder: {error}"))?;
+        let (name, text) = match kind {
+            Kind::Snapshots => ("sketch.p4", include_str!("../tests/sketch.p4")),
+            _ => ("counter.p4", include_str!("../tests/counter.p4")),
+        };
+        let source = folder.path().join(name);
+        std::fs::write(&source, text).map_err(|error| format!("{}: {error}", source.display()))?;
+        let mut defines: Vec<String> = p4_defines.iter().map(ToString::to_string).collect();
+        if kind == Kind::Asynchronous {
+            defines.push("ASYNC".to_owned());
+        }
+        let outcome = p4_check::check_file(&source, &p4_syntax::Options { defines, ..Default::default() });
+        let program = outcome.program.as_ref().ok_or_else(|| outcome.render(false))?;
+        let object = folder.path().join("program.o");
+        let c_defines = c_defines.iter().map(ToString::to_string).collect();
+        let options = xdp_backend::Options { program_name: name.to_owned(), defines: c_defines, ..Default::default() };
+        let compiled = xdp_backend::compile(program, &options, &object).map_err(|error| error.to_string())?;
+        Ok(Program { kind, object, manifest: compiled.generated.manifest, _folder: folder })
+    }
+
+    pub(crate) fn is_linearizable(&self) -> bool {
+        self.kind == Kind::Linearizable
+    }
+}

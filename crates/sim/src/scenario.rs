@@ -1,0 +1,192 @@
+//! What a run does, step by step: drawn from its seed before it begins, so that a failing run can be made shorter by leaving steps out.
+
+use crate::faults::Faults;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+/// Switches of the world.
+pub const SWITCHES: usize = 2;
+/// Servers of the store, spare ones among them.
+pub const SERVERS: usize = 4;
+const MS: u64 = 1_000_000;
+
+/// A machine of the world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Machine {
+    /// A switch and its agent.
+    Switch(usize),
+    /// A server of the store.
+    Server(usize),
+    /// The controller.
+    Controller,
+}
+
+/// What happens at a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A packet of a flow comes to a switch.
+    Packet {
+        /// The switch.
+        switch: usize,
+        /// The flow (or tenant).
+        flow: u32,
+        /// It only reads.
+        read: bool,
+    },
+    /// A switch loses its state and comes back empty.
+    Crash(usize),
+    /// A switch stands still for so many ns.
+    Freeze(usize, u64),
+    /// A switch's agent dies, or comes back.
+    Agent(usize),
+    /// A server dies; another life of it begins after so many ns.
+    StoreCrash(usize, u64),
+    /// A server stands still for so many ns.
+    StoreFreeze(usize, u64),
+    /// A server is slow for so many ns.
+    StoreSlow(usize, u64),
+    /// No message gets from the one to the other (or anybody) for `for_ns`, nor back, if `both`.
+    Cut {
+        /// From whom.
+        from: Machine,
+        /// To whom; `None`: to anybody.
+        to: Option<Machine>,
+        /// Also the other way.
+        both: bool,
+        /// For how long.
+        for_ns: u64,
+    },
+    /// The controller dies, and comes back after so many ns.
+    ControllerCrash(u64),
+    /// The machine with this number takes the secrets of this step of the rotation.
+    Rotate(usize, usize),
+}
+
+/// An action, and how long after the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Virtual time that passes first.
+    pub pause_ns: u64,
+    /// What happens then.
+    pub action: Action,
+}
+
+/// A whole run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// What the network does with each message is drawn from this.
+    pub seed: u64,
+    /// How often it loses and delays.
+    pub faults: Faults,
+    /// Flows, or tenants.
+    pub flows: u32,
+    /// What happens.
+    pub steps: Vec<Step>,
+}
+
+/// Of every so many packets some only read, where the program has reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// Flows, or tenants.
+    pub flows: u32,
+    /// Packets.
+    pub packets: u32,
+    /// Longest pause between two packets, in ns.
+    pub pause_max_ns: u64,
+    /// Of a hundred packets so many only read.
+    pub reads_percent: u32,
+}
+
+impl Scenario {
+    /// The swarm's run of a seed.
+    pub fn of_seed(seed: u64, reads: bool) -> Scenario {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let faults = Faults::swarm(&mut rng);
+        let workload = Workload {
+            flows: rng.random_range(1..=4),
+            packets: rng.random_range(40..=120),
+            pause_max_ns: [300_000, 2 * MS, 8 * MS][rng.random_range(0..3)],
+            reads_percent: if reads { [0, 30, 60, 90][rng.random_range(0..4)] } else { 0 },
+        };
+        Scenario::draw(seed, faults, workload)
+    }
+
+    /// A run with these faults.
+    pub fn draw(seed: u64, faults: Faults, workload: Workload) -> Scenario {
+        let mut rng = StdRng::seed_from_u64(seed ^ 0x57e9_5eed);
+        let mut steps = Vec::new();
+        let mut at_switch = vec![0usize; workload.flows as usize];
+        for packet in 1..=workload.packets {
+            fail(&mut rng, &faults, packet, workload.packets, &mut steps);
+            let flow = rng.random_range(0..workload.flows);
+            if rng.random_bool(faults.moves) {
+                at_switch[flow as usize] ^= 1;
+            }
+            let stray = usize::from(rng.random_bool(faults.strays));
+            let read = rng.random_range(0..100) < workload.reads_percent;
+            let pause_ns = match rng.random_range(0..1000) {
+                // Long enough that flows are released; that released ones are removed; that the controller acts.
+                0..10 => 250 * MS,
+                10..12 => 2_500 * MS,
+                _ => rng.random_range(1_000..workload.pause_max_ns.max(2_000)),
+            };
+            steps.push(Step { pause_ns, action: Action::Packet { switch: at_switch[flow as usize] ^ stray, flow, read } });
+        }
+        Scenario { seed, faults, flows: workload.flows, steps }
+    }
+}
+
+/// What fails before a packet.
+fn fail(rng: &mut StdRng, faults: &Faults, packet: u32, packets: u32, steps: &mut Vec<Step>) {
+    let switch = rng.random_range(0..SWITCHES);
+    let server = rng.random_range(0..SERVERS);
+    let mut now = |action| steps.push(Step { pause_ns: 0, action });
+    if rng.random_bool(faults.crashes) {
+        now(Action::Crash(switch));
+    }
+    if rng.random_bool(faults.freezes) {
+        now(Action::Freeze(switch, rng.random_range(MS..300 * MS)));
+    }
+    if rng.random_bool(faults.agent_deaths) {
+        now(Action::Agent(switch));
+    }
+    if rng.random_bool(faults.store_crashes) {
+        now(Action::StoreCrash(server, rng.random_range(MS..800 * MS)));
+    }
+    if rng.random_bool(faults.store_freezes) {
+        now(Action::StoreFreeze(server, rng.random_range(MS..400 * MS)));
+    }
+    if rng.random_bool(faults.store_slowness) {
+        now(Action::StoreSlow(server, rng.random_range(MS..400 * MS)));
+    }
+    if rng.random_bool(faults.cuts) {
+        now(cut(rng));
+    }
+    if rng.random_bool(faults.controller_crashes) {
+        now(Action::ControllerCrash(rng.random_range(MS..600 * MS)));
+    }
+    if faults.rotation {
+        // Each step goes round the machines, and is done before the next begins.
+        let (machines, at) = (SERVERS + SWITCHES + 1, packet as usize * 40 / packets as usize);
+        let before = (packet as usize - 1) * 40 / packets as usize;
+        for at in before + 1..=at {
+            if let Some(step) = [5, 15, 25].iter().position(|from| (*from..from + machines).contains(&at)) {
+                now(Action::Rotate(at - [5, 15, 25][step], step + 1));
+            }
+        }
+    }
+}
+
+fn machine(rng: &mut StdRng) -> Machine {
+    match rng.random_range(0..SWITCHES + SERVERS + 1) {
+        at if at < SWITCHES => Machine::Switch(at),
+        at if at < SWITCHES + SERVERS => Machine::Server(at - SWITCHES),
+        _ => Machine::Controller,
+    }
+}
+
+fn cut(rng: &mut StdRng) -> Action {
+    let from = machine(rng);
+    let to = rng.random_bool(0.75).then(|| machine(rng)).filter(|to| *to != from);
+    Action::Cut { from, to, both: rng.random_bool(0.5), for_ns: rng.random_range(MS..500 * MS) }
+}

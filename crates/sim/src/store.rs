@@ -1,0 +1,320 @@
+//! The store in the world: the real servers (`state_store::core::Node`) under the real controller (`controller::core::Controller`), with clocks and lives of their own.
+
+use crate::network::{Datagram, Event};
+use crate::scenario::{Machine, SERVERS};
+use crate::world::{MS, SHARDS, World, ring};
+use controller::core::{Controller, Event as Decision, Input as ControllerInput, Outputs as ControllerOutputs, Why};
+use manifest::Manifest;
+use rand::Rng;
+use rand::rngs::StdRng;
+use state_protocol::{KeyRing, Member, SNAPSHOT_VALUE_BYTES, Views};
+use state_store::core::{AllocatorSettings, Input, Limits, Node, ObjectSettings, Outputs, Server, Settings, Start};
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+pub(crate) const LEASE_US: u32 = 60_000;
+/// The controller takes a server out that is silent for so long.
+pub(crate) const DEAD_NS: u64 = 150 * MS;
+
+pub(crate) fn server_address(at: usize) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::new(10, 2, 0, at as u8 + 1), state_protocol::PORT)
+}
+
+pub(crate) fn controller_address() -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::new(10, 9, 0, 1), 5408)
+}
+
+/// A server's clock: starts anywhere, runs fast or slow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    offset_ns: u64,
+    ppm: i64,
+}
+
+impl Clock {
+    fn draw(rng: &mut StdRng, drift_ppm: i64) -> Clock {
+        let ppm = rng.random_range(-drift_ppm..=drift_ppm);
+        Clock { offset_ns: rng.random_range(1_000 * MS..100_000 * MS), ppm }
+    }
+
+    pub(crate) fn local(&self, time_ns: u64) -> u64 {
+        self.offset_ns + (i128::from(time_ns) + i128::from(time_ns) * i128::from(self.ppm) / 1_000_000) as u64
+    }
+
+    /// The first time of the world's at which the clock shows `local_ns` or more.
+    fn time(&self, local_ns: u64) -> u64 {
+        let since = i128::from(local_ns.saturating_sub(self.offset_ns));
+        let mut time_ns = (since * 1_000_000 / (1_000_000 + i128::from(self.ppm))) as u64;
+        while self.local(time_ns) < local_ns {
+            time_ns += 1;
+        }
+        time_ns
+    }
+}
+
+/// All servers and the controller.
+pub(crate) struct Store {
+    settings: Settings,
+    pub(crate) nodes: Vec<Option<Node>>,
+    pub(crate) clocks: Vec<Clock>,
+    pub(crate) rings: Vec<KeyRing>,
+    pub(crate) frozen_until_ns: Vec<u64>,
+    controller: Option<Controller>,
+    pub(crate) controller_ring: KeyRing,
+    /// What the controller's database has.
+    pub(crate) database: Views,
+    deciding: Option<(u64, Views)>,
+    decisions: u64,
+}
+
+impl Store {
+    pub(crate) fn new(manifest: &Manifest, rng: &mut StdRng, drift_ppm: i64) -> Store {
+        Store {
+            settings: server_settings(manifest),
+            nodes: (0..SERVERS).map(|_| None).collect(),
+            clocks: (0..SERVERS).map(|_| Clock::draw(rng, drift_ppm)).collect(),
+            rings: vec![ring(0); SERVERS],
+            frozen_until_ns: vec![0; SERVERS],
+            controller: None,
+            controller_ring: ring(0),
+            database: Views::default(),
+            deciding: None,
+            decisions: 0,
+        }
+    }
+
+    /// The replicas that the controller counts on: of each shard, those of its chain's members that live.
+    pub(crate) fn members(&self, shard: u16) -> impl Iterator<Item = &Server> {
+        let view = self.database.shards.get(usize::from(shard));
+        let members = view.map_or(&[][..], |view| &view.members).iter();
+        members.filter_map(move |member| {
+            self.nodes.iter().flatten().find(|node| node.me() == *member).and_then(|node| node.replica(shard))
+        })
+    }
+
+    /// Every replica of every server.
+    pub(crate) fn replicas(&self) -> impl Iterator<Item = &Server> {
+        self.nodes.iter().flatten().flat_map(Node::replicas)
+    }
+
+    /// When a server's or the controller's timer is due.
+    pub(crate) fn next_timer_ns(&self, now_ns: u64) -> u64 {
+        let node = |at: usize| {
+            let due = self.clocks[at].time(self.nodes[at].as_ref()?.next_deadline()?);
+            Some(due.max(self.frozen_until_ns[at]))
+        };
+        let controller = self.controller.as_ref().map(Controller::next_deadline);
+        (0..SERVERS).filter_map(node).chain(controller).min().unwrap_or(u64::MAX).max(now_ns + 1)
+    }
+}
+
+impl World {
+    /// Timers that are due go off.
+    pub(crate) fn store_timers(&mut self) {
+        for at in 0..SERVERS {
+            let local = self.store.clocks[at].local(self.now_ns);
+            let due = self.store.nodes[at].as_ref().and_then(Node::next_deadline).is_some_and(|due| due <= local);
+            if due && self.now_ns >= self.store.frozen_until_ns[at] {
+                self.serve(at, None);
+            }
+        }
+        if self.store.controller.as_ref().is_some_and(|controller| controller.next_deadline() <= self.now_ns) {
+            self.decide(ControllerInput::Timer);
+        }
+    }
+
+    /// A server's next life begins, without state.
+    pub(crate) fn start_server(&mut self, at: usize) {
+        if self.store.nodes[at].is_some() {
+            return;
+        }
+        let now_ns = self.store.clocks[at].local(self.now_ns);
+        // Ticks of the wall clock, which goes on while a server is down.
+        let epoch_base = 1_000 + (self.now_ns / (250 * MS)) as u32;
+        let start = Start { incarnation: self.rng.random::<u64>() | 1, epoch_base, seed: self.rng.random(), now_ns };
+        let controllers = vec![controller_address()];
+        let keys = self.store.rings[at].clone();
+        let node = Node::new(self.store.settings.clone(), start, keys, server_address(at), controllers);
+        self.store.nodes[at] = Some(node);
+        self.store.frozen_until_ns[at] = 0;
+        self.serve(at, None);
+    }
+
+    /// Kills a server, unless some shard's state would be gone with it: up to f servers of a chain may be lost, not all.
+    pub(crate) fn kill_server(&mut self, at: usize, down_ns: u64) {
+        if self.is_spare(at) {
+            self.note(Machine::Server(at), "dies");
+            self.store.nodes[at] = None;
+            self.network.push(self.now_ns + down_ns, Event::Restart(at));
+        }
+    }
+
+    /// Whether every shard has another member that is well.
+    pub(crate) fn is_spare(&self, at: usize) -> bool {
+        let Some(node) = &self.store.nodes[at] else { return false };
+        let me = node.me();
+        let views = [Some(&self.store.database), self.store.deciding.as_ref().map(|(_, views)| views)];
+        let survives = |member: &Member| *member != me && self.is_well(member);
+        views
+            .into_iter()
+            .flatten()
+            .all(|views| views.shards.iter().all(|shard| shard.members.is_empty() || shard.members.iter().any(survives)))
+    }
+
+    /// One that cannot be heard may be about to lose its places, and its state with them.
+    fn is_well(&self, member: &Member) -> bool {
+        let lives = |at: &usize| self.store.nodes[*at].as_ref().is_some_and(|node| node.me() == *member);
+        (0..SERVERS).find(lives).is_some_and(|at| {
+            let machine = Machine::Server(at);
+            let cut = self.network.touches(machine, self.now_ns) || self.network.is_slow(machine, self.now_ns);
+            !cut && self.now_ns >= self.store.frozen_until_ns[at]
+        })
+    }
+
+    /// The controller's next life begins with what its database has.
+    pub(crate) fn start_controller(&mut self) {
+        if self.store.controller.is_some() {
+            return;
+        }
+        let settings = controller::core::Settings {
+            shards: SHARDS,
+            chain_length: 3,
+            founding_servers: 3,
+            dead_ns: DEAD_NS,
+            join_timeout_ns: 1_000 * MS,
+            most_joins: 2,
+        };
+        self.store.controller = Some(Controller::new(settings, self.store.database.clone(), true, self.now_ns));
+        self.decide(ControllerInput::Timer);
+    }
+
+    pub(crate) fn kill_controller(&mut self, down_ns: u64) {
+        if self.store.controller.take().is_none() {
+            return;
+        }
+        self.note(Machine::Controller, "dies");
+        // The write under way happens or not.
+        let happens = self.rng.random_bool(0.5);
+        if let Some((_, views)) = self.store.deciding.take().filter(|_| happens) {
+            self.store.database = views;
+        }
+        self.network.push(self.now_ns + down_ns, Event::RestartController);
+    }
+
+    /// The controller's database has written a decision.
+    pub(crate) fn written(&mut self, number: u64) {
+        if self.store.deciding.as_ref().is_some_and(|(deciding, _)| *deciding == number)
+            && let Some((_, views)) = self.store.deciding.take()
+        {
+            self.store.database = views;
+            self.decide(ControllerInput::Persisted);
+        }
+    }
+
+    /// The controller takes an input.
+    pub(crate) fn decide(&mut self, input: ControllerInput<'_>) {
+        let Some(controller) = &mut self.store.controller else { return };
+        let mut out = ControllerOutputs::default();
+        controller.handle(self.now_ns, input, &mut out);
+        for event in out.events {
+            if let Decision::Decided { shard, view, why } = event {
+                let places: Vec<String> = view.members.iter().map(|member| server_name(member.address)).collect();
+                let joining = view.joining.map(|joining| format!(" + {}", server_name(joining.member.address)));
+                let joining = joining.unwrap_or_default();
+                let (number, places) = (view.number, places.join(" "));
+                self.note(Machine::Controller, &format!("{why:?}: shard {shard} view {number}: {places}{joining}"));
+                if why == Why::StateLost {
+                    self.violated("durability", format!("shard {shard} is founded anew, with members alive"));
+                }
+            }
+        }
+        if let Some(views) = out.persist {
+            self.store.decisions += 1;
+            self.store.deciding = Some((self.store.decisions, views));
+            let delay_ns = self.rng.random_range(0..20 * MS);
+            self.network.push(self.now_ns + delay_ns, Event::Written(self.store.decisions));
+        }
+        let from = controller_address();
+        for (to, mut bytes) in out.datagrams {
+            self.store.controller_ring.sign(&mut bytes, *from.ip(), *to.ip());
+            self.send(Machine::Controller, Datagram { from, to, bytes });
+        }
+    }
+
+    /// A server takes a datagram, or its timer goes off.
+    pub(crate) fn serve(&mut self, at: usize, datagram: Option<(SocketAddrV4, Vec<u8>)>) {
+        let local = self.store.clocks[at].local(self.now_ns);
+        let Some(node) = &mut self.store.nodes[at] else { return };
+        let mut out = Outputs::new();
+        match &datagram {
+            Some((from, bytes)) => node.handle(local, Input::Datagram { from: *from, bytes }, &mut out),
+            None => node.handle(local, Input::Timer, &mut out),
+        }
+        node.flush(local, &mut out);
+        for event in &out.events {
+            if let state_store::core::Event::Broken(reason) = event {
+                self.violated("chain", format!("server {at}: {}", reason.describe()));
+            }
+        }
+        let from = server_address(at);
+        let sent: Vec<Datagram> =
+            out.datagrams().map(|(to, bytes)| Datagram { from, to, bytes: bytes.to_vec() }).collect();
+        for datagram in sent {
+            self.check_reply(&datagram.bytes);
+            self.send(Machine::Server(at), datagram);
+        }
+    }
+}
+
+/// As charts call it.
+pub(crate) fn server_name(address: SocketAddrV4) -> String {
+    format!("n{}", address.ip().octets()[3])
+}
+
+fn objects(manifest: &Manifest) -> Vec<ObjectSettings> {
+    let settings = |flow: &manifest::FlowState| ObjectSettings {
+        name: flow.name.clone(),
+        id: flow.object_id,
+        key_bytes: flow.key_bytes as usize,
+        value_bytes: flow.value_bytes as usize,
+        allocator: AllocatorSettings::Zero { idle_ns: None },
+        closed_ns: 10_000 * MS,
+    };
+    let snapshots = |object: &manifest::SnapshotState| ObjectSettings {
+        name: object.name.clone(),
+        id: object.object_id,
+        key_bytes: object.key_bytes as usize,
+        value_bytes: SNAPSHOT_VALUE_BYTES,
+        allocator: AllocatorSettings::Snapshot {
+            slots: object.slots as usize,
+            slot_bytes: object.slot_bytes as usize,
+            idle_ns: None,
+        },
+        closed_ns: 10_000 * MS,
+    };
+    manifest.flow_states.iter().map(settings).chain(manifest.snapshot_states.iter().map(snapshots)).collect()
+}
+
+fn server_settings(manifest: &Manifest) -> Settings {
+    Settings {
+        shard: 0,
+        shards: SHARDS,
+        lease_us: LEASE_US,
+        clock_drift_ppm: 1000,
+        lease_margin_us: 1000,
+        hold_ns: 200 * MS,
+        tenure_ns: 4 * MS,
+        recall_resend_ns: 5 * MS,
+        resend_ns: 2 * MS,
+        chain_datagram_bytes: 1400,
+        limits: Limits {
+            records: 10_000,
+            sessions: 64,
+            held: 1000,
+            held_per_flow: 64,
+            held_bytes: 1 << 20,
+            unacked: 10_000,
+            unacked_bytes: 16 << 20,
+        },
+        objects: objects(manifest),
+    }
+}
