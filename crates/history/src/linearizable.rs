@@ -22,6 +22,9 @@ pub trait Model: Copy + Eq {
     /// The operation, done in this state: the next state and the output.
     fn step(self, state: &Self::State) -> (Self::State, Self::Output);
 
+    /// Can it give this output neither in this state nor in any that may follow? With it the search sees early that a choice was wrong; `false` is always right.
+    fn is_past(self, state: &Self::State, output: &Self::Output) -> bool;
+
     /// Does it leave every state as it is? Without an output such an operation says nothing.
     fn only_reads(self) -> bool;
 }
@@ -51,6 +54,13 @@ impl Model for Counter {
         (next, next)
     }
 
+    fn is_past(self, state: &u64, output: &u64) -> bool {
+        match self {
+            Counter::Increment => output <= state,
+            Counter::Read => output < state,
+        }
+    }
+
     fn only_reads(self) -> bool {
         self == Counter::Read
     }
@@ -61,7 +71,7 @@ impl Model for Counter {
 pub struct Operation<M: Model> {
     /// What was asked.
     pub input: M,
-    /// When: any numbers that grow with time, no two events with the same.
+    /// When: any numbers that grow with time.
     pub invoked: u64,
     /// When it was answered, and what; `None`: never.
     pub returned: Option<(u64, M::Output)>,
@@ -184,7 +194,14 @@ pub fn check<M: Model>(operations: &[Operation<M>]) -> Result<(), NotLinearizabl
             let operation = &operations[at];
             let alike = operation.returned.is_none() && tried.contains(&operation.input);
             let (next, output) = operation.input.step(&state);
-            let fits = !alike && operation.returned.is_none_or(|(_, returned)| returned == output);
+            let mut fits = !alike && operation.returned.is_none_or(|(_, returned)| returned == output);
+            if fits && !operation.input.only_reads() {
+                let strands = |(other, operation): (usize, &Operation<M>)| {
+                    let left = other != at && done[other / 64] >> (other % 64) & 1 == 0;
+                    left && operation.returned.is_some_and(|(_, returned)| operation.input.is_past(&next, &returned))
+                };
+                fits = !operations.iter().enumerate().any(strands);
+            }
             if operation.returned.is_none() {
                 tried.push(operation.input);
             }

@@ -3,13 +3,17 @@
 use history::linearizable::{Counter, Operation, check};
 use std::collections::BTreeMap;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Packet {
     flow: u32,
     read: bool,
     /// When it came in and when it left: in order of events.
     invoked: u64,
     returned: Option<(u64, u64)>,
+    /// The same of copies that the network may have made of it.
+    copies: Vec<Option<(u64, u64)>>,
+    /// How often it may leave again as it left before.
+    again: u32,
 }
 
 /// All packets of a run.
@@ -23,19 +27,39 @@ impl Operations {
     /// A packet comes in.
     pub(crate) fn input(&mut self, flow: u32, packet: u32, read: bool) {
         self.events += 1;
-        self.packets.insert(packet, Packet { flow, read, invoked: self.events, returned: None });
+        self.packets.insert(packet, Packet { flow, read, invoked: self.events, returned: None, copies: Vec::new(), again: 0 });
+    }
+
+    /// A parked packet came back a second time: a new tail answers what the old one may have answered (docs/state-protocol.md, rule 3 of the chain). To the switch it is
+    /// another packet, as if the network had doubled it on its way in.
+    pub(crate) fn doubled(&mut self, packet: u32) {
+        if let Some(known) = self.packets.get_mut(&packet) {
+            known.copies.push(None);
+        }
+    }
+
+    /// A finished packet came back a second time, for the same reason: it leaves as it left before.
+    pub(crate) fn leaves_again(&mut self, packet: u32) {
+        if let Some(known) = self.packets.get_mut(&packet) {
+            known.again += 1;
+        }
     }
 
     /// It leaves with this count; `false`: it did before, or never came in.
     pub(crate) fn output(&mut self, packet: u32, count: u64) -> bool {
         self.events += 1;
-        match self.packets.get_mut(&packet) {
-            Some(known) if known.returned.is_none() => {
-                known.returned = Some((self.events, count));
-                true
-            }
-            _ => false,
+        let Some(known) = self.packets.get_mut(&packet) else { return false };
+        let left_so = |returned: &Option<(u64, u64)>| returned.is_some_and(|(_, with)| with == count);
+        if known.again > 0 && (left_so(&known.returned) || known.copies.iter().any(left_so)) {
+            known.again -= 1;
+            return true;
         }
+        let free = std::iter::once(&mut known.returned).chain(&mut known.copies).find(|returned| returned.is_none());
+        let leaves = free.is_some();
+        if let Some(returned) = free {
+            *returned = Some((self.events, count));
+        }
+        leaves
     }
 
     /// Has this packet left?
@@ -54,8 +78,9 @@ impl Operations {
         let mut flows: BTreeMap<u32, Vec<Operation<Counter>>> = BTreeMap::new();
         for packet in self.packets.values().filter(|packet| reads || !packet.read) {
             let input = if packet.read { Counter::Read } else { Counter::Increment };
-            let operation = Operation { input, invoked: packet.invoked, returned: packet.returned };
-            flows.entry(packet.flow).or_default().push(operation);
+            let operation = |returned| Operation { input, invoked: packet.invoked, returned };
+            let all = std::iter::once(packet.returned).chain(packet.copies.iter().copied()).map(operation);
+            flows.entry(packet.flow).or_default().extend(all);
         }
         for (flow, operations) in flows {
             if let Err(stuck) = check(&operations) {

@@ -51,6 +51,8 @@ struct Around {
     report_at_ns: u64,
     /// Tags of the replies that arrived in this life.
     arrived: HashSet<u64>,
+    /// Replies with a packet that did: type, `request_ns`, number of the packet.
+    answered: HashSet<(u8, u64, u32)>,
 }
 
 /// A data center.
@@ -103,6 +105,7 @@ impl World {
             views_version: 0,
             report_at_ns: 0,
             arrived: HashSet::new(),
+            answered: HashSet::new(),
         };
         let mut world = World {
             rng,
@@ -176,6 +179,7 @@ impl World {
             views_version: 0,
             report_at_ns: self.now_ns,
             arrived: HashSet::new(),
+            answered: HashSet::new(),
         };
         Ok(())
     }
@@ -380,7 +384,7 @@ impl World {
         let around = &mut self.around[switch];
         around.report_at_ns = self.now_ns + REPORT_NS;
         let reporter = Reporter::Switch { switch_id: switch as u32 + 1 };
-        let report = Report { reporter, version: around.views_version, shards: SHARDS, replicas: Vec::new() };
+        let report = Report { reporter, version: around.views_version, shards: SHARDS, heard_ms: 0, replicas: Vec::new() };
         let incarnation = u64::from(around.incarnation);
         let Ok(mut bytes) = (Control::Report { sent_ns: self.now_ns, incarnation, report }).encode() else { return };
         let (from, to) = (SocketAddrV4::new(self.switches[switch].address(), AGENT_PORT), controller_address());
@@ -439,6 +443,9 @@ impl World {
         if !self.around[at].arrived.insert(tag) && copy && !self.switches[at].knows_copy(bytes) {
             return Ok(()); // it would be taken as another packet of a network that doubles packets
         }
+        if !copy || !self.switches[at].knows_copy(bytes) {
+            self.note_answer(at, bytes);
+        }
         if let Some(sketch) = &mut self.sketch
             && let Err(detail) = sketch.arrives(bytes, &self.store)
         {
@@ -452,6 +459,18 @@ impl World {
             self.check_one_owner(message.key);
         }
         Ok(())
+    }
+
+    /// A reply with a packet comes: is it another tail's answer to the same request?
+    fn note_answer(&mut self, at: usize, bytes: &[u8]) {
+        let Ok(reply) = state_protocol::Message::decode(bytes) else { return };
+        let Some((_, packet, _)) = flow_of(reply.packet).filter(|_| self.sketch.is_none()) else { return };
+        if !self.around[at].answered.insert((bytes[3], reply.request_ns, packet)) {
+            match reply.message_type {
+                state_protocol::MessageType::UpdateAck => self.operations.leaves_again(packet),
+                _ => self.operations.doubled(packet),
+            }
+        }
     }
 
     /// An agent takes the controller's views.

@@ -30,7 +30,12 @@ fn swarm() {
         threads: 2,
         kind: None,
     };
-    let summary = run_many(plan, |_| {}).unwrap();
+    let summary = run_many(plan, |so_far| {
+        if so_far.runs.is_multiple_of(100) {
+            println!("{} runs", so_far.runs);
+        }
+    })
+    .unwrap();
     println!("{} runs, {:?}", summary.runs, summary.total);
     assert_eq!(summary.failures, []);
     assert!(summary.total.outputs * 4 > summary.total.inputs);

@@ -51,6 +51,8 @@ enum Command {
     Traffic(commands::traffic::Args),
     /// Run the failover demonstration and write its figures.
     Demo(commands::demo::Args),
+    /// Simulate switches, store and controller on a faulty network, and check what must hold.
+    Sim(commands::sim::Args),
 }
 
 fn main() -> ExitCode {
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Command::Trace(args) => commands::trace::run(args),
         Command::Traffic(args) => commands::traffic::run(args),
         Command::Demo(args) => commands::demo::run(args),
+        Command::Sim(args) => commands::sim::run(args),
     };
     ExitCode::from(code)
 }

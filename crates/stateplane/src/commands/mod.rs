@@ -22,6 +22,7 @@ pub mod register;
 pub mod state;
 pub mod status;
 pub mod store;
+pub mod sim;
 pub mod switch;
 pub mod table;
 pub mod test;
