@@ -1,7 +1,7 @@
 //! A message sequence chart of a run, in text: a column for each machine, time downwards.
 
 use crate::scenario::{Machine, SERVERS, SWITCHES};
-use state_protocol::{Control, Message};
+use state_protocol::{Control, Message, MessageType};
 use std::fmt::Write;
 
 const COLUMN: usize = 7;
@@ -30,9 +30,12 @@ fn column(machine: Machine) -> usize {
     }
 }
 
-/// What a message of the state protocol says, in a few words; `None`: what a chart leaves out (chain upkeep, reports).
+/// What a message of the state protocol says, in a few words; `None`: what a chart leaves out (heartbeats, chain upkeep, reports).
 pub(crate) fn describe(bytes: &[u8]) -> Option<String> {
     if let Ok(message) = Message::decode(bytes) {
+        if matches!(message.message_type, MessageType::Heartbeat | MessageType::HeartbeatAck) {
+            return None;
+        }
         let flow = message.key.get(4..8).and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
         let flow = flow.map_or_else(String::new, |flow| format!(" flow {flow}"));
         let lease = if message.lease_us > 0 { format!(" lease {} ms", message.lease_us / 1000) } else { String::new() };

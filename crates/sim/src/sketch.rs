@@ -34,7 +34,7 @@ pub struct SketchChecker {
     object: SnapshotState,
     epsilon_ns: u64,
     drops: bool,
-    held: HashMap<(usize, u16), Held>,
+    held: BTreeMap<(usize, u16), Held>,
     /// What a grant gives.
     granted: HashMap<(u16, u32), (u64, Slots)>,
     taken: BTreeMap<Name, Taken>,
@@ -80,7 +80,7 @@ impl SketchChecker {
             object: object.clone(),
             epsilon_ns: u64::from(object.epsilon_us) * 1000,
             drops: object.overdue == "drop",
-            held: HashMap::new(),
+            held: BTreeMap::new(),
             granted: HashMap::new(),
             taken: BTreeMap::new(),
             updates_by_tenant: BTreeMap::new(),
@@ -251,7 +251,7 @@ impl SketchChecker {
         let since_ns = match whole {
             Some((of, seq, _)) if of == epoch => self.taken.get(&(tenant, of, seq)).and_then(|it| it.next_update_ns),
             // Nothing of this grant yet: since its first update.
-            _ => self.held.values().filter(|held| held.epoch == epoch).find_map(|held| {
+            _ => self.held.iter().filter(|((_, of), held)| *of == tenant && held.epoch == epoch).find_map(|(_, held)| {
                 (held.seq == self.granted.get(&(tenant, epoch)).map_or(0, |(seq, _)| *seq))
                     .then_some(held.first_update_ns)?
             }),
