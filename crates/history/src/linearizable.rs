@@ -293,11 +293,8 @@ mod tests {
 
     #[test]
     fn what_was_seen_may_not_be_unseen() {
-        let history = [
-            operation(Increment, 1, None),
-            operation(Read, 2, Some((3, 1))),
-            operation(Read, 4, Some((5, 0))),
-        ];
+        let history =
+            [operation(Increment, 1, None), operation(Read, 2, Some((3, 1))), operation(Read, 4, Some((5, 0)))];
         assert!(check(&history).is_err());
     }
 

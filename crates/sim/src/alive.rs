@@ -40,7 +40,8 @@ impl World {
             if self.now_ns >= until_ns {
                 let known = self.switches[switch].describe(&self.key(flow));
                 let (packets, ms) = (sent.len(), most_ns / MS);
-                let detail = format!("flow {flow} at switch {switch}: none of {packets} packets within {ms} ms ({known})");
+                let detail =
+                    format!("flow {flow} at switch {switch}: none of {packets} packets within {ms} ms ({known})");
                 self.violated("liveness", detail);
                 break;
             }
@@ -85,9 +86,13 @@ impl World {
                     break;
                 }
                 if self.now_ns >= until_ns {
-                    let out = sent.iter().map(|sent| sent.iter().filter(|packet| self.operations.went_out(**packet)).count());
+                    let out =
+                        sent.iter().map(|sent| sent.iter().filter(|packet| self.operations.went_out(**packet)).count());
                     let out: Vec<usize> = out.collect();
-                    self.violated("liveness", format!("flow {flow} at both switches: {out:?} packets of {} get out", sent[0].len()));
+                    self.violated(
+                        "liveness",
+                        format!("flow {flow} at both switches: {out:?} packets of {} get out", sent[0].len()),
+                    );
                     break;
                 }
             }
@@ -126,8 +131,11 @@ impl World {
     /// Every shard has all members that it should have, in the newest view, with all links up.
     fn is_whole(&self) -> bool {
         self.store.database.shards.iter().zip(0..).all(|(view, shard)| {
-            let ready = |replica: &state_store::core::Server| replica.is_ready() && replica.view().number == view.number;
-            view.members.len() == 3 && view.joining.is_none() && self.store.members(shard).filter(|it| ready(it)).count() == 3
+            let ready =
+                |replica: &state_store::core::Server| replica.is_ready() && replica.view().number == view.number;
+            view.members.len() == 3
+                && view.joining.is_none()
+                && self.store.members(shard).filter(|it| ready(it)).count() == 3
         })
     }
 }

@@ -78,7 +78,10 @@ impl World {
         });
         if let Some(found) = lacks {
             let (what, shard) = (reply.message_type, reply.shard);
-            self.violated("output commit", format!("{what:?} of shard {shard} answers {answered:?}; a member has {found}"));
+            self.violated(
+                "output commit",
+                format!("{what:?} of shard {shard} answers {answered:?}; a member has {found}"),
+            );
         }
     }
 
@@ -93,7 +96,10 @@ impl World {
             (found < count).then_some(found)
         });
         if let Some(found) = lacks {
-            self.violated("output commit", format!("a packet leaves with {count}; a member of shard {shard} has {found}"));
+            self.violated(
+                "output commit",
+                format!("a packet leaves with {count}; a member of shard {shard} has {found}"),
+            );
         }
         let newest = self.checks.let_out.entry(key.to_vec()).or_default();
         *newest = (*newest).max(count);
@@ -104,9 +110,8 @@ impl World {
         if !self.clocks_are_sound {
             return;
         }
-        let holders: Vec<(usize, u32)> = (0..self.switches.len())
-            .filter_map(|at| Some((at, self.switches[at].holds(key, self.now_ns)?)))
-            .collect();
+        let holders: Vec<(usize, u32)> =
+            (0..self.switches.len()).filter_map(|at| Some((at, self.switches[at].holds(key, self.now_ns)?))).collect();
         if holders.len() > 1 {
             self.violated("one owner", format!("switches and epochs {holders:?} hold {key:?}"));
         }
@@ -122,7 +127,8 @@ impl World {
                 wrong = Some(format!("members of shard {shard} differ"));
             }
             for replica in &replicas {
-                for (key, answered) in self.checks.acknowledged.iter().filter(|(key, _)| shard_of(key, SHARDS) == shard) {
+                for (key, answered) in self.checks.acknowledged.iter().filter(|(key, _)| shard_of(key, SHARDS) == shard)
+                {
                     let found = recorded(replica, key).map(|(epoch, seq, _)| (epoch, seq));
                     if found < Some(*answered) && self.sketch.is_none() {
                         wrong = Some(format!("{key:?}: {answered:?} was acknowledged, {found:?} is there"));

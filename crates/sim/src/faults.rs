@@ -110,7 +110,10 @@ impl Faults {
     pub fn keeps_state(&self) -> bool {
         let lives = self.crashes + self.freezes + self.agent_deaths == 0.0;
         let reaches = self.loss + self.hand_over_loss + self.cuts == 0.0 && self.hand_over_delay_ns == 0;
-        lives && reaches && self.store_crashes + self.store_freezes + self.store_slowness == 0.0 && self.delay_max_ns <= 2_000_000
+        lives
+            && reaches
+            && self.store_crashes + self.store_freezes + self.store_slowness == 0.0
+            && self.delay_max_ns <= 2_000_000
     }
 
     /// Copies with one kind of fault less each, for shrinking.

@@ -27,7 +27,8 @@ impl Operations {
     /// A packet comes in.
     pub(crate) fn input(&mut self, flow: u32, packet: u32, read: bool) {
         self.events += 1;
-        self.packets.insert(packet, Packet { flow, read, invoked: self.events, returned: None, copies: Vec::new(), again: 0 });
+        self.packets
+            .insert(packet, Packet { flow, read, invoked: self.events, returned: None, copies: Vec::new(), again: 0 });
     }
 
     /// A parked packet came back a second time: a new tail answers what the old one may have answered (docs/state-protocol.md, rule 3 of the chain). To the switch it is
@@ -74,7 +75,10 @@ impl Operations {
     }
 
     /// Is the history of every flow linearizable? Flows share nothing, so each can be judged by itself (P-compositionality). `reads`: also what packets read.
-    pub(crate) fn check(&self, reads: bool) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn check(&self, reads: bool) -> Result<(), String> {
         let mut flows: BTreeMap<u32, Vec<Operation<Counter>>> = BTreeMap::new();
         for packet in self.packets.values().filter(|packet| reads || !packet.read) {
             let input = if packet.read { Counter::Read } else { Counter::Increment };

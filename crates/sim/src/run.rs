@@ -187,9 +187,7 @@ pub fn run_many(plan: Plan, progress: impl Fn(&Summary) + Sync) -> Result<Summar
     let next = AtomicU64::new(0);
     let failed = AtomicBool::new(false);
     let summary = Mutex::new(Summary::default());
-    let is_over = || {
-        failed.load(Ordering::Relaxed) || plan.time.is_some_and(|time| started.elapsed() >= time)
-    };
+    let is_over = || failed.load(Ordering::Relaxed) || plan.time.is_some_and(|time| started.elapsed() >= time);
     let work = || -> Result<(), String> {
         let mut benches: Vec<Bench> = Vec::new();
         while !is_over() {

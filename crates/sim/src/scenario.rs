@@ -130,7 +130,10 @@ impl Scenario {
                 10..12 => 2_500 * MS,
                 _ => rng.random_range(1_000..workload.pause_max_ns.max(2_000)),
             };
-            steps.push(Step { pause_ns, action: Action::Packet { switch: at_switch[flow as usize] ^ stray, flow, read } });
+            steps.push(Step {
+                pause_ns,
+                action: Action::Packet { switch: at_switch[flow as usize] ^ stray, flow, read },
+            });
         }
         Scenario { seed, faults, flows: workload.flows, steps }
     }

@@ -2,8 +2,8 @@
 //! must be the state of the instant at which it was taken. For tests/sketch.p4.
 
 use crate::store::Store;
-use manifest::SnapshotState;
 use crate::world::SHARDS;
+use manifest::SnapshotState;
 use state_protocol::{Message, MessageType, SNAPSHOT_PART_BYTES, shard_of};
 use state_store::core::Server;
 use std::collections::{BTreeMap, HashMap};
@@ -236,13 +236,7 @@ impl SketchChecker {
     }
 
     /// Called when a packet came out of a switch: by the store's newest snapshot of its tenant, is it within ε?
-    pub(crate) fn within_epsilon(
-        &self,
-        tenant: u16,
-        epoch: u32,
-        store: &Store,
-        now_ns: u64,
-    ) -> Result<(), String> {
+    pub(crate) fn within_epsilon(&self, tenant: u16, epoch: u32, store: &Store, now_ns: u64) -> Result<(), String> {
         if !self.drops {
             return Ok(());
         }
@@ -251,10 +245,12 @@ impl SketchChecker {
         let since_ns = match whole {
             Some((of, seq, _)) if of == epoch => self.taken.get(&(tenant, of, seq)).and_then(|it| it.next_update_ns),
             // Nothing of this grant yet: since its first update.
-            _ => self.held.iter().filter(|((_, of), held)| *of == tenant && held.epoch == epoch).find_map(|(_, held)| {
-                (held.seq == self.granted.get(&(tenant, epoch)).map_or(0, |(seq, _)| *seq))
-                    .then_some(held.first_update_ns)?
-            }),
+            _ => {
+                self.held.iter().filter(|((_, of), held)| *of == tenant && held.epoch == epoch).find_map(|(_, held)| {
+                    (held.seq == self.granted.get(&(tenant, epoch)).map_or(0, |(seq, _)| *seq))
+                        .then_some(held.first_update_ns)?
+                })
+            }
         };
         match since_ns {
             Some(since_ns) if now_ns > since_ns + self.epsilon_ns => {

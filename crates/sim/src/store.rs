@@ -154,10 +154,9 @@ impl World {
         let me = node.me();
         let views = [Some(&self.store.database), self.store.deciding.as_ref().map(|(_, views)| views)];
         let survives = |member: &Member| *member != me && self.is_well(member);
-        views
-            .into_iter()
-            .flatten()
-            .all(|views| views.shards.iter().all(|shard| shard.members.is_empty() || shard.members.iter().any(survives)))
+        views.into_iter().flatten().all(|views| {
+            views.shards.iter().all(|shard| shard.members.is_empty() || shard.members.iter().any(survives))
+        })
     }
 
     /// One that cannot be heard may be about to lose its places, and its state with them.

@@ -159,6 +159,19 @@ impl World {
         self.switches
     }
 
+    /// How many flows each switch knows of.
+    pub fn flows(&self) -> Vec<usize> {
+        self.switches.iter().map(Switch::flows).collect()
+    }
+
+    /// Lets time pass, with no packets.
+    ///
+    /// # Errors
+    /// The kernel refuses something.
+    pub fn wait(&mut self, ns: u64) -> dataplane::Result<()> {
+        self.advance(ns)
+    }
+
     /// A digest of everything that happened.
     pub fn digest(&self) -> u64 {
         self.digest
@@ -270,7 +283,10 @@ impl World {
             None => counter_frame(flow, packet, read),
         };
         self.operations.input(flow, packet, read);
-        self.note(Machine::Switch(switch), &format!("<- {} of flow {flow}: packet {packet}", ["update", "read"][usize::from(read)]));
+        self.note(
+            Machine::Switch(switch),
+            &format!("<- {} of flow {flow}: packet {packet}", ["update", "read"][usize::from(read)]),
+        );
         self.process(switch, frame)?;
         Ok(packet)
     }
@@ -384,7 +400,8 @@ impl World {
         let around = &mut self.around[switch];
         around.report_at_ns = self.now_ns + REPORT_NS;
         let reporter = Reporter::Switch { switch_id: switch as u32 + 1 };
-        let report = Report { reporter, version: around.views_version, shards: SHARDS, heard_ms: 0, replicas: Vec::new() };
+        let report =
+            Report { reporter, version: around.views_version, shards: SHARDS, heard_ms: 0, replicas: Vec::new() };
         let incarnation = u64::from(around.incarnation);
         let Ok(mut bytes) = (Control::Report { sent_ns: self.now_ns, incarnation, report }).encode() else { return };
         let (from, to) = (SocketAddrV4::new(self.switches[switch].address(), AGENT_PORT), controller_address());

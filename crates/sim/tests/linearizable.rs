@@ -1,6 +1,6 @@
 //! The switch's runtime against the store, under one kind of fault each; `tests/swarm.rs` mixes them. SIM_RUNS=N does N times as many seeds; SIM_SEED=S only that one.
 
-use sim::{Bench, Faults, Kind, Outcome, Scenario, Workload};
+use sim::{Action, Bench, Faults, Kind, Outcome, Program, Scenario, Step, Workload, World};
 
 fn runs(seeds: std::ops::Range<u64>, faults: Faults) {
     runs_of(Kind::Linearizable, seeds, faults);
@@ -32,6 +32,28 @@ fn runs_of(kind: Kind, seeds: std::ops::Range<u64>, faults: Faults) {
     }
     println!("{} of {} packets went out, {} events", total.outputs, total.inputs, total.events);
     assert!(total.outputs * 4 > total.inputs, "too few packets got through to say anything: {total:?}");
+}
+
+#[test]
+fn idle_flows_leave_the_switch_and_come_back_with_their_state() {
+    let program = Program::compile(Kind::Linearizable, &[], &[]).unwrap();
+    let packet = |number: u32| {
+        let action = Action::Packet { switch: 0, flow: number % 4, read: false };
+        Step { pause_ns: 1_000_000, action }
+    };
+    let scenario = Scenario { seed: 1, faults: Faults::NONE, flows: 4, steps: (0..40).map(packet).collect() };
+    let mut world = World::start(&program, Vec::new(), &scenario, false).unwrap();
+    world.run(&scenario.steps).unwrap();
+    // Released by then, but not for long enough.
+    world.wait(400_000_000).unwrap();
+    assert_eq!(world.flows(), [4, 0]);
+    world.wait(2_500_000_000).unwrap();
+    assert_eq!(world.flows(), [0, 0]);
+    world.check_alive(4, &[0; 4]).unwrap();
+    assert_eq!(world.violation, None);
+    // No count is given twice, so the flows went on where they had been.
+    assert_eq!(world.operations.check(true), Ok(()));
+    assert!(world.operations.counts().1 >= 40 + 5 * 4);
 }
 
 const CALM: Faults = Faults::NONE;

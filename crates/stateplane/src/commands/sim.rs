@@ -121,7 +121,12 @@ fn shorten(seed: u64, kind: Kind, violation: &sim::Violation) -> Result<(), Stri
     let whole = scenario(seed, kind);
     let (shortest, replays) = bench.shrink(&whole, violation).map_err(|error| error.to_string())?;
     let (outcome, chart) = bench.run(&shortest, true).map_err(|error| error.to_string())?;
-    outln!("{} steps of {} are enough ({replays} replays); {:?}", shortest.steps.len(), whole.steps.len(), shortest.faults);
+    outln!(
+        "{} steps of {} are enough ({replays} replays); {:?}",
+        shortest.steps.len(),
+        whole.steps.len(),
+        shortest.faults
+    );
     for step in &shortest.steps {
         outln!("  after {:>10.3} ms: {:?}", step.pause_ns as f64 / 1e6, step.action);
     }
@@ -141,7 +146,12 @@ fn draw(seed: u64, kind: Kind) -> Result<u8, String> {
     outln!("{}", chart.map_or_else(String::new, |chart| chart.render(usize::MAX)));
     match &outcome.violation {
         Some(violation) => outln!("{violation}"),
-        None => outln!("seed {seed} ({}): {} events, digest {:016x}; 0 violations", kind.name(), outcome.events, outcome.digest),
+        None => outln!(
+            "seed {seed} ({}): {} events, digest {:016x}; 0 violations",
+            kind.name(),
+            outcome.events,
+            outcome.digest
+        ),
     }
     Ok(u8::from(outcome.violation.is_some()))
 }
