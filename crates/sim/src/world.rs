@@ -555,7 +555,7 @@ fn counter_frame(flow: u32, packet: u32, read: bool) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
     frame.extend_from_slice(&[0x45, 0, 0, 40, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1]);
     frame.extend_from_slice(&flow.to_be_bytes());
-    frame.extend_from_slice(&[0x30, 0x39, 0, if read { 83 } else { 80 }, 0, 20, 0, 0]);
+    frame.extend_from_slice(&[0x30, 0x39, 0, if read { 84 } else { 80 }, 0, 20, 0, 0]);
     frame.extend_from_slice(&packet.to_be_bytes());
     frame.extend_from_slice(&[0; 8]);
     frame
