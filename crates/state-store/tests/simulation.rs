@@ -7,9 +7,9 @@ use common::switch::{Key, Packet, Switch};
 use common::*;
 use proptest::prelude::*;
 use state_protocol::{Message, MessageType, Owner};
-use state_store::core::{AllocatorSettings, Input, Outputs, SplitMix64};
+use state_store::core::{AllocatorSettings, Input, Outputs, Settings, SplitMix64};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::net::SocketAddrV4;
 
 const SWITCHES: u32 = 3;
@@ -48,6 +48,9 @@ enum Event {
     Tick(usize),
     Cut,
     Heal,
+    /// A server's disk has everything up to this ticket, if it did not lose power since.
+    Durable(usize, u64, u64),
+    PowerCut,
 }
 
 struct World {
@@ -64,8 +67,19 @@ struct World {
     cut: Option<(SocketAddrV4, Option<SocketAddrV4>)>,
     /// Datagrams that the adversary has kept.
     kept: Vec<Datagram>,
+    /// Of servers that keep a journal.
+    disks: Vec<Disk>,
     phase: Phase,
     checks: Checks,
+}
+
+/// A disk: what is on it, and what was written and may get lost.
+#[derive(Default)]
+struct Disk {
+    durable: Vec<u8>,
+    written: VecDeque<(u64, Vec<u8>)>,
+    /// Power cuts so far.
+    lives: u64,
 }
 
 /// How much goes on.
@@ -95,19 +109,24 @@ struct Checks {
     sessions_ended: u64,
     forged: u64,
     replayed: u64,
+    power_cuts: u64,
 }
 
 impl World {
-    fn new(seed: u64) -> World {
+    fn new(seed: u64, power_cuts: bool) -> World {
         let mut rng = SplitMix64::new(seed);
         let clocks: Vec<_> = (0..3).map(|_| Clock::draw(&mut rng)).collect();
-        let server = |at: usize| {
-            let mut settings = settings();
-            // The counters must not start anew within a run.
-            settings.objects[0].allocator = AllocatorSettings::Zero { idle_ns: None };
-            Server::founding(settings, start(at as u64 + 1, clocks[at].local(0)), at, 3)
-        };
-        let servers = (0..3).map(server).collect();
+        let (mut servers, mut disks) = (Vec::new(), Vec::new());
+        for (at, clock) in clocks.iter().enumerate() {
+            let start = start(at as u64 + 1, clock.local(0));
+            if power_cuts {
+                let (server, durable) = Server::founding_with_journal(world_settings(), start, at, 3);
+                servers.push(server);
+                disks.push(Disk { durable, ..Disk::default() });
+            } else {
+                servers.push(Server::founding(world_settings(), start, at, 3));
+            }
+        }
         let switches = (1..=SWITCHES).map(|id| Switch::new(owner(id, 1))).collect();
         let switch_clocks = (1..=SWITCHES).map(|_| Clock::draw(&mut rng)).collect();
         let mut world = World {
@@ -123,12 +142,16 @@ impl World {
             switch_clocks,
             cut: None,
             kept: Vec::new(),
+            disks,
             phase: Phase::Faults,
             checks: Checks::default(),
         };
         (0..3).for_each(|at| world.push(0, Event::Timer(at)));
         (0..SWITCHES as usize).for_each(|at| world.push(0, Event::Tick(at)));
         world.push(SECOND, Event::Cut);
+        if power_cuts {
+            world.push(SECOND, Event::PowerCut);
+        }
         world
     }
 
@@ -156,6 +179,8 @@ impl World {
                     self.server(at, Input::Timer);
                 }
                 Event::Tick(at) => self.tick(at),
+                Event::Durable(at, life, ticket) => self.durable(at, life, ticket),
+                Event::PowerCut => self.cut_power(),
                 Event::Cut => self.cut_something(),
                 Event::Heal => {
                     self.cut = None;
@@ -290,7 +315,26 @@ impl World {
         let mut out = Outputs::new();
         let now = self.clocks[at].local(self.time);
         self.servers[at].handle(now, input, &mut out);
+        self.after_server(at, out);
+    }
+
+    /// Writes what a server wants written, sends what it wants sent.
+    fn after_server(&mut self, at: usize, mut out: Outputs) {
+        let now = self.clocks[at].local(self.time);
         self.servers[at].flush(now, &mut out);
+        while !out.journal.is_empty() {
+            let (ticket, bytes) = (out.ticket, std::mem::take(&mut out.journal));
+            self.disks[at].written.push_back((ticket, bytes));
+            if std::mem::take(&mut out.barrier) {
+                // The shell waits; in the world's time that is an instant.
+                self.sync(at, ticket);
+                self.servers[at].node.durable(ticket, &mut out);
+                self.servers[at].flush(now, &mut out);
+            } else {
+                let delay = self.rng.draw() % (15 * MS) + 10_000;
+                self.push(self.time + delay, Event::Durable(at, self.disks[at].lives, ticket));
+            }
+        }
         let from = server_address(at);
         let sent: Vec<_> = out.datagrams().map(|(to, b)| Datagram { from, to, bytes: b.to_vec() }).collect();
         for datagram in sent {
@@ -306,6 +350,59 @@ impl World {
                 self.push(next, Event::Timer(at));
             }
         }
+    }
+
+    fn sync(&mut self, at: usize, ticket: u64) {
+        let disk = &mut self.disks[at];
+        while disk.written.front().is_some_and(|(written, _)| *written <= ticket) {
+            disk.durable.extend(disk.written.pop_front().unwrap().1);
+        }
+    }
+
+    fn durable(&mut self, at: usize, life: u64, ticket: u64) {
+        if life != self.disks[at].lives {
+            return;
+        }
+        self.sync(at, ticket);
+        let mut out = Outputs::new();
+        self.servers[at].node.durable(ticket, &mut out);
+        self.after_server(at, out);
+    }
+
+    /// All servers, or one, lose power: what was not durable is gone, but for some of what was written first.
+    fn cut_power(&mut self) {
+        if self.phase != Phase::Faults {
+            return;
+        }
+        let one = self.chance(30).then(|| self.rng.draw() as usize % 3);
+        self.checks.power_cuts += 1;
+        for at in (0..3).filter(|at| one.is_none_or(|one| one == *at)) {
+            let survive = self.rng.draw() as usize % (self.disks[at].written.len() + 1);
+            if let Some((ticket, _)) = survive.checked_sub(1).map(|last| &self.disks[at].written[last]) {
+                self.sync(at, *ticket);
+            }
+            let now = self.clocks[at].local(self.time);
+            if self.chance(50) {
+                // A checkpoint in the place of all that was written before.
+                let start = start(at as u64 + 1, now);
+                let mut out = Outputs::new();
+                let mut server =
+                    Server::restored(world_settings(), start, at, &self.disks[at].durable, &mut Outputs::new());
+                server.node.checkpoint_views(&mut out);
+                server.node.checkpoint(0);
+                server.flush(now, &mut out);
+                self.disks[at].durable = out.journal;
+            }
+            self.disks[at].written.clear();
+            self.disks[at].lives += 1;
+            let mut out = Outputs::new();
+            let start = start(at as u64 + 1, now);
+            self.servers[at] = Server::restored(world_settings(), start, at, &self.disks[at].durable, &mut out);
+            self.scheduled[at] = u64::MAX;
+            self.after_server(at, out);
+        }
+        let pause = self.rng.draw() % (900 * MS);
+        self.push(self.time + pause, Event::PowerCut);
     }
 
     /// Invariants on what the store says, in the order in which it says it.
@@ -465,8 +562,15 @@ impl World {
     }
 }
 
-fn simulate(seed: u64) -> Checks {
-    let mut world = World::new(seed);
+fn world_settings() -> Settings {
+    let mut settings = settings();
+    // The counters must not start anew within a run.
+    settings.objects[0].allocator = AllocatorSettings::Zero { idle_ns: None };
+    settings
+}
+
+fn simulate(seed: u64, power_cuts: bool) -> Checks {
+    let mut world = World::new(seed, power_cuts);
     world.run(RUN);
     world.everyone_gets_its_turn();
     world.finish();
@@ -479,7 +583,7 @@ proptest! {
     #[test]
     fn nothing_acknowledged_is_lost_and_no_flow_has_two_owners(seed in any::<u64>()) {
         let seed = std::env::var("SIMULATION_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(seed);
-        let result = std::panic::catch_unwind(|| simulate(seed));
+        let result = std::panic::catch_unwind(|| simulate(seed, false));
         prop_assert!(result.is_ok(), "failed; replay with SIMULATION_SEED={seed}");
         let checks = result.unwrap();
         // The run must have been about something.
@@ -489,5 +593,15 @@ proptest! {
             "seed {}: {} releases, {} recalls, {} forged, {} replayed",
             seed, checks.releases, checks.recalls, checks.forged, checks.replayed);
         prop_assert!(checks.sessions_ended > 0, "seed {}", seed);
+    }
+
+    #[test]
+    fn nothing_acknowledged_is_lost_when_all_servers_lose_power(seed in any::<u64>()) {
+        let seed = std::env::var("SIMULATION_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(seed);
+        let result = std::panic::catch_unwind(|| simulate(seed, true));
+        prop_assert!(result.is_ok(), "failed; replay with SIMULATION_SEED={seed}");
+        let checks = result.unwrap();
+        prop_assert!(checks.power_cuts > 3 && checks.grants > 100 && checks.acks > 20,
+            "seed {}: {} power cuts, {} grants, {} acks", seed, checks.power_cuts, checks.grants, checks.acks);
     }
 }

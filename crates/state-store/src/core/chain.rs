@@ -7,7 +7,7 @@ use super::copy::{CopyIn, CopyOut};
 use super::link::{Downstream, Upstream};
 use super::log::Log;
 use super::{BrokenReason, EPOCH_TICK_NS, Event, Outputs, Role, Server};
-use state_protocol::{ChainFlags, ChainHeader, ChainType, Entries, ShardView};
+use state_protocol::{ChainFlags, ChainHeader, ChainType, Entries, Entry, ShardView};
 use std::net::SocketAddrV4;
 
 impl Server {
@@ -18,15 +18,19 @@ impl Server {
         }
         let before = self.role();
         let place = view.members.iter().position(|member| *member == self.me);
-        if self.view.number == 0 {
+        let restored = self.durability.as_mut().is_some_and(|durability| std::mem::take(&mut durability.restored));
+        if self.view.number == 0 && !restored {
             // A member that has no replica saw no view of this founding, and nothing was acknowledged without it: to be empty is to be whole.
             self.whole = place.is_some();
             // Switches may hold leases that an earlier chain granted: wait until the last of them is over.
             self.serve_from_ns = now_ns + self.store_lease_ns.max(EPOCH_TICK_NS);
+            if self.whole {
+                self.journal_begin(view.founded, 0);
+            }
         }
         self.view = view.clone();
         match place {
-            Some(place) => self.adopt_as_member(now_ns, place),
+            Some(place) => self.adopt_as_member(now_ns, place, restored),
             None => self.adopt_as_joining(),
         }
         out.events.push(Event::View { shard: self.settings.shard, number: view.number, role: self.role() });
@@ -39,7 +43,7 @@ impl Server {
         self.answer_what_nobody_follows(out);
     }
 
-    fn adopt_as_member(&mut self, now_ns: u64, place: usize) {
+    fn adopt_as_member(&mut self, now_ns: u64, place: usize, restored: bool) {
         let members = &self.view.members;
         self.copy_in = None;
         self.up = place.checked_sub(1).map(|before| Upstream::new(members[before]));
@@ -48,6 +52,10 @@ impl Server {
         // A copy goes on through changes farther up the chain.
         let same = |copy: &CopyOut| joining.is_some_and(|j| j.member == copy.peer && j.since == copy.since);
         self.copy_out = self.copy_out.take().filter(same);
+        if let Some(joining) = joining.filter(|_| restored) {
+            // It may have handed over before it lost power. If it had not, the joining server never is whole, and is given up.
+            self.copy_out = Some(CopyOut::handed_over_to(joining.member, joining.since));
+        }
         match (&self.copy_out, joining) {
             (Some(copy), _) if copy.handed_over => self.down = Some(Downstream::new(copy.peer, now_ns)),
             (None, Some(joining)) => self.copy_out = Some(CopyOut::new(joining.member, joining.since)),
@@ -61,6 +69,7 @@ impl Server {
         if self.copy_in.as_ref().is_none_or(|copy| copy.since != joining.since) {
             self.copy_in = Some(CopyIn::new(joining.since));
             self.clear_records();
+            self.journal_begin(self.view.founded, joining.since);
             (self.index, self.committed, self.whole, self.log) = (0, 0, false, Log::new(1));
         }
     }
@@ -70,21 +79,22 @@ impl Server {
         self.down.is_none()
     }
 
-    /// The tail's successor is gone: whatever it did not confirm is answered from here. It may have answered some of it: then the switch gets that twice, as
+    /// Answers what no successor will answer, and what was not durable so far. When the tail's successor is gone, whatever it did not confirm is answered from here. It may have answered some of it: then the switch gets that twice, as
     /// from any network; not at all would be a flow that hangs.
-    fn answer_what_nobody_follows(&mut self, out: &mut Outputs) {
+    pub(super) fn answer_what_nobody_follows(&mut self, out: &mut Outputs) {
         if !self.answers() || !self.whole {
             return;
         }
-        for index in self.log.first()..=self.log.last() {
+        let last = self.durable();
+        for index in self.log.first()..=last.min(self.log.last()) {
             let Some(entry) = self.log.at(index).and_then(|bytes| Entries::one(bytes).ok()) else { continue };
             if !entry.reply.is_empty() {
                 self.counters.replies += 1;
                 out.push(entry.client, entry.reply);
             }
         }
-        self.committed = self.index;
-        self.log.forget(self.index);
+        self.committed = last;
+        self.log.forget(last);
         if let Some(up) = &mut self.up {
             up.ack_due = true;
         }
@@ -139,6 +149,8 @@ impl Server {
         }
         up.mismatch = mismatch;
         up.bound = !mismatch;
+        // What was not durable when power was lost was applied here, and the predecessor may know it.
+        up.gap |= header.index > self.index && self.durability.as_ref().is_some_and(|durability| durability.resumed);
     }
 
     fn data(&mut self, header: &ChainHeader, bytes: &[u8], out: &mut Outputs) {
@@ -172,20 +184,24 @@ impl Server {
             if self.records.apply(&entry.effect).is_err() {
                 return self.break_chain(BrokenReason::EntryDoesNotApply, out);
             }
-            self.take_entry(index, entry.client, entry.reply, own_bytes, out);
+            self.take_entry(index, &entry, own_bytes, out);
         }
     }
 
     /// An applied entry goes on: down the chain, or, at the tail, its reply to the switch.
-    fn take_entry(&mut self, index: u64, client: SocketAddrV4, reply: &[u8], bytes: &[u8], out: &mut Outputs) {
+    fn take_entry(&mut self, index: u64, entry: &Entry<'_>, bytes: &[u8], out: &mut Outputs) {
         self.index = index;
         self.counters.chain_applied += 1;
-        if self.answers() {
+        self.journal_entry(&entry.effect);
+        if let Some(durability) = &mut self.durability {
+            durability.resumed = false;
+        }
+        if self.answers() && self.durability.is_none() {
             self.committed = index;
             self.log.forget(index);
-            if !reply.is_empty() {
+            if !entry.reply.is_empty() {
                 self.counters.replies += 1;
-                out.push(client, reply);
+                out.push(entry.client, entry.reply);
             }
         } else {
             let mut buffer = self.log.buffer();
@@ -226,7 +242,10 @@ impl Server {
                 up.ack_due = true;
             }
         }
-        if header.flags.contains(ChainFlags::GAP) && down.rewind_on_gap(now_ns, resend_ns) {
+        let gap = header.flags.contains(ChainFlags::GAP);
+        let stepped_back =
+            gap && self.durability.is_some() && down.step_back(now_ns, header.index, self.log.first());
+        if gap && (stepped_back || down.rewind_on_gap(now_ns, resend_ns)) {
             self.counters.chain_resends += 1;
         }
     }
@@ -279,6 +298,7 @@ impl Server {
             committed: self.committed,
             config_digest: self.config_digest,
         };
+        let durable = self.durable();
         self.send_copy(now_ns, header, out);
         if let Some(down) = &mut self.down {
             let header = ChainHeader { receiver: down.peer.incarnation, ..header };
@@ -287,7 +307,7 @@ impl Server {
                 out.push(down.peer.address, &hello.encode());
             }
             if down.bound {
-                down.send(now_ns, header, &self.log, &self.settings, out);
+                down.send(now_ns, header, &self.log, durable, &self.settings, out);
             }
         }
         if let Some(up) = self.up.as_mut().filter(|up| up.ack_due) {

@@ -37,6 +37,8 @@ pub(crate) struct CopyOut {
     pub since: u64,
     /// The handover is in the stream: entries go to the joining server, and it answers.
     pub handed_over: bool,
+    /// The last entry that the copy has the effect of: it must be durable here before the joining server is told that it is whole.
+    handover_index: u64,
     abandoned: bool,
     /// The next slot of the sweep.
     cursor: u32,
@@ -59,6 +61,7 @@ impl CopyOut {
             peer,
             since,
             handed_over: false,
+            handover_index: 0,
             abandoned: false,
             cursor: 0,
             touched: VecDeque::new(),
@@ -70,6 +73,11 @@ impl CopyOut {
             resend_at_ns: None,
             back_off: 1,
         }
+    }
+
+    /// One that may have handed over in an earlier life of this server, and does nothing else.
+    pub fn handed_over_to(peer: Member, since: u64) -> CopyOut {
+        CopyOut { handed_over: true, ..CopyOut::new(peer, since) }
     }
 
     /// Copy messages that the joining server has.
@@ -230,7 +238,7 @@ impl CopyOut {
         }
         self.stream.push_back((ChainFlags::NONE, count, bytes));
         self.stream.push_back((ChainFlags::DONE, 0, Handover { index }.encode().to_vec()));
-        self.handed_over = true;
+        (self.handed_over, self.handover_index) = (true, index);
     }
 
     fn acknowledge(&mut self, now_ns: u64, received: u64, gap: bool, resend_ns: u64) {
@@ -253,9 +261,12 @@ impl CopyOut {
         }
     }
 
-    fn send(&mut self, now_ns: u64, header: ChainHeader, settings: &Settings, out: &mut Outputs) {
+    fn send(&mut self, now_ns: u64, header: ChainHeader, durable: u64, settings: &Settings, out: &mut Outputs) {
         let before = self.next_send;
         while let Some((flags, count, bytes)) = self.stream.get((self.next_send - self.first) as usize) {
+            if flags.contains(ChainFlags::DONE) && durable < self.handover_index {
+                break;
+            }
             let header = ChainHeader { index: self.next_send, flags: *flags, count: *count, ..header };
             out.push_with(self.peer.address, |arena| {
                 arena.extend_from_slice(&header.encode());
@@ -316,10 +327,11 @@ impl Server {
     }
 
     fn take_copied(&mut self, header: &ChainHeader, bytes: &[u8]) -> Result<(), Malformed> {
-        for (entry, _) in Entries::decode(header, bytes)? {
+        for (entry, own_bytes) in Entries::decode(header, bytes)? {
             // Objects of other sizes would be another configuration, which the digest shows.
             self.records.apply(&entry.effect).map_err(|records::DoesNotApply| Malformed::ChainEntry)?;
             self.counters.copied += 1;
+            self.journal_copied(own_bytes);
         }
         Ok(())
     }
@@ -328,6 +340,7 @@ impl Server {
         let Handover { index } = Handover::decode(header, bytes)?;
         (self.index, self.committed, self.whole) = (index, index, true);
         self.log = super::log::Log::new(index + 1);
+        self.journal_whole();
         Ok(())
     }
 
@@ -346,6 +359,7 @@ impl Server {
 
     /// Sends what a batch of inputs left to copy, and receipts for what was copied here.
     pub(super) fn send_copy(&mut self, now_ns: u64, header: ChainHeader, out: &mut Outputs) {
+        let durable = self.durable();
         if let Some(copy) = &mut self.copy_out {
             let handed_over = copy.handed_over;
             copy.fill(&self.records, self.index, self.settings.chain_datagram_bytes);
@@ -355,7 +369,7 @@ impl Server {
             }
             let (receiver, committed) = (copy.peer.incarnation, copy.since);
             let header = ChainHeader { chain_type: ChainType::Copy, receiver, committed, ..header };
-            copy.send(now_ns, header, &self.settings, out);
+            copy.send(now_ns, header, durable, &self.settings, out);
         }
         if let (Some(copy), Some(up)) = (&mut self.copy_in, &self.up)
             && copy.ack_due

@@ -149,19 +149,40 @@ impl Downstream {
         true
     }
 
+    /// The successor says that it has less than it had: it lost power, and what it had not made durable. (Or this is an old message: then a few entries go twice.)
+    /// `first` is the oldest entry here; before that everybody has all.
+    pub fn step_back(&mut self, now_ns: u64, received: u64, first: u64) -> bool {
+        if received >= self.received || received + 1 < first {
+            return false;
+        }
+        self.received = received;
+        self.rewind(now_ns);
+        true
+    }
+
     fn rewind(&mut self, now_ns: u64) {
         (self.next_send, self.bytes_under_way, self.resend_at_ns) = (self.received + 1, 0, None);
         self.last_rewind = (self.received + 1, now_ns);
     }
 
-    /// Sends what the window allows, several entries a datagram. `header` is complete but for `index` and `count`.
-    pub fn send(&mut self, now_ns: u64, header: ChainHeader, log: &Log, settings: &super::Settings, out: &mut Outputs) {
+    /// Sends what the window allows of the entries up to `last`, several a datagram. `header` is complete but for `index` and `count`.
+    pub fn send(
+        &mut self,
+        now_ns: u64,
+        header: ChainHeader,
+        log: &Log,
+        last: u64,
+        settings: &super::Settings,
+        out: &mut Outputs,
+    ) {
         let before = self.next_send;
-        while self.next_send <= log.last() && self.window_open() {
+        let last = last.min(log.last());
+        while self.next_send <= last && self.window_open() {
             let mut bytes = CHAIN_HEADER_BYTES;
             let mut count: u16 = 0;
             while let Some(entry) = log.at(self.next_send + u64::from(count)) {
-                if count == u16::MAX || (count > 0 && bytes + entry.len() > settings.chain_datagram_bytes) {
+                let beyond = self.next_send + u64::from(count) > last;
+                if beyond || count == u16::MAX || (count > 0 && bytes + entry.len() > settings.chain_datagram_bytes) {
                     break;
                 }
                 bytes += entry.len();

@@ -12,8 +12,10 @@ mod copy;
 mod counters;
 mod create;
 mod door;
+mod durable;
 mod idle;
 mod inspect;
+mod journal;
 mod link;
 mod log;
 pub mod nat;
@@ -34,6 +36,7 @@ mod waiting;
 pub use counters::Counters;
 pub use idle::SESSION_FORGOTTEN_NS;
 pub use inspect::{RecordState, SlotBytes, SnapshotInfo, StateAnswer, StateQuery, from_hex, to_hex};
+pub use journal::{BadJournal, Restored, RestoredReplica};
 pub use node::Node;
 pub use output::{BrokenReason, Event, Outputs, Role, Run};
 pub use records::{Record, Records};
@@ -47,6 +50,7 @@ pub use status::{NodeStatus, ObjectStatus, ReplicaStatus};
 
 use backends::Backend;
 use copy::{CopyIn, CopyOut};
+use durable::Durability;
 use idle::{Idle, NOBODY};
 use link::{Downstream, Upstream};
 use log::Log;
@@ -89,6 +93,8 @@ pub struct Server {
     waiting: Waiting,
     idle: Idle,
     reply: Vec<u8>,
+    /// Of a server that keeps a journal.
+    durability: Option<Durability>,
 }
 
 /// What happened.
@@ -133,6 +139,7 @@ impl Server {
             waiting: Waiting::default(),
             idle: Idle::default(),
             reply: Vec::new(),
+            durability: None,
             settings,
         }
     }
@@ -301,7 +308,8 @@ impl Server {
             }
         };
         self.index += 1;
-        if self.answers() {
+        self.journal_entry(effect);
+        if self.answers() && self.durability.is_none() {
             self.committed = self.index;
             self.log.forget(self.index);
             self.send_reply(client, out);

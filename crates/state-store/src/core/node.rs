@@ -2,6 +2,7 @@
 
 use super::backends::Backend;
 use super::door::Door;
+use super::journal::{Item, Restored, RestoredReplica};
 use super::{AllocatorSettings, Event, Input, Outputs, Server, Settings, Start};
 use state_protocol::{
     Control, KeyRing, Kind, Malformed, Member, Message, MessageType, NotGenuine, Report, Reporter, ShardView, Views,
@@ -29,6 +30,12 @@ pub struct Node {
     /// Shards that had input since the last `flush`.
     touched: Vec<u16>,
     report_at_ns: u64,
+    /// Everything that matters is written down.
+    journaling: bool,
+    /// How often something was given to be made durable.
+    ticket: u64,
+    /// What was read from the journal and is in no view yet.
+    restored: Vec<Option<RestoredReplica>>,
     /// When anybody was last heard of.
     heard_ns: u64,
     pub(super) counters: super::Counters,
@@ -54,10 +61,56 @@ impl Node {
             deadlines: vec![u64::MAX; shards],
             touched: Vec::new(),
             report_at_ns: start.now_ns,
+            journaling: false,
+            ticket: 0,
+            restored: Vec::new(),
             heard_ns: start.now_ns,
             counters: super::Counters::default(),
             settings,
             start,
+        }
+    }
+
+    /// Writes down everything that matters from here on, and goes on with what was written down before; the incarnation must be the one that wrote it. To be
+    /// called before any input.
+    pub fn keep_journal(&mut self, now_ns: u64, restored: Option<Restored>, out: &mut Outputs) {
+        self.journaling = true;
+        if let Some(restored) = restored {
+            let (views, replicas) = restored.into_parts();
+            self.restored = replicas;
+            self.adopt(now_ns, &views, out);
+            // Those of shards that it had left.
+            self.restored = Vec::new();
+        }
+    }
+
+    /// Everything up to `ticket` is durable.
+    pub fn durable(&mut self, ticket: u64, out: &mut Outputs) {
+        for shard in 0..self.settings.shards {
+            let replica = &mut self.replicas[usize::from(shard)];
+            if replica.as_mut().is_some_and(|replica| replica.became_durable(ticket, out)) {
+                self.touch(shard);
+            }
+        }
+    }
+
+    /// Writes down the views anew: what was written of them before can go.
+    pub fn checkpoint_views(&mut self, out: &mut Outputs) {
+        self.journal_views(out);
+    }
+
+    /// Writes down a shard's replica anew: what was written of it before can go.
+    pub fn checkpoint(&mut self, shard: u16) {
+        if let Some(Some(replica)) = self.replicas.get_mut(usize::from(shard)) {
+            replica.journal_checkpoint();
+            self.touch(shard);
+        }
+    }
+
+    fn journal_views(&self, out: &mut Outputs) {
+        // Fits, as in the controller that sent them.
+        if let Ok(bytes) = Control::Views(self.views.clone()).encode() {
+            Item::Views(&bytes).append_to(&mut out.journal);
         }
     }
 
@@ -131,15 +184,20 @@ impl Node {
     pub fn flush(&mut self, now_ns: u64, out: &mut Outputs) {
         self.touched.sort_unstable();
         self.touched.dedup();
+        let ticket = self.ticket + 1;
         for shard in self.touched.drain(..) {
             let replica = &mut self.replicas[usize::from(shard)];
             self.deadlines[usize::from(shard)] = match replica {
                 Some(replica) => {
                     replica.flush(now_ns, out);
+                    replica.drain_journal(ticket, out);
                     replica.next_deadline().unwrap_or(u64::MAX)
                 }
                 None => u64::MAX,
             };
+        }
+        if !out.journal.is_empty() {
+            (self.ticket, out.ticket) = (ticket, ticket);
         }
         self.door.seal(out);
     }
@@ -185,10 +243,15 @@ impl Node {
             out.events.push(Event::ShardsMismatch { views: views.shards.len(), own: self.settings.shards });
             return;
         }
+        self.views = views.clone();
+        if self.journaling {
+            // Durable before anything is done in them: after a power cut this server is in no earlier views.
+            self.journal_views(out);
+            out.barrier = true;
+        }
         for (shard, view) in (0u16..).zip(&views.shards) {
             self.adopt_shard(now_ns, shard, view, out);
         }
-        self.views = views.clone();
         // The controller waits for it.
         self.report_at_ns = now_ns;
     }
@@ -199,6 +262,9 @@ impl Node {
         if !view.members.contains(&self.me) && joining != Some(self.me) {
             if let Some(left) = place.take() {
                 self.counters.add(left.counters());
+                if self.journaling {
+                    Item::Left { shard }.append_to(&mut out.journal);
+                }
                 out.events.push(Event::Left { shard });
                 self.touch(shard);
             }
@@ -210,15 +276,28 @@ impl Node {
                 self.counters.add(lost.counters());
             }
         }
+        let restored = self.restored.get_mut(usize::from(shard)).and_then(Option::take);
+        let restored = restored.filter(|restored| restored.founded == view.founded);
+        let since = view.joining.map(|joining| joining.since).filter(|_| joining == Some(self.me));
+        let cut_short = restored.as_ref().is_some_and(|restored| !restored.whole && since == Some(restored.since));
         let replica = place.get_or_insert_with(|| {
             let settings = Settings { shard, ..self.settings.clone() };
             let mut replica = Box::new(Server::new(settings, self.start, self.me, now_ns));
+            if self.journaling {
+                replica.keep_journal();
+            }
+            if let Some(restored) = restored.filter(|restored| restored.whole) {
+                replica.restore(restored);
+            }
             for (object_id, backends) in &self.backends {
                 replica.set_backends(*object_id, backends);
             }
             replica
         });
         replica.adopt(now_ns, view, out);
+        if cut_short {
+            replica.give_up_joining(out);
+        }
         self.touch(shard);
     }
 

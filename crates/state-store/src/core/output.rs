@@ -9,6 +9,12 @@ pub struct Outputs {
     datagrams: Vec<(SocketAddrV4, usize, usize)>,
     /// So many of them are signed.
     sealed: usize,
+    /// To be made durable, behind everything before it; then `Node::durable` is to be told `ticket`.
+    pub journal: Vec<u8>,
+    /// The number of what is in `journal`.
+    pub ticket: u64,
+    /// Nothing of this may be sent before `journal` is durable.
+    pub barrier: bool,
     /// What an operator should know of; the shell logs and removes them.
     pub events: Vec<Event>,
 }
@@ -24,6 +30,8 @@ impl Outputs {
         self.arena.clear();
         self.datagrams.clear();
         self.sealed = 0;
+        self.journal.clear();
+        self.barrier = false;
     }
 
     /// How many datagrams there are to send.

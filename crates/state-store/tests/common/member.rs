@@ -2,7 +2,7 @@
 
 use super::{keys, server_address};
 use state_protocol::{KeyRing, Member, ShardView, Views};
-use state_store::core::{Counters, Input, Node, NodeStatus, Outputs, Records, ReplicaStatus, Settings, Start};
+use state_store::core::{Counters, Input, Node, NodeStatus, Outputs, Records, ReplicaStatus, Restored, Settings, Start};
 
 pub struct Server {
     pub node: Node,
@@ -33,6 +33,27 @@ impl Server {
         let mut out = Outputs::new();
         server.node.adopt(start.now_ns, &views(1, server.shard, server.shards, &chain), &mut out);
         server.node.flush(start.now_ns, &mut out); // HELLOs that are lost
+        server
+    }
+
+    /// The same, keeping a journal; what it wrote so far, which is to be durable.
+    pub fn founding_with_journal(settings: Settings, start: Start, at: usize, length: usize) -> (Server, Vec<u8>) {
+        let mut server = Server::new(settings, start, at);
+        let chain: Vec<_> = (0..length).map(|at| (at, at as u64 + 1)).collect();
+        let mut out = Outputs::new();
+        server.node.keep_journal(start.now_ns, None, &mut out);
+        server.node.adopt(start.now_ns, &views(1, server.shard, server.shards, &chain), &mut out);
+        server.node.flush(start.now_ns, &mut out);
+        server.node.durable(out.ticket, &mut out);
+        (server, out.journal)
+    }
+
+    /// What such a server is after a power cut that left `journal`.
+    pub fn restored(settings: Settings, start: Start, at: usize, journal: &[u8], out: &mut Outputs) -> Server {
+        let mut restored = Restored::new(settings.objects.clone(), settings.shards);
+        restored.read(journal).unwrap();
+        let mut server = Server::new(settings, start, at);
+        server.node.keep_journal(start.now_ns, Some(restored), out);
         server
     }
 
