@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         ("servers_die_and_come_back_and_nothing_is_lost", servers_die_and_come_back_and_nothing_is_lost),
         ("the_chain_goes_on_without_a_controller", the_chain_goes_on_without_a_controller),
         ("when_all_are_gone_the_shard_begins_anew", when_all_are_gone_the_shard_begins_anew),
+        ("all_lose_power_and_nothing_acknowledged_is_lost", all_lose_power_and_nothing_acknowledged_is_lost),
         ("two_controllers_elect_through_etcd", two_controllers_elect_through_etcd),
     ] {
         test();
@@ -44,6 +45,8 @@ fn main() -> ExitCode {
 
 struct Chain {
     directory: tempfile::TempDir,
+    /// The servers write logs.
+    logs: bool,
     keys: KeyRing,
     controller_address: SocketAddrV4,
     controller: Option<Child>,
@@ -58,10 +61,10 @@ struct Chain {
 impl Chain {
     /// Starts a controller and `servers` servers of one shard with a chain of three, and waits until all is settled and the head serves.
     fn start(servers: usize) -> Chain {
-        Chain::start_with(servers, false)
+        Chain::start_with(servers, false, false)
     }
 
-    fn start_with(servers: usize, etcd: bool) -> Chain {
+    fn start_with(servers: usize, etcd: bool, logs: bool) -> Chain {
         // Held together, so that all differ; released just before the servers bind them.
         let sockets: Vec<_> = (0..servers + 2).map(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
         let listeners: Vec<_> =
@@ -76,6 +79,7 @@ impl Chain {
         let (client, peer) = (metrics.pop().unwrap(), metrics.pop().unwrap());
         let mut chain = Chain {
             directory,
+            logs,
             keys,
             controller_address,
             controller: None,
@@ -141,9 +145,10 @@ impl Chain {
 
     fn config(&self, at: usize) -> PathBuf {
         let second = self.etcd.map(|(_, second)| format!(", \"{second}\"")).unwrap_or_default();
+        let log = if self.logs { format!("[wal]\ndirectory = \"wal{at}\"\n") } else { String::new() };
         let text = format!(
             "name = \"s{at}\"\nlisten = \"{}\"\ncontrollers = [\"{}\"{second}]\nshards = 1\nlease_ms = 100\nsecrets = \"secrets.toml\"\n\
-             metrics = \"{}\"\n\
+             metrics = \"{}\"\n{log}\
              [[object]]\nname = \"counter\"\nid = 1\nkey_bytes = 4\nvalue_bytes = 8\nallocator = \"zero\"\n\
              [[object]]\nname = \"nat\"\nid = 2\nkey_bytes = 13\nvalue_bytes = 6\nallocator = \"nat_ports\"\nexternal = [\"203.0.113.1\"]\n",
             self.addresses[at], self.controller_address, self.metrics[at]
@@ -536,8 +541,57 @@ fn when_all_are_gone_the_shard_begins_anew() {
     chain.stop();
 }
 
+/// SIGKILL to all servers and the controller at once, again and again, while updates are on their way; they start again with what is on their disks.
+/// (What the kernel would lose with the power is what the log has not synchronised; the simulation in state-store loses that too.)
+fn all_lose_power_and_nothing_acknowledged_is_lost() {
+    let mut chain = Chain::start_with(3, false, true);
+    let mut switch = Switch::new(&chain, 1);
+    let epoch = switch.ask(&switch.request(MessageType::LeaseRequest, 1, b"flow")).message().epoch;
+    let mut acked = 0;
+    for round in 0..4u64 {
+        update_until(&chain, &mut switch, epoch, acked + 1, acked + 100);
+        acked += 100;
+        for seq in acked + 1..=acked + 20 {
+            let value = seq.to_be_bytes();
+            switch.send(&Message { epoch, seq, value: &value, ..switch.request(MessageType::Update, 1, b"flow") });
+        }
+        // In the last round one server's disk is gone too.
+        let lost = (round == 3).then(|| chain.place_of(0));
+        let before = chain.control().shards[0].view;
+        (0..3).for_each(|at| chain.kill(at));
+        chain.kill_controller();
+        let killed = Instant::now();
+        if let Some(lost) = lost {
+            std::fs::remove_dir_all(chain.directory.path().join(format!("wal{lost}"))).unwrap();
+        }
+        chain.start_controller();
+        for at in 0..3 {
+            chain.servers[at] = chain.spawn(at);
+        }
+        chain.settle();
+        let head = chain.place_of(0);
+        chain.await_status(head, |status| status.replicas.first().is_some_and(|shard| shard.state == "serving"));
+        println!("all killed: serving again after {} ms", killed.elapsed().as_millis());
+        assert!(lost.is_none() || chain.control().shards[0].view > before, "the server without a disk is another one");
+        let mut buffer = vec![0; 65_536];
+        switch.socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        while switch.socket.recv_from(&mut buffer).is_ok() {} // answers from before
+        (switch.head, switch.tail) = (chain.addresses[head], chain.addresses[chain.place_of(usize::MAX)]);
+        let answer = switch.ask(&switch.request(MessageType::LeaseRequest, 1, b"flow"));
+        let grant = answer.message();
+        assert_eq!(grant.epoch, epoch, "the flow is still the switch's");
+        assert!(
+            grant.seq >= acked && grant.value == grant.seq.to_be_bytes(),
+            "{acked} acknowledged, {} there",
+            grant.seq
+        );
+        acked = grant.seq;
+    }
+    chain.stop();
+}
+
 fn two_controllers_elect_through_etcd() {
-    let mut chain = Chain::start_with(3, true);
+    let mut chain = Chain::start_with(3, true, false);
     let mut switch = Switch::new(&chain, 1);
     let epoch = switch.ask(&switch.request(MessageType::LeaseRequest, 1, b"flow")).message().epoch;
     update_until(&chain, &mut switch, epoch, 1, 100);

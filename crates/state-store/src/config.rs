@@ -67,8 +67,27 @@ pub struct Config {
     pub backends: Vec<(u16, Vec<Backend>)>,
     /// The file this came from.
     pub file: PathBuf,
+    /// Where to write down what must survive a power cut; `None`: nowhere.
+    pub wal: Option<WalSettings>,
     /// What the core needs.
     pub settings: Settings,
+}
+
+/// The write-ahead log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WalSettings {
+    /// Its directory, relative to the working directory.
+    pub directory: PathBuf,
+    /// After so many bytes it is begun anew with a description of the state.
+    pub checkpoint_bytes: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WalTable {
+    directory: PathBuf,
+    #[serde(default = "default_checkpoint_mib")]
+    checkpoint_mib: u64,
 }
 
 #[derive(Deserialize)]
@@ -100,6 +119,7 @@ struct File {
     #[serde(default)]
     limits: LimitsTable,
     manifest: Option<PathBuf>,
+    wal: Option<WalTable>,
     #[serde(default)]
     object: Vec<ObjectTable>,
 }
@@ -201,6 +221,10 @@ impl Default for IdleTable {
     }
 }
 
+fn default_checkpoint_mib() -> u64 {
+    64
+}
+
 fn default_shards() -> u16 {
     8
 }
@@ -258,6 +282,9 @@ impl Config {
                 Manifest::read(&manifest).map_err(|error| problem(("manifest".to_owned(), error.to_string())))?;
             fill_from_manifest(&mut file.object, &manifest).map_err(problem)?;
         }
+        if let Some(wal) = &mut file.wal {
+            wal.directory = path.parent().unwrap_or(Path::new("")).join(&wal.directory);
+        }
         file.secrets = path.parent().unwrap_or(Path::new("")).join(&file.secrets);
         let config = check(file).map_err(problem)?;
         Ok(Config { file: path.to_owned(), ..config })
@@ -287,6 +314,15 @@ fn require(holds: bool, field: &str, problem: impl FnOnce() -> String) -> Result
 }
 
 fn check(file: File) -> Result<Config, Problem> {
+    let wal = file.wal.map(|wal| WalSettings {
+        directory: wal.directory,
+        checkpoint_bytes: wal.checkpoint_mib.saturating_mul(1 << 20),
+    });
+    require(
+        wal.as_ref().is_none_or(|wal| (1 << 20..=1 << 36).contains(&wal.checkpoint_bytes)),
+        "wal.checkpoint_mib",
+        || "out of range; write 1 to 65536 (default 64)".to_owned(),
+    )?;
     require(!file.controllers.is_empty(), "controllers", || {
         "there is none; write the address of each, such as [\"10.2.1.10:5408\"]".to_owned()
     })?;
@@ -338,6 +374,7 @@ fn check(file: File) -> Result<Config, Problem> {
         seed: file.seed,
         secrets: file.secrets,
         backends,
+        wal,
         file: PathBuf::new(),
         settings: Settings {
             shard: 0, // of a replica: `Node` sets it

@@ -243,8 +243,7 @@ impl Server {
             }
         }
         let gap = header.flags.contains(ChainFlags::GAP);
-        let stepped_back =
-            gap && self.durability.is_some() && down.step_back(now_ns, header.index, self.log.first());
+        let stepped_back = gap && self.durability.is_some() && down.step_back(now_ns, header.index, self.log.first());
         if gap && (stepped_back || down.rewind_on_gap(now_ns, resend_ns)) {
             self.counters.chain_resends += 1;
         }

@@ -94,6 +94,11 @@ impl Node {
         }
     }
 
+    /// Entries that are applied here and not yet durable.
+    pub fn not_durable(&self) -> u64 {
+        self.replicas().map(|replica| replica.index - replica.durable()).sum()
+    }
+
     /// Writes down the views anew: what was written of them before can go.
     pub fn checkpoint_views(&mut self, out: &mut Outputs) {
         self.journal_views(out);

@@ -2,18 +2,20 @@
 //! requests, one answer each.
 
 use crate::core::{Node, NodeStatus, Role};
+use crate::wal::Stats;
 use metrics::{Kind, Text};
 use state_protocol::Malformed;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::Ordering;
 
 const MOST_CONNECTIONS: usize = 16;
 const MOST_REQUEST_BYTES: usize = 8_192;
 const MOST_CONNECTION_NS: u64 = 5_000_000_000;
 
 /// The server's metrics in Prometheus' text format.
-pub fn render(server: &Node, now_ns: u64, send_errors: u64) -> String {
+pub fn render(server: &Node, now_ns: u64, send_errors: u64, log: Option<&Stats>) -> String {
     let (status, counters) = (server.status(now_ns), server.counters());
     let mut text = Text::default();
     for (name, help, value) in counters.named() {
@@ -61,7 +63,27 @@ pub fn render(server: &Node, now_ns: u64, send_errors: u64) -> String {
         "Longest time since a successor confirmed anything while entries wait.",
         stalled_ms as f64 / 1_000.0,
     );
+    if let Some(log) = log {
+        render_log(&mut text, server, log);
+    }
     text.finish()
+}
+
+fn render_log(text: &mut Text, server: &Node, log: &Stats) {
+    let counters = [
+        ("batches", "Batches of the write-ahead log that were written and synchronised.", &log.batches),
+        ("bytes", "Bytes written to the write-ahead log.", &log.bytes),
+        ("checkpoints", "Times the write-ahead log was begun anew with a description of the state.", &log.checkpoints),
+    ];
+    for (name, help, value) in counters {
+        text.single(&format!("stateplane_store_wal_{name}_total"), Kind::Counter, help, value.load(Ordering::Relaxed));
+    }
+    let disk_bytes = log.disk_bytes.load(Ordering::Relaxed);
+    text.single("stateplane_store_wal_disk_bytes", Kind::Gauge, "Bytes of the write-ahead log's files.", disk_bytes);
+    let help = "Entries that are applied and not yet durable here.";
+    text.single("stateplane_store_wal_waiting_entries", Kind::Gauge, help, server.not_durable());
+    let help = "How long it took to write and synchronise a batch of the write-ahead log.";
+    text.histogram("stateplane_store_wal_sync_seconds", help, &log.sync_seconds);
 }
 
 fn render_objects(text: &mut Text, status: &NodeStatus) {

@@ -1,5 +1,6 @@
 //! The shell around the core: UDP socket, clock, timers, signals, metrics. One thread.
 
+mod durability;
 mod metrics;
 mod query;
 mod udp;
@@ -8,6 +9,8 @@ pub use query::{QueryError, query, query_state, query_status};
 
 use crate::config::Config;
 use crate::core::{EPOCH_TICK_NS, Event, Input, Node, Outputs, Start};
+use crate::wal::WalError;
+use durability::{Durability, OpenLog};
 use metrics::MetricsServer;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -17,6 +20,7 @@ use secrets::SecretsError;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
+use std::sync::OnceLock;
 use std::time::Duration;
 use thiserror::Error;
 use udp::BatchSocket;
@@ -38,6 +42,9 @@ pub enum RunError {
         /// What the system says.
         source: std::io::Error,
     },
+    /// The write-ahead log cannot be used.
+    #[error(transparent)]
+    Wal(#[from] WalError),
     /// The shared secrets cannot be used.
     #[error(transparent)]
     Secrets(#[from] SecretsError),
@@ -55,8 +62,18 @@ fn system(what: &'static str) -> impl Fn(nix::Error) -> RunError {
     move |error| RunError::System { what, source: error.into() }
 }
 
-/// The time in ns that leases count in: since boot, suspension included.
+/// The time in ns that leases count in: since boot, suspension included, from when this process started by the wall clock. So it goes on where the server's last
+/// life ended (controllers take no report that is older than one that they have), also over a boot, and setting the wall clock changes nothing.
 fn now_ns() -> u64 {
+    static OFFSET_NS: OnceLock<u64> = OnceLock::new();
+    let offset_ns = OFFSET_NS.get_or_init(|| {
+        let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX).saturating_sub(since_boot_ns())
+    });
+    since_boot_ns().saturating_add(*offset_ns)
+}
+
+fn since_boot_ns() -> u64 {
     let time = clock_gettime(ClockId::CLOCK_BOOTTIME).or_else(|_| clock_gettime(ClockId::CLOCK_MONOTONIC));
     let time = Duration::from(time.unwrap_or(TimeSpec::new(0, 0)));
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
@@ -97,8 +114,13 @@ pub fn run(config: Config) -> Result<(), RunError> {
         Some(address) => Some(MetricsServer::bind(address).map_err(|source| RunError::Bind { address, source })?),
         None => None,
     };
+    let log = match &config.wal {
+        Some(wal) => Some(OpenLog::open(wal, &config.settings)?),
+        None => None,
+    };
+    let before = log.as_ref().and_then(OpenLog::incarnation);
     let start = Start {
-        incarnation: random_u64()?.max(1),
+        incarnation: before.map_or_else(random_u64, Ok)?.max(1),
         epoch_base: epoch_base(),
         seed: config.seed.map_or_else(random_u64, Ok)?,
         now_ns: now_ns(),
@@ -107,8 +129,11 @@ pub fn run(config: Config) -> Result<(), RunError> {
     for (object_id, backends) in &config.backends {
         server.set_backends(*object_id, backends.clone());
     }
+    let mut out = Outputs::new();
+    let durability =
+        log.map(|log| Durability::start(log, &config.settings, &mut server, now_ns(), &mut out)).transpose()?;
     tracing::info!(name = config.name, %listen, incarnation = start.incarnation, seed = start.seed, "state store started");
-    Loop { server, socket, signal_fd, metrics, out: Outputs::new(), last_events: Vec::new(), polled: Vec::new() }
+    Loop { server, socket, signal_fd, metrics, durability, out, last_events: Vec::new(), polled: Vec::new() }
         .run(&config)
 }
 
@@ -117,6 +142,7 @@ struct Loop {
     socket: BatchSocket,
     signal_fd: SignalFd,
     metrics: Option<MetricsServer>,
+    durability: Option<Durability>,
     out: Outputs,
     last_events: Vec<(Event, u64)>,
     polled: Vec<libc::pollfd>,
@@ -141,13 +167,13 @@ impl Loop {
             if self.server.next_deadline().is_some_and(|at| at <= now) {
                 self.server.handle(now, Input::Timer, &mut self.out);
             }
-            self.server.flush(now, &mut self.out);
+            let checkpointing = self.make_durable(now)?;
             // Logged first: whoever sees a new state answered can find its reason in the log.
             self.log_events(now, config);
             self.socket.send(&self.out);
             self.out.clear();
             batches += 1;
-            let more = count == BatchSocket::FULL;
+            let more = count == BatchSocket::FULL || checkpointing;
             if more && batches < BATCHES_PER_LOOK {
                 continue;
             }
@@ -165,11 +191,22 @@ impl Loop {
                 return Ok(());
             }
             let (server, send_errors) = (&self.server, self.socket.send_errors);
+            let log = self.durability.as_ref().map(Durability::stats);
             if let Some(metrics) = self.metrics.as_mut().filter(|_| ready.metrics) {
                 let now = now_ns();
-                metrics.serve(now, || metrics::render(server, now, send_errors));
+                metrics.serve(now, || metrics::render(server, now, send_errors, log));
             }
         }
+    }
+
+    /// Ends a batch: what is to be written is given to the log, and what became durable takes its effect. Whether a checkpoint has more to write.
+    fn make_durable(&mut self, now: u64) -> Result<bool, RunError> {
+        let Some(durability) = &mut self.durability else {
+            self.server.flush(now, &mut self.out);
+            return Ok(false);
+        };
+        durability.turn(now, &mut self.server, &mut self.out)?;
+        Ok(durability.is_checkpointing())
     }
 
     /// Takes the secrets as they are now; if they cannot be used, those before stay.
@@ -206,7 +243,9 @@ impl Loop {
 
     /// Waits until the socket, a signal or a metrics connection is there, but no longer than `sleep`.
     fn wait(&mut self, sleep: Duration) -> Result<Ready, RunError> {
-        let descriptors = [self.socket.as_raw_fd(), self.signal_fd.as_raw_fd()].into_iter();
+        // A pollfd with a negative descriptor is passed over: poll(2).
+        let log = self.durability.as_ref().map_or(-1, Durability::descriptor);
+        let descriptors = [self.socket.as_raw_fd(), self.signal_fd.as_raw_fd(), log].into_iter();
         let descriptors = descriptors.chain(self.metrics.iter().flat_map(MetricsServer::descriptors));
         self.polled.clear();
         self.polled.extend(descriptors.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }));
@@ -222,7 +261,7 @@ impl Loop {
         let metrics = self.metrics.as_ref().is_some_and(MetricsServer::has_connections);
         Ok(Ready {
             signal: self.polled.get(1).is_some_and(ready),
-            metrics: metrics || self.polled.iter().skip(2).any(ready),
+            metrics: metrics || self.polled.iter().skip(3).any(ready),
         })
     }
 

@@ -2,7 +2,9 @@
 
 use super::{keys, server_address};
 use state_protocol::{KeyRing, Member, ShardView, Views};
-use state_store::core::{Counters, Input, Node, NodeStatus, Outputs, Records, ReplicaStatus, Restored, Settings, Start};
+use state_store::core::{
+    Counters, Input, Node, NodeStatus, Outputs, Records, ReplicaStatus, Restored, Settings, Start,
+};
 
 pub struct Server {
     pub node: Node,

@@ -1,9 +1,10 @@
 //! `stateplane store`: runs a state store server, checks its configuration, asks a running one how it is.
 
 use secrets::SecretsFile;
-use state_store::config::{Config, MOST_HOLD_MS};
-use state_store::core::NodeStatus;
+use state_store::config::{Config, MOST_HOLD_MS, WalSettings};
+use state_store::core::{NodeStatus, Settings};
 use state_store::shell;
+use state_store::wal::{Directory, WalError};
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,7 +23,7 @@ pub struct Args {
     /// Configuration file.
     #[arg(long, value_name = "FILE", required = true)]
     config: Option<PathBuf>,
-    /// Only check the configuration: exit code 0 if it is good, 1 with the reason if not.
+    /// Only check the configuration, and the write-ahead log if it names one and no server uses it: exit code 0 if they are good, 1 with the reason if not.
     #[arg(long)]
     check: bool,
     #[command(subcommand)]
@@ -72,6 +73,11 @@ fn serve(path: &Path, check: bool) -> u8 {
         return 1;
     }
     if check {
+        if let Some(wal) = &config.wal
+            && let Err(error) = check_log(wal, &config.settings)
+        {
+            return fault(&error);
+        }
         outln!("{}: good", path.display());
         return 0;
     }
@@ -83,6 +89,38 @@ fn serve(path: &Path, check: bool) -> u8 {
         Ok(()) => 0,
         Err(error) => fault(&error),
     }
+}
+
+/// Reads a write-ahead log, and says what is in it.
+fn check_log(wal: &WalSettings, settings: &Settings) -> Result<(), WalError> {
+    let directory = wal.directory.display();
+    if !wal.directory.exists() {
+        outln!("{directory}: no log yet");
+        return Ok(());
+    }
+    let log = match Directory::open(&wal.directory) {
+        Ok(opened) => opened.read(settings)?,
+        Err(WalError::InUse(_)) => {
+            outln!("{directory}: in use by a running server: not read");
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    let Some(log) = log else {
+        outln!("{directory}: no log yet");
+        return Ok(());
+    };
+    let (files, batches, bytes) = (log.files.len(), log.batches, log.bytes);
+    outln!("{directory}: good: {batches} batches in {files} files, {bytes} bytes; views {}", log.restored.views().version);
+    if let Some((offset, bytes)) = log.torn {
+        outln!("  the last file's {bytes} bytes from {offset} on were being written when power was lost; the server cuts them off");
+    }
+    for (shard, replica) in log.restored.replicas() {
+        let (index, records) = (replica.index, replica.records().len());
+        let whole = if replica.whole { "" } else { "; it was being copied here" };
+        outln!("  shard {shard}: entry {index}, {records} records{whole}");
+    }
+    Ok(())
 }
 
 /// Values that the store could run with, and switches not.

@@ -1,0 +1,174 @@
+//! The write-ahead log: what the core writes down, in files. `docs/state-protocol.md`, "Durability", has the rules.
+//!
+//! `frame` is the bytes, `writer` the thread that writes and synchronises, and this module the directory: which files there are, what they say, what is wrong with
+//! them. A checkpoint begins a new file; once it is durable the files before it are removed. So the directory holds at most two checkpoints and what was written
+//! between and after them.
+
+pub mod frame;
+mod writer;
+
+pub use writer::{Stats, Writer};
+
+use crate::core::{BadJournal, Restored, Settings};
+use frame::{End, FileHeader};
+use nix::fcntl::{Flock, FlockArg};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+const SUFFIX: &str = ".wal";
+const LOCK: &str = "lock";
+const REMEDY: &str = "move the directory away and start the server again: it begins as a new, empty one, and the others of its chains send it everything \
+                      (one server of a chain at a time)";
+
+/// Why a log cannot be used.
+#[derive(Debug, Error)]
+pub enum WalError {
+    /// The operating system refused.
+    #[error("{path}: {what}: {source}")]
+    System {
+        /// The file or directory.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Another process writes this log.
+    #[error("{0}: another server uses this log; give each server a directory of its own")]
+    InUse(PathBuf),
+    /// Something in the middle is not what was written.
+    #[error("{path}: byte {offset}: {problem}: the log is damaged, and what follows cannot be trusted; {REMEDY}")]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// Where in it.
+        offset: usize,
+        /// What is wrong there.
+        problem: String,
+    },
+    /// It was written with other objects, shards or lease.
+    #[error(
+        "{0}: the log was written with other shards, lease or objects in the configuration; write them as they were, or {REMEDY}"
+    )]
+    OtherConfiguration(PathBuf),
+}
+
+impl WalError {
+    fn system(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> WalError {
+        move |source| WalError::System { path: path.to_owned(), what, source }
+    }
+}
+
+/// A log's directory, locked.
+pub struct Directory {
+    path: PathBuf,
+    /// Locked as long as this lives.
+    _lock: Flock<File>,
+}
+
+/// What a log says.
+pub struct Log {
+    /// Who wrote it, and so who goes on with it.
+    pub incarnation: u64,
+    /// Its state.
+    pub restored: Restored,
+    /// The next batch's number.
+    pub next_batch: u64,
+    /// Batches read.
+    pub batches: u64,
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// Its files, in order.
+    pub files: Vec<PathBuf>,
+    /// The last file's end that was being written when power was lost: where it begins, and how many bytes.
+    pub torn: Option<(usize, usize)>,
+}
+
+impl Directory {
+    /// Opens, or makes, a log's directory, and sees that nobody else uses it.
+    pub fn open(path: &Path) -> Result<Directory, WalError> {
+        std::fs::create_dir_all(path).map_err(WalError::system(path, "making the log's directory"))?;
+        let lock = path.join(LOCK);
+        let file = File::options().create(true).truncate(false).write(true).open(&lock);
+        let file = file.map_err(WalError::system(&lock, "opening"))?;
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => Ok(Directory { path: path.to_owned(), _lock: lock }),
+            Err((_, nix::errno::Errno::EWOULDBLOCK)) => Err(WalError::InUse(path.to_owned())),
+            Err((_, error)) => Err(WalError::system(&lock, "locking")(error.into())),
+        }
+    }
+
+    /// Reads the whole log; `None`: there is none yet. Changes nothing.
+    pub fn read(&self, settings: &Settings) -> Result<Option<Log>, WalError> {
+        let mut files = Vec::new();
+        let listing = std::fs::read_dir(&self.path).map_err(WalError::system(&self.path, "listing"))?;
+        for entry in listing {
+            let path = entry.map_err(WalError::system(&self.path, "listing"))?.path();
+            if path.extension().is_some_and(|extension| extension == &SUFFIX[1..]) {
+                files.push(path);
+            }
+        }
+        files.sort(); // by the number of the first batch, in 16 hexadecimal digits
+        let mut log: Option<Log> = None;
+        let last = files.len().saturating_sub(1);
+        for (at, path) in files.iter().enumerate() {
+            read_file(&mut log, path, at == last, settings)?;
+        }
+        Ok(log.map(|log| Log { files, ..log }))
+    }
+
+    /// Cuts off what was being written when power was lost.
+    pub fn cut_torn_end(&self, log: &Log) -> Result<(), WalError> {
+        let (Some(path), Some((offset, _))) = (log.files.last(), log.torn) else { return Ok(()) };
+        let file = File::options().write(true).open(path).map_err(WalError::system(path, "opening"))?;
+        file.set_len(offset as u64).map_err(WalError::system(path, "cutting off its torn end"))?;
+        file.sync_all().map_err(WalError::system(path, "synchronising"))
+    }
+}
+
+fn read_file(log: &mut Option<Log>, path: &Path, is_last: bool, settings: &Settings) -> Result<(), WalError> {
+    let corrupt =
+        |offset, problem: &str| WalError::Corrupt { path: path.to_owned(), offset, problem: problem.to_owned() };
+    let bytes = std::fs::read(path).map_err(WalError::system(path, "reading"))?;
+    let Some(header) = FileHeader::decode(&bytes) else {
+        // The last file may have been made just before power was lost: then it has no batch.
+        if is_last && bytes.len() <= frame::FILE_HEADER_BYTES {
+            let torn = Some((0, bytes.len()));
+            *log = log.take().map(|log| Log { torn, ..log });
+            return Ok(());
+        }
+        return Err(corrupt(0, "the file's header is not what was written"));
+    };
+    if (header.config_digest, header.shards) != (settings.digest(), settings.shards) {
+        return Err(WalError::OtherConfiguration(path.to_owned()));
+    }
+    let log = log.get_or_insert_with(|| Log {
+        incarnation: header.incarnation,
+        restored: Restored::new(settings.objects.clone(), settings.shards),
+        next_batch: header.first_batch,
+        batches: 0,
+        bytes: 0,
+        files: Vec::new(),
+        torn: None,
+    });
+    if (header.incarnation, header.first_batch) != (log.incarnation, log.next_batch) {
+        return Err(corrupt(0, "the file does not continue the one before it"));
+    }
+    let first = log.next_batch;
+    let (restored, next) = (&mut log.restored, &mut log.next_batch);
+    let end = frame::read_batches(&bytes, next, |offset, items| {
+        restored.read(items).map_err(|problem: BadJournal| corrupt(offset, &problem.to_string()))
+    })?;
+    log.batches += log.next_batch - first;
+    log.bytes += bytes.len() as u64;
+    match end {
+        End::Clean => Ok(()),
+        End::Torn(offset) if is_last => {
+            log.torn = Some((offset, bytes.len() - offset));
+            Ok(())
+        }
+        End::Torn(offset) | End::Corrupt(offset) => Err(corrupt(offset, "a batch is not what was written")),
+    }
+}
