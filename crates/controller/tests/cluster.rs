@@ -9,8 +9,7 @@ use world::{Cut, MS, SECOND, World, controller_address, server_address};
 
 const RUN: u64 = 20 * SECOND;
 
-fn simulate(seed: u64) -> world::Checks {
-    let mut world = World::new(seed);
+fn simulate(mut world: World) -> world::Checks {
     world.run(RUN);
     world.finish(RUN + 20 * SECOND);
     world.checks
@@ -22,12 +21,22 @@ proptest! {
     #[test]
     fn nothing_acknowledged_is_lost_while_servers_come_and_go(seed in any::<u64>()) {
         let seed = std::env::var("SIMULATION_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(seed);
-        let result = std::panic::catch_unwind(|| simulate(seed));
+        let result = std::panic::catch_unwind(|| simulate(World::new(seed)));
         prop_assert!(result.is_ok(), "failed; replay with SIMULATION_SEED={seed}");
         let checks = result.unwrap();
         // The run must have been about something.
         prop_assert!(checks.acks > 500 && checks.handovers > 20 && checks.kills > 5 && checks.joins > 5,
             "seed {}: {:?}", seed, checks);
+    }
+
+    /// With logs: any number of servers die, now and then all of them and the controller at once.
+    #[test]
+    fn nothing_acknowledged_is_lost_when_everything_loses_power(seed in any::<u64>()) {
+        let seed = std::env::var("SIMULATION_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(seed);
+        let result = std::panic::catch_unwind(|| simulate(World::with_journals(seed)));
+        prop_assert!(result.is_ok(), "failed; replay with SIMULATION_SEED={seed}");
+        let checks = result.unwrap();
+        prop_assert!(checks.acks > 200 && checks.power_cuts > 1 && checks.joins > 2, "seed {}: {:?}", seed, checks);
     }
 }
 

@@ -5,9 +5,11 @@ mod switch;
 
 use controller::core::{Controller, Event as Decision, Input as ControllerInput, Outputs as ControllerOutputs, Why};
 use state_protocol::{KeyRing, Member, Message, MessageType, Owner, SECRET_BYTES, Secret, Views, shard_of};
-use state_store::core::{AllocatorSettings, Input, Limits, Node, ObjectSettings, Outputs, Settings, SplitMix64, Start};
+use state_store::core::{
+    AllocatorSettings, Input, Limits, Node, ObjectSettings, Outputs, Restored, Settings, SplitMix64, Start,
+};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use switch::Switch;
 
@@ -135,6 +137,17 @@ enum Event {
     Heal,
     Restart(usize),
     RestartController,
+    /// A server's disk has everything up to this ticket, if it did not die since.
+    Durable(usize, u64, u64),
+}
+
+/// What a server that keeps a journal has on its disk, and what it wrote that may get lost.
+#[derive(Default)]
+struct Disk {
+    incarnation: u64,
+    durable: Vec<u8>,
+    written: VecDeque<(u64, Vec<u8>)>,
+    lives: u64,
 }
 
 /// What must hold, over all of a run.
@@ -148,6 +161,7 @@ pub struct Checks {
     pub acks: u64,
     pub handovers: u64,
     pub kills: u64,
+    pub power_cuts: u64,
     pub joins: u64,
     pub moves: u64,
     pub given_up: u64,
@@ -162,6 +176,8 @@ pub struct World {
     pending: HashMap<u64, Event>,
     next_event: u64,
     nodes: Vec<Option<Node>>,
+    /// Empty: servers keep no journals.
+    disks: Vec<Disk>,
     clocks: Vec<Clock>,
     scheduled: Vec<u64>,
     controller: Option<Controller>,
@@ -182,6 +198,13 @@ impl World {
         World::with(seed, true)
     }
 
+    /// Servers keep journals: they may all die at once, and come back with what is on their disks.
+    pub fn with_journals(seed: u64) -> World {
+        let mut world = World::with(seed, true);
+        world.disks = (0..SERVERS).map(|_| Disk::default()).collect();
+        world
+    }
+
     /// Without faults but those that the test makes.
     pub fn calm(seed: u64) -> World {
         World::with(seed, false)
@@ -198,6 +221,7 @@ impl World {
             pending: HashMap::new(),
             next_event: 0,
             nodes: (0..SERVERS).map(|_| None).collect(),
+            disks: Vec::new(),
             clocks,
             scheduled: vec![u64::MAX; SERVERS],
             controller: None,
@@ -254,6 +278,7 @@ impl World {
                 Event::Heal => self.cut = None,
                 Event::Restart(at) => self.restart(at),
                 Event::RestartController => self.restart_controller(),
+                Event::Durable(at, life, ticket) => self.durable(at, life, ticket),
             }
         }
         self.time = until;
@@ -266,8 +291,25 @@ impl World {
         let now_ns = self.clocks[at].local(self.time);
         // Ticks of the wall clock, which goes on while a server is down.
         let epoch_base = 1_000 + (self.time / (250 * MS)) as u32;
-        let start = Start { incarnation: self.rng.draw() | 1, epoch_base, seed: self.rng.draw(), now_ns };
-        self.nodes[at] = Some(Node::new(settings(), start, keys(), server_address(at), vec![controller_address()]));
+        let (fresh, seed) = (self.rng.draw() | 1, self.rng.draw());
+        let mut incarnation = fresh;
+        if let Some(disk) = self.disks.get_mut(at) {
+            if disk.durable.is_empty() {
+                disk.incarnation = fresh;
+            }
+            incarnation = disk.incarnation;
+        }
+        let start = Start { incarnation, epoch_base, seed, now_ns };
+        let mut node = Node::new(settings(), start, keys(), server_address(at), vec![controller_address()]);
+        let mut out = Outputs::new();
+        if let Some(disk) = self.disks.get(at) {
+            let mut restored = Restored::new(settings().objects, SHARDS);
+            restored.read(&disk.durable).unwrap();
+            let restored = (!disk.durable.is_empty()).then_some(restored);
+            node.keep_journal(now_ns, restored, &mut out);
+        }
+        self.nodes[at] = Some(node);
+        self.after_server(at, out);
         self.server(at, Input::Timer);
     }
 
@@ -295,6 +337,44 @@ impl World {
     pub fn kill(&mut self, at: usize) {
         self.checks.kills += 1;
         self.nodes[at] = None;
+        if self.disks.is_empty() {
+            return;
+        }
+        // Of what was not durable some may be on the disk nevertheless.
+        let survive = self.draw(self.disks[at].written.len() as u64 + 1) as usize;
+        let disk = &mut self.disks[at];
+        disk.lives += 1;
+        let written = std::mem::take(&mut disk.written);
+        disk.durable.extend(written.into_iter().take(survive).flat_map(|(_, bytes)| bytes));
+    }
+
+    /// Everything dies at once.
+    fn cut_power(&mut self) {
+        self.checks.power_cuts += 1;
+        for at in 0..SERVERS {
+            self.kill(at);
+            let pause = self.draw(700 * MS);
+            self.push(self.time + pause, Event::Restart(at));
+        }
+        self.kill_controller();
+    }
+
+    fn durable(&mut self, at: usize, life: u64, ticket: u64) {
+        if life != self.disks[at].lives {
+            return;
+        }
+        self.sync(at, ticket);
+        let Some(node) = &mut self.nodes[at] else { return };
+        let mut out = Outputs::new();
+        node.durable(ticket, &mut out);
+        self.after_server(at, out);
+    }
+
+    fn sync(&mut self, at: usize, ticket: u64) {
+        let disk = &mut self.disks[at];
+        while disk.written.front().is_some_and(|(written, _)| *written <= ticket) {
+            disk.durable.extend(disk.written.pop_front().unwrap().1);
+        }
     }
 
     /// The server at that place of a shard's chain.
@@ -334,7 +414,8 @@ impl World {
         self.push(self.time + 50 * MS + pause, Event::Fault);
         let at = self.draw(SERVERS as u64) as usize;
         match self.draw(10) {
-            0..=3 if self.is_spare(at) => {
+            0 if !self.disks.is_empty() => self.cut_power(),
+            0..=3 if !self.disks.is_empty() || self.is_spare(at) => {
                 self.kill(at);
                 let pause = self.draw(1_500 * MS);
                 self.push(self.time + pause, Event::Restart(at));
@@ -436,9 +517,32 @@ impl World {
     fn server(&mut self, at: usize, input: Input<'_>) {
         let Some(node) = &mut self.nodes[at] else { return };
         let mut out = Outputs::new();
+        node.handle(self.clocks[at].local(self.time), input, &mut out);
+        self.after_server(at, out);
+    }
+
+    /// Writes what a server wants written, sends what it wants sent.
+    fn after_server(&mut self, at: usize, mut out: Outputs) {
         let now = self.clocks[at].local(self.time);
-        node.handle(now, input, &mut out);
-        node.flush(now, &mut out);
+        if let Some(node) = &mut self.nodes[at] {
+            node.flush(now, &mut out);
+        }
+        while !out.journal.is_empty() {
+            let (ticket, bytes) = (out.ticket, std::mem::take(&mut out.journal));
+            self.disks[at].written.push_back((ticket, bytes));
+            if !std::mem::take(&mut out.barrier) {
+                let delay = 10_000 + self.draw(10 * MS);
+                self.push(self.time + delay, Event::Durable(at, self.disks[at].lives, ticket));
+                continue;
+            }
+            // The shell waits; in the world's time that is an instant.
+            self.sync(at, ticket);
+            if let Some(node) = &mut self.nodes[at] {
+                node.durable(ticket, &mut out);
+                node.flush(now, &mut out);
+            }
+        }
+        let Some(node) = &self.nodes[at] else { return };
         let deadline = node.next_deadline();
         let from = server_address(at);
         if self.traced {

@@ -136,7 +136,8 @@ impl Server {
     }
 
     /// A replica that was joining when it lost power lacks what it was not sent again: another attempt has to be made.
-    pub(super) fn give_up_joining(&mut self, out: &mut Outputs) {
-        self.break_chain(BrokenReason::MemberWithoutState, out);
+    pub(super) fn give_up_joining(&mut self) {
+        // Nothing that an operator has to know of.
+        self.broken = Some(BrokenReason::CopyCutShort);
     }
 }

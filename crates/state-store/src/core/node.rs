@@ -301,7 +301,7 @@ impl Node {
         });
         replica.adopt(now_ns, view, out);
         if cut_short {
-            replica.give_up_joining(out);
+            replica.give_up_joining();
         }
         self.touch(shard);
     }

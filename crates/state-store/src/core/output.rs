@@ -175,6 +175,8 @@ pub enum BrokenReason {
     MemberWithoutState,
     /// The successor at this address has entries that this server does not have.
     SuccessorAhead(SocketAddrV4),
+    /// The server lost power before its copy was whole: the controller ends this attempt to join, and makes another.
+    CopyCutShort,
     /// An entry from the predecessor does not fit the records here.
     EntryDoesNotApply,
 }
@@ -185,6 +187,7 @@ impl BrokenReason {
         match self {
             BrokenReason::MemberWithoutState => "the view counts on state that this server does not have".to_owned(),
             BrokenReason::SuccessorAhead(address) => format!("successor {address} has entries that this server lacks"),
+            BrokenReason::CopyCutShort => "power was lost before its copy was whole; it will join again".to_owned(),
             BrokenReason::EntryDoesNotApply => "an entry of the chain does not apply to the records here".to_owned(),
         }
     }
