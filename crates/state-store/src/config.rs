@@ -1,10 +1,11 @@
 //! `store.toml`: reading and checking. Every error names the file, the field and the remedy.
 
-use crate::core::backends::{Backend, MOST_BACKENDS, MOST_WEIGHT};
+use crate::core::backends::{Backend, Health, MOST_BACKENDS, MOST_WEIGHT};
 use crate::core::nat::{KEY_BYTES, VALUE_BYTES};
 use crate::core::{
     AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, Limits, NatSettings, ObjectSettings, Settings,
 };
+use crate::health::{HealthCheck, HealthTable};
 use manifest::Manifest;
 use secrets::{SecretsError, SecretsFile};
 use serde::Deserialize;
@@ -65,6 +66,8 @@ pub struct Config {
     pub secrets: PathBuf,
     /// The backends of objects that have them, by the object's number: may change while the server runs (SIGHUP).
     pub backends: Vec<(u16, Vec<Backend>)>,
+    /// How the health of their backends is checked, by the object's number.
+    pub health: Vec<(u16, HealthCheck)>,
     /// The file this came from.
     pub file: PathBuf,
     /// Where to write down what must survive a power cut; `None`: nowhere.
@@ -165,6 +168,7 @@ struct ObjectTable {
     policy: Option<PolicyName>,
     #[serde(default)]
     backend: Vec<BackendTable>,
+    health: Option<HealthTable>,
     closed_s: Option<u32>,
     slots: Option<usize>,
     slot_bytes: Option<usize>,
@@ -364,6 +368,7 @@ fn check(file: File) -> Result<Config, Problem> {
     })?;
     let limits = check_limits(&file.limits)?;
     let backends = check_backends(&file.object)?;
+    let health = check_health(&file.object)?;
     let objects = check_objects(file.object)?;
     let hold_ms = file.hold_ms.unwrap_or((2 * file.lease_ms).min(MOST_HOLD_MS));
     Ok(Config {
@@ -375,6 +380,7 @@ fn check(file: File) -> Result<Config, Problem> {
         secrets: file.secrets,
         backends,
         wal,
+        health,
         file: PathBuf::new(),
         settings: Settings {
             shard: 0, // of a replica: `Node` sets it
@@ -595,8 +601,9 @@ fn check_backends(tables: &[ObjectTable]) -> Result<Vec<(u16, Vec<Backend>)>, Pr
     for (at, table) in tables.iter().enumerate() {
         let place = format!("object[{at}] \"{}\"", table.name);
         if table.allocator != Some(AllocatorName::Backends) {
-            require(table.backend.is_empty() && table.policy.is_none(), &format!("{place}.backend"), || {
-                "belongs to allocator = \"backends\", as policy does; remove it".to_owned()
+            let none = table.backend.is_empty() && table.policy.is_none() && table.health.is_none();
+            require(none, &format!("{place}.backend"), || {
+                "belongs to allocator = \"backends\", as policy and health do; remove it".to_owned()
             })?;
             continue;
         }
@@ -617,13 +624,29 @@ fn check_backends(tables: &[ObjectTable]) -> Result<Vec<(u16, Vec<Backend>)>, Pr
             require((1..=MOST_WEIGHT).contains(&weight), &field("weight"), || {
                 format!("{weight} is out of range; write 1 to {MOST_WEIGHT}, or state = \"drained\" for none")
             })?;
-            backends.push(Backend { address, weight, drained: backend.state == StateName::Drained });
+            backends.push(Backend {
+                address,
+                weight,
+                drained: backend.state == StateName::Drained,
+                health: Health::Up,
+            });
         }
         if let Some(id) = table.id {
             lists.push((id, backends));
         }
     }
     Ok(lists)
+}
+
+/// How the health of each object's backends is checked.
+fn check_health(tables: &[ObjectTable]) -> Result<Vec<(u16, HealthCheck)>, Problem> {
+    let mut checks = Vec::new();
+    for (at, table) in tables.iter().enumerate() {
+        if let (Some(health), Some(id)) = (&table.health, table.id) {
+            checks.push((id, health.check(&format!("object[{at}] \"{}\".health", table.name))?));
+        }
+    }
+    Ok(checks)
 }
 
 fn check_nat(table: &ObjectTable, key_bytes: usize, value_bytes: usize, place: &str) -> Result<NatSettings, Problem> {

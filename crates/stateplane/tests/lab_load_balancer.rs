@@ -131,6 +131,67 @@ fn no_connection_breaks_when_a_switch_dies_and_backends_come_and_go() {
     lab.down();
 }
 
+/// A real server loses its power: once the stores saw it, all new requests go to the other; what they had there stays or is taken away.
+fn a_backend_dies(test: &str, on_failure: &str) {
+    if skip() {
+        return;
+    }
+    let _turn = one_at_a_time();
+    let lab = TestLab::up(test, "load_balancer.toml", &["--set", &format!("on_failure={on_failure}")]);
+    wait_for("both switches are used", || lab.both_used("203.0.113.10"));
+    let running = downloads(&lab, 6);
+    wait_for("the downloads run, at both", || backends(&lab).values().all(|(_, count)| *count >= 3));
+
+    lab.fail("b1");
+    wait_for_state(&lab, "10.3.1.10", "down");
+    // Every server finds out by itself; the head of the chain picks.
+    let answers = requests(&lab, 20);
+    assert_eq!(answers, BTreeMap::from([("b2".to_owned(), 20)]));
+    let metrics = lab.metrics("store1");
+    let state = r#"backend_state{object="BalancerIngress.bindings",backend="10.3.1.10:8080",state="down"} 1"#;
+    assert!(metrics.contains(state), "{metrics}");
+    if on_failure == "drop" {
+        wait_for("its conversations are taken away", || backends(&lab)["10.3.1.10:8080"].1 == 0);
+        assert!(STORES.iter().any(|(store, _)| lab.store_counter(store, "conversations_dropped") >= 3));
+    } else {
+        assert!(backends(&lab)["10.3.1.10:8080"].1 >= 3);
+    }
+
+    lab.restore("b1");
+    wait_for_state(&lab, "10.3.1.10", "active");
+    wait_for("new requests go there again", || requests(&lab, 2).contains_key("b1"));
+    // Those of the other backend were not touched.
+    let ended: Vec<_> = running.into_iter().map(|download| std::thread::spawn(|| ends_well(download))).collect();
+    let ended: Vec<bool> = ended.into_iter().map(|it| it.join().expect("it ends")).collect();
+    assert!(ended.iter().filter(|well| **well).count() >= 3, "{ended:?}");
+    lab.down();
+}
+
+/// Whether a download gets to its end; one from a dead server does not, and is given up.
+fn ends_well(download: Child) -> bool {
+    let pid = Pid::from_raw(download.id() as i32);
+    let reader = std::thread::spawn(move || download.wait_with_output().expect("curl ends"));
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !reader.is_finished() && std::time::Instant::now() < deadline {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    if !reader.is_finished() {
+        let _ = kill(pid, Signal::SIGKILL);
+    }
+    let output = reader.join().expect("the reader ends");
+    output.status.success() && output.stdout.len() == LARGE_BYTES
+}
+
+#[test]
+fn new_requests_go_on_when_a_backend_dies() {
+    a_backend_dies("dead-backend", "keep");
+}
+
+#[test]
+fn the_conversations_of_a_dead_backend_can_be_taken_away() {
+    a_backend_dies("gone-backend", "drop");
+}
+
 /// Closed conversations are kept for `closed_s`, released a few seconds after their end; those of the dead switch end with its session and `idle.tcp_s`.
 fn wait_for_long(what: &str, done: impl Fn() -> bool) {
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);

@@ -26,12 +26,31 @@ pub struct Backend {
     pub weight: u32,
     /// No new conversations; those that it has go on.
     pub drained: bool,
+    /// What the checks of its health say.
+    pub health: Health,
+}
+
+/// How a backend is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Health {
+    /// It answers, or nobody checks.
+    #[default]
+    Up,
+    /// No new conversations; those that it has stay.
+    Down,
+    /// No new conversations, and those that it has are taken away.
+    Gone,
 }
 
 impl Backend {
     /// It, with so many conversations.
     pub(super) fn status(&self, conversations: usize) -> BackendStatus {
-        let state = if self.drained { "drained" } else { "active" }.to_owned();
+        let state = match self.health {
+            Health::Up if self.drained => "drained",
+            Health::Up => "active",
+            Health::Down | Health::Gone => "down",
+        }
+        .to_owned();
         BackendStatus { address: self.address, state, weight: self.weight, conversations }
     }
 }
@@ -41,7 +60,7 @@ impl Backend {
 pub struct BackendStatus {
     /// Its address and port.
     pub address: SocketAddrV4,
-    /// `active`, `drained`, or `removed`: not in the list any more, but with conversations.
+    /// `active`, `drained`, `down` (its health is checked, and bad), or `removed`: not in the list any more, but with conversations.
     pub state: String,
     /// Its weight; 0 when removed.
     pub weight: u32,
@@ -55,6 +74,8 @@ pub struct BackendPool {
     backends: Vec<Backend>,
     /// Positions in `backends` of those that take new conversations.
     active: Vec<usize>,
+    /// Those whose conversations are to be taken away.
+    gone: Vec<(u32, u16)>,
     /// Positions in `backends`; empty unless the policy is Maglev's and there is a backend.
     maglev: Vec<u16>,
     conversations: HashMap<(u32, u16), usize>,
@@ -71,6 +92,7 @@ impl BackendPool {
             policy,
             backends: Vec::new(),
             active: Vec::new(),
+            gone: Vec::new(),
             maglev: Vec::new(),
             conversations: HashMap::new(),
         }
@@ -79,12 +101,31 @@ impl BackendPool {
     /// Makes these the backends. Conversations are not touched.
     pub fn set_backends(&mut self, mut backends: Vec<Backend>) {
         backends.truncate(MOST_BACKENDS);
-        self.active = (0..backends.len()).filter(|at| !backends[*at].drained && backends[*at].weight > 0).collect();
+        let takes = |at: &usize| !backends[*at].drained && backends[*at].weight > 0;
+        self.active = (0..backends.len()).filter(takes).collect();
+        // If none is up, it is rather this server that is cut off from them: they are chosen as if nobody had checked.
+        if self.active.iter().any(|at| backends[*at].health == Health::Up) {
+            self.active.retain(|at| backends[*at].health == Health::Up);
+        }
+        // The same goes for what would be taken away.
+        let any_up = backends.iter().any(|backend| backend.health == Health::Up);
+        let gone = backends.iter().filter(|backend| any_up && backend.health == Health::Gone);
+        self.gone = gone.map(|backend| (backend.address.ip().to_bits(), backend.address.port())).collect();
         self.maglev = match self.policy {
             BackendPolicy::Maglev => maglev_table(&backends, &self.active),
             _ => Vec::new(),
         };
         self.backends = backends;
+    }
+
+    /// Whether conversations of any backend are to be taken away.
+    pub fn has_gone(&self) -> bool {
+        !self.gone.is_empty()
+    }
+
+    /// Whether the conversation of a reverse key is to be taken away.
+    pub fn is_gone(&self, reverse: &NatKey) -> bool {
+        self.gone.contains(&end_of(reverse))
     }
 
     /// Conversations of all backends.
@@ -255,7 +296,12 @@ mod tests {
     use std::net::Ipv4Addr;
 
     fn backend(last: u8, weight: u32) -> Backend {
-        Backend { address: SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, last), 80), weight, drained: false }
+        Backend {
+            address: SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, last), 80),
+            weight,
+            drained: false,
+            health: Health::Up,
+        }
     }
 
     fn drained(last: u8) -> Backend {
@@ -296,6 +342,23 @@ mod tests {
             assert_eq!(opened.get(&2), None, "{policy:?}");
             assert!((900..1100).contains(&opened[&1]), "{policy:?}: {opened:?}");
             assert_eq!(pool.in_use(), 4000);
+        }
+    }
+
+    #[test]
+    fn who_is_down_gets_none_unless_all_are() {
+        for policy in POLICIES {
+            let mut pool = BackendPool::new(policy);
+            let down = |last, health| Backend { health, ..backend(last, 1) };
+            pool.set_backends(vec![backend(1, 1), down(2, Health::Down), down(3, Health::Gone)]);
+            assert_eq!(open(&mut pool, 1000..1100), HashMap::from([(1, 100)]), "{policy:?}");
+            let of = |address| reverse(&key(1), address, 80);
+            let gone = [0x0a000001, 0x0a000002, 0x0a000003].map(|address| pool.is_gone(&of(address)));
+            assert_eq!((pool.has_gone(), gone), (true, [false, false, true]));
+            // Then it is rather the one who checks.
+            pool.set_backends(vec![down(1, Health::Gone), down(2, Health::Down)]);
+            assert_eq!(open(&mut pool, 2000..2200).len(), 2, "{policy:?}");
+            assert!(!pool.has_gone());
         }
     }
 

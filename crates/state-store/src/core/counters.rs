@@ -120,6 +120,8 @@ counters! {
     copied,
     /// Times the unacknowledged entries were sent again.
     chain_resends,
+    /// Conversations taken away because their backend was gone.
+    conversations_dropped,
     /// Status requests answered.
     status_requests,
     /// Questions of `stateplane state` answered.

@@ -43,6 +43,9 @@ impl Idle {
 
 /// How long a record, with its pair, must be unused to be removed, in ns; `None`: it never is.
 fn unused_limit_ns(records: &Records, record: &Record) -> Option<u64> {
+    if records.is_gone(record) {
+        return Some(0);
+    }
     let settings = records.settings(record.object);
     let pair = record.pair.map_or(Flags::NONE, |pair| records.get(pair).closed);
     let closed = if record.pair.is_none() {
@@ -69,7 +72,15 @@ impl Server {
         for slot in slots {
             self.watch_idle(now_ns, slot);
         }
+        self.watch_gone(now_ns);
         self.watch_sessions(now_ns);
+    }
+
+    /// Looks at all conversations whose backend is gone, now and until they are taken away.
+    pub(super) fn watch_gone(&mut self, now_ns: u64) {
+        let gone = self.records.watched().filter(|(_, record)| self.records.is_gone(record));
+        let gone: Vec<_> = gone.map(|(slot, record)| Reverse((now_ns, slot, record.generation))).collect();
+        self.idle.records.extend(gone);
     }
 
     /// So often that no record is looked at later than it is due: a release, or the end of a session, begins a time that is at least this long.
@@ -103,16 +114,26 @@ impl Server {
         let (every_ns, pair) = (self.look_every_ns(record), record.pair);
         let later_ns = now_ns.saturating_add(every_ns);
         let limit_ns = unused_limit_ns(&self.records, record);
+        let gone = self.records.is_gone(record);
         let mut unused_since_ns = 0;
+        let mut recalled = false;
         for part in [Some(slot), pair].into_iter().flatten() {
             if self.records.is_owned(self.records.get(part)) {
-                return Some(later_ns);
+                if !gone || !self.is_serving(now_ns) {
+                    return Some(later_ns);
+                }
+                self.recall_for_removal(now_ns, part, out);
+                recalled = true;
+                continue;
             }
             let record = self.records.get_mut(part);
             if record.unused_since_ns == 0 {
                 record.unused_since_ns = now_ns;
             }
             unused_since_ns = unused_since_ns.max(record.unused_since_ns);
+        }
+        if recalled {
+            return Some(now_ns + RETRY_NS);
         }
         let Some(limit_ns) = limit_ns else { return Some(later_ns) };
         let due_ns = unused_since_ns.saturating_add(limit_ns);
@@ -123,13 +144,22 @@ impl Server {
         if concerned || self.is_backed_up() || !self.is_serving(now_ns) {
             return Some(now_ns + RETRY_NS);
         }
+        self.free(slot, out);
+        if gone {
+            self.counters.conversations_dropped += 1;
+        }
+        None
+    }
+
+    /// Removes a record and its pair, which are nobody's.
+    pub(super) fn free(&mut self, slot: u32, out: &mut Outputs) {
         let record = self.records.get(slot);
+        let pair = record.pair;
         let floor = record.epoch.max(pair.map_or(0, |pair| self.records.get(pair).epoch));
         let (object_id, key) = (self.records.settings(record.object).id, record.key.clone());
         self.counters.freed += 1 + u64::from(pair.is_some());
         self.reply.clear();
         self.commit(&Effect::Free { object_id, key: key.as_slice(), floor }, NOBODY, out);
-        None
     }
 
     fn forget_sessions(&mut self, now_ns: u64, out: &mut Outputs) {

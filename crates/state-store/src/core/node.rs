@@ -1,6 +1,6 @@
 //! A server process: a replica of each shard in whose chain it is, the newest views, and the reports to the controllers.
 
-use super::backends::Backend;
+use super::backends::{Backend, Health};
 use super::door::Door;
 use super::journal::{Item, Restored, RestoredReplica};
 use super::{AllocatorSettings, Event, Input, Outputs, Server, Settings, Start};
@@ -214,18 +214,38 @@ impl Node {
 
     /// The backends of the object with that number from now on, in all shards; `false`: it is no object with backends. Every server is to be told: heads
     /// choose, and each may become one.
-    pub fn set_backends(&mut self, object_id: u16, backends: Vec<Backend>) -> bool {
+    /// What is known of their health stays.
+    pub fn set_backends(&mut self, object_id: u16, mut backends: Vec<Backend>) -> bool {
         let takes = |object: &super::ObjectSettings| {
             object.id == object_id && matches!(object.allocator, AllocatorSettings::Backends(_))
         };
         if !self.settings.objects.iter().any(takes) {
             return false;
         }
+        for backend in &mut backends {
+            let known = self.backends(object_id).iter().find(|known| known.address == backend.address);
+            backend.health = known.map_or(backend.health, |known| known.health);
+        }
         for replica in self.replicas.iter_mut().flatten() {
             replica.set_backends(object_id, &backends);
         }
         self.backends.insert(object_id, backends);
         true
+    }
+
+    /// What a check of a backend's health says from now on.
+    pub fn set_health(&mut self, now_ns: u64, object_id: u16, address: SocketAddrV4, health: Health) {
+        let Some(backends) = self.backends.get_mut(&object_id) else { return };
+        let Some(backend) = backends.iter_mut().find(|backend| backend.address == address) else { return };
+        backend.health = health;
+        let backends = backends.clone();
+        for shard in 0..self.settings.shards {
+            if let Some(replica) = &mut self.replicas[usize::from(shard)] {
+                replica.set_backends(object_id, &backends);
+                replica.watch_gone(now_ns);
+                self.touch(shard);
+            }
+        }
     }
 
     /// The backends of an object, as they were last set.

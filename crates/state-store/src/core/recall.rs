@@ -99,6 +99,23 @@ impl Server {
         self.waiting.wake_at(slot, wake_ns);
     }
 
+    /// Asks the owner of a flow for it, so that it can be removed.
+    pub(super) fn recall_for_removal(&mut self, now_ns: u64, slot: u32, out: &mut Outputs) {
+        let record = self.records.get(slot);
+        let (granted_ns, epoch) = (record.granted_ns, record.epoch);
+        let Some(owner) = record.owner.filter(|_| self.records.is_owned(record)) else { return };
+        let Some(session) = self.records.sessions.of(&owner) else { return };
+        // Of a switch that is dead the session ends, and with it that it is the owner.
+        let alive = session.lease_until_ns > now_ns && now_ns >= granted_ns + self.settings.tenure_ns;
+        if !alive || self.waiting.is_recalled(slot) {
+            return;
+        }
+        let resend_ns = self.settings.recall_resend_ns;
+        let (session, since_ns, next_ns) = (session.number, now_ns, now_ns);
+        self.waiting.set_recall(slot, Recall { owner, session, epoch, since_ns, next_ns, resend_ns, overdue: false });
+        self.attend(now_ns, slot, out);
+    }
+
     /// Sends the recall that is out for a record, if its time has come. It goes down the chain like an answer: so it names no grant that is not on all
     /// servers, and a head that was deposed recalls nothing. It carries the time of the owner's newest request, so that a switch takes no old one.
     fn send_recall(&mut self, now_ns: u64, slot: u32, out: &mut Outputs) {

@@ -218,6 +218,14 @@ impl Records {
         self.tables[object].pool.as_mut()
     }
 
+    /// Whether a record is half of a conversation that is to be taken away, as its backend is gone.
+    pub fn is_gone(&self, record: &Record) -> bool {
+        let Some(Pool::Backends(pool)) = self.pool(record.object) else { return false };
+        let Some(pair) = record.pair.filter(|_| pool.has_gone()) else { return false };
+        let reverse = if record.primary { self.get(pair) } else { record };
+        NatKey::from_bytes(reverse.key.as_slice()).is_some_and(|reverse| pool.is_gone(&reverse))
+    }
+
     /// All records, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &Record> {
         self.slots.iter().filter(|record| record.live)
@@ -526,6 +534,7 @@ mod tests {
                 address: std::net::SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, last), 80),
                 weight: 1,
                 drained: false,
+                health: crate::core::backends::Health::Up,
             };
             pool.set_backends(vec![backend(1), backend(2)]);
             records

@@ -221,8 +221,18 @@ impl Server {
             // Those that came before first, should the flow be free by now.
             self.look_again(request.now_ns, slot, out);
         }
+        if self.is_free_and_gone(slot) {
+            self.counters.conversations_dropped += 1;
+            self.free(slot, out);
+            return self.create(request, out);
+        }
         let record = self.records.get(slot);
         let owned = self.records.is_owned(record);
+        if self.records.is_gone(record) && !(owned && record.owner == Some(request.message.sender)) {
+            // It is on its way out: whoever asks again finds it gone.
+            self.counters.held_expired += 1;
+            return;
+        }
         match record.owner {
             Some(owner) if owner == request.message.sender => {
                 // What it has may be on its way back already: who waited longer is first.
@@ -240,6 +250,13 @@ impl Server {
             }
             _ => self.grant(request, slot, out),
         }
+    }
+
+    /// Whether the record is of a conversation whose backend is gone, and nobody has either half of it.
+    fn is_free_and_gone(&self, slot: u32) -> bool {
+        let record = self.records.get(slot);
+        let free = |slot: u32| !self.records.is_owned(self.records.get(slot)) && !self.waiting.concerns(slot);
+        self.records.is_gone(record) && free(slot) && record.pair.is_none_or(free)
     }
 
     /// A grant to another owner than the last, or after a release: a new epoch.

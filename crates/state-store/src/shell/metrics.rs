@@ -33,6 +33,7 @@ pub fn render(server: &Node, now_ns: u64, send_errors: u64, log: Option<&Stats>)
         send_errors,
     );
     render_objects(&mut text, &status);
+    render_backends(&mut text, &status);
     let of_role = |role| server.replicas().filter(|replica| replica.role() == role).count() as u64;
     let serving = server.replicas().filter(|replica| replica.is_serving(now_ns)).count();
     let broken = status.replicas.iter().filter(|replica| replica.state == "broken").count();
@@ -96,6 +97,27 @@ fn render_objects(text: &mut Text, status: &NodeStatus) {
     for object in &status.objects {
         if let Some(in_use) = object.ports_in_use {
             ports.sample(&[("object", &object.name)], in_use);
+        }
+    }
+}
+
+/// Of each backend: its conversations, its part of new ones, and how it is.
+fn render_backends(text: &mut Text, status: &NodeStatus) {
+    let all = || status.objects.iter().flat_map(|object| object.backends.iter().map(move |it| (&object.name, it)));
+    let help = "Conversations of a backend that this server's shards have.";
+    let mut family = text.family("stateplane_store_backend_conversations", Kind::Gauge, help);
+    for (object, backend) in all() {
+        family.sample(&[("object", object), ("backend", &backend.address.to_string())], backend.conversations);
+    }
+    let help = "1 for what a backend is: active, drained, down or removed.";
+    let mut family = text.family("stateplane_store_backend_state", Kind::Gauge, help);
+    for (object, backend) in all() {
+        let address = backend.address.to_string();
+        for state in ["active", "drained", "down", "removed"] {
+            family.sample(
+                &[("object", object), ("backend", &address), ("state", &state)],
+                u64::from(backend.state == state),
+            );
         }
     }
 }

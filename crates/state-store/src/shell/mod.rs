@@ -9,6 +9,7 @@ pub use query::{QueryError, query, query_state, query_status};
 
 use crate::config::Config;
 use crate::core::{EPOCH_TICK_NS, Event, Input, Node, Outputs, Start};
+use crate::health::Checks;
 use crate::wal::WalError;
 use durability::{Durability, OpenLog};
 use metrics::MetricsServer;
@@ -132,8 +133,12 @@ pub fn run(config: Config) -> Result<(), RunError> {
     let mut out = Outputs::new();
     let durability =
         log.map(|log| Durability::start(log, &config.settings, &mut server, now_ns(), &mut out)).transpose()?;
+    let mut checks = Checks::default();
+    checks
+        .set(&config.backends, &config.health)
+        .map_err(|source| RunError::System { what: "starting a check of a backend's health", source })?;
     tracing::info!(name = config.name, %listen, incarnation = start.incarnation, seed = start.seed, "state store started");
-    Loop { server, socket, signal_fd, metrics, durability, out, last_events: Vec::new(), polled: Vec::new() }
+    Loop { server, socket, signal_fd, metrics, durability, checks, out, last_events: Vec::new(), polled: Vec::new() }
         .run(&config)
 }
 
@@ -143,6 +148,7 @@ struct Loop {
     signal_fd: SignalFd,
     metrics: Option<MetricsServer>,
     durability: Option<Durability>,
+    checks: Checks,
     out: Outputs,
     last_events: Vec<(Event, u64)>,
     polled: Vec<libc::pollfd>,
@@ -163,6 +169,11 @@ impl Loop {
             let now = now_ns();
             for (from, bytes) in self.socket.received(count) {
                 self.server.handle(now, Input::Datagram { from, bytes }, &mut self.out);
+            }
+            for change in self.checks.changes() {
+                let (object_id, address, health) = (change.object_id, change.address, change.health);
+                tracing::warn!(name = config.name, object_id, %address, ?health, "a backend's health changed");
+                self.server.set_health(now, object_id, address, health);
             }
             if self.server.next_deadline().is_some_and(|at| at <= now) {
                 self.server.handle(now, Input::Timer, &mut self.out);
@@ -225,6 +236,9 @@ impl Loop {
     fn read_backends(&mut self, config: &Config) {
         match Config::load(&config.file) {
             Ok(fresh) => {
+                if let Err(error) = self.checks.set(&fresh.backends, &fresh.health) {
+                    tracing::error!(name = config.name, %error, "a check of a backend's health does not start");
+                }
                 for (object_id, backends) in fresh.backends {
                     let (count, drained) = (backends.len(), backends.iter().filter(|backend| backend.drained).count());
                     if self.server.set_backends(object_id, backends) {

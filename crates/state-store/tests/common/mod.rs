@@ -7,7 +7,8 @@ pub mod switch;
 pub use member::Server;
 use state_protocol::{Control, Flags, KeyRing, Message, MessageType, Owner, SECRET_BYTES, Secret};
 use state_store::core::{
-    AllocatorSettings, IdleNs, Input, Limits, NatSettings, ObjectSettings, Outputs, Record, Settings, Start,
+    AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, Input, Limits, NatSettings, ObjectSettings, Outputs,
+    Record, Settings, Start,
 };
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -16,6 +17,7 @@ pub const MS: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000 * MS;
 pub const COUNTER: u16 = 1;
 pub const NAT: u16 = 2;
+pub const BALANCER: u16 = 3;
 pub const LEASE_US: u32 = 100_000;
 pub const TENURE: u64 = 40 * MS;
 /// What the store waits: the lease, 1000 ppm, 1 ms.
@@ -48,6 +50,7 @@ pub fn settings() -> Settings {
     let idle_ns = IdleNs { tcp: 7_440 * SECOND, udp: 2 * SECOND, icmp: SECOND, other: 3 * SECOND };
     let external = vec![Ipv4Addr::new(203, 0, 113, 1), Ipv4Addr::new(203, 0, 113, 2)];
     let nat = NatSettings { external, ports: 2_000..=2_003, idle_ns };
+    let balancer = BackendSettings { policy: BackendPolicy::LeastConnections, idle_ns };
     let counter = AllocatorSettings::Zero { idle_ns: Some(4 * SECOND) };
     let object = |id, name: &str, key_bytes, value_bytes, allocator| ObjectSettings {
         name: name.to_owned(),
@@ -80,6 +83,7 @@ pub fn settings() -> Settings {
         objects: vec![
             object(COUNTER, "counter", 4, 8, counter),
             object(NAT, "nat", 13, 6, AllocatorSettings::NatPorts(nat)),
+            object(BALANCER, "balancer", 13, 6, AllocatorSettings::Backends(balancer)),
         ],
     }
 }
