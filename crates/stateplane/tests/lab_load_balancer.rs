@@ -141,6 +141,9 @@ fn a_backend_dies(test: &str, on_failure: &str) {
     wait_for("both switches are used", || lab.both_used("203.0.113.10"));
     let running = downloads(&lab, 6);
     wait_for("the downloads run, at both", || backends(&lab).values().all(|(_, count)| *count >= 3));
+    // Some of what is counted may be conversations that ended just now.
+    let at_b1 = backends(&lab)["10.3.1.10:8080"].1 as usize;
+    assert!(at_b1 < running.len(), "{at_b1}");
 
     lab.fail("b1");
     wait_for_state(&lab, "10.3.1.10", "down");
@@ -152,9 +155,10 @@ fn a_backend_dies(test: &str, on_failure: &str) {
     assert!(metrics.contains(state), "{metrics}");
     if on_failure == "drop" {
         wait_for("its conversations are taken away", || backends(&lab)["10.3.1.10:8080"].1 == 0);
-        assert!(STORES.iter().any(|(store, _)| lab.store_counter(store, "conversations_dropped") >= 3));
+        let dropped: u64 = STORES.iter().map(|(store, _)| lab.store_counter(store, "conversations_dropped")).sum();
+        assert!(dropped > 0);
     } else {
-        assert!(backends(&lab)["10.3.1.10:8080"].1 >= 3);
+        assert!(backends(&lab)["10.3.1.10:8080"].1 > 0);
     }
 
     lab.restore("b1");
@@ -163,7 +167,8 @@ fn a_backend_dies(test: &str, on_failure: &str) {
     // Those of the other backend were not touched.
     let ended: Vec<_> = running.into_iter().map(|download| std::thread::spawn(|| ends_well(download))).collect();
     let ended: Vec<bool> = ended.into_iter().map(|it| it.join().expect("it ends")).collect();
-    assert!(ended.iter().filter(|well| **well).count() >= 3, "{ended:?}");
+    let well = ended.iter().filter(|well| **well).count();
+    assert!(well + at_b1 >= ended.len(), "{ended:?}, of which {at_b1} at the dead backend");
     lab.down();
 }
 
