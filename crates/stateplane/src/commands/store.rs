@@ -111,9 +111,14 @@ fn check_log(wal: &WalSettings, settings: &Settings) -> Result<(), WalError> {
         return Ok(());
     };
     let (files, batches, bytes) = (log.files.len(), log.batches, log.bytes);
-    outln!("{directory}: good: {batches} batches in {files} files, {bytes} bytes; views {}", log.restored.views().version);
+    outln!(
+        "{directory}: good: {batches} batches in {files} files, {bytes} bytes; views {}",
+        log.restored.views().version
+    );
     if let Some((offset, bytes)) = log.torn {
-        outln!("  the last file's {bytes} bytes from {offset} on were being written when power was lost; the server cuts them off");
+        outln!(
+            "  the last file's {bytes} bytes from {offset} on were being written when power was lost; the server cuts them off"
+        );
     }
     for (shard, replica) in log.restored.replicas() {
         let (index, records) = (replica.index, replica.records().len());
