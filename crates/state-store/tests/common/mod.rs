@@ -5,7 +5,7 @@ pub mod member;
 pub mod switch;
 
 pub use member::Server;
-use state_protocol::{Control, Flags, KeyRing, Message, MessageType, Owner, SECRET_BYTES, Secret};
+use state_protocol::{Control, Flags, KeyRing, Message, MessageType, Owner, SECRET_BYTES, Secret, Views};
 use state_store::core::{
     AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, Input, Limits, NatSettings, ObjectSettings, Outputs,
     Record, Settings, Start,
@@ -195,9 +195,14 @@ impl Chain {
 
     /// Gives the servers that are named a view of the chain.
     pub fn adopt(&mut self, version: u64, members: &[(usize, u64)], servers: &[usize]) {
+        self.tell(&member::views(version, 0, 1, members), servers);
+    }
+
+    /// Gives the servers that are named these views.
+    pub fn tell(&mut self, views: &Views, servers: &[usize]) {
         let controller = SocketAddrV4::new(Ipv4Addr::new(10, 9, 0, 1), 5408);
         for at in servers {
-            let mut bytes = Control::Views(member::views(version, 0, 1, members)).encode().unwrap();
+            let mut bytes = Control::Views(views.clone()).encode().unwrap();
             assert!(keys().sign(&mut bytes, *controller.ip(), *server_address(*at).ip()));
             self.handle(*at, Input::Datagram { from: controller, bytes: &bytes });
         }
