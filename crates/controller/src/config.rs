@@ -92,6 +92,8 @@ struct File {
     join_timeout_ms: u32,
     #[serde(default = "default_most_joins")]
     most_joins: usize,
+    #[serde(default = "default_reorder_after_ms")]
+    reorder_after_ms: u32,
 }
 
 fn default_prefix() -> String {
@@ -116,6 +118,10 @@ fn default_join_timeout_ms() -> u32 {
 
 fn default_most_joins() -> usize {
     4
+}
+
+fn default_reorder_after_ms() -> u32 {
+    5_000
 }
 
 impl Config {
@@ -179,6 +185,9 @@ fn check(file: File, directory: &Path) -> Result<Config, Problem> {
     require((1..=256).contains(&file.most_joins), "most_joins", || {
         format!("{} is out of range; write 1 to 256 (default 4)", file.most_joins)
     })?;
+    require((100..=86_400_000).contains(&file.reorder_after_ms), "reorder_after_ms", || {
+        format!("{} is out of range; write 100 to 86400000 (default 5000)", file.reorder_after_ms)
+    })?;
     let keep = match (file.database, file.etcd) {
         (Some(path), None) => Keep::Database(directory.join(path)),
         (None, Some(endpoints)) => check_etcd(&endpoints, file.etcd_prefix)?,
@@ -201,6 +210,7 @@ fn check(file: File, directory: &Path) -> Result<Config, Problem> {
             dead_ns: u64::from(file.dead_ms) * 1_000_000,
             join_timeout_ns: u64::from(file.join_timeout_ms) * 1_000_000,
             most_joins: file.most_joins,
+            reorder_after_ns: u64::from(file.reorder_after_ms) * 1_000_000,
         },
     })
 }

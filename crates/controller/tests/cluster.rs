@@ -5,7 +5,7 @@
 mod world;
 
 use proptest::prelude::*;
-use world::{Cut, MS, SECOND, World, controller_address, server_address};
+use world::{Cut, MS, SECOND, SERVERS, SHARDS, World, controller_address, server_address};
 
 const RUN: u64 = 20 * SECOND;
 
@@ -24,6 +24,8 @@ proptest! {
         let result = std::panic::catch_unwind(|| simulate(World::new(seed)));
         prop_assert!(result.is_ok(), "failed; replay with SIMULATION_SEED={seed}");
         let checks = result.unwrap();
+        println!("seed {seed}: {} acknowledged, {} kills, {} joins, {} given up, {} new orders",
+            checks.acks, checks.kills, checks.joins, checks.given_up, checks.reorders);
         // The run must have been about something.
         prop_assert!(checks.acks > 500 && checks.handovers > 20 && checks.kills > 5 && checks.joins > 5,
             "seed {}: {:?}", seed, checks);
@@ -109,5 +111,36 @@ fn a_member_that_never_learns_of_a_view_is_taken_out() {
     assert!(gap < 2 * SECOND, "{gap} ns");
     world.cut = None;
     world.run(world.time + 5 * SECOND);
+    world.finish(world.time + 10 * SECOND);
+}
+
+/// Heads after two of three servers died, one after the other, and came back: the third headed everything, and does so no more.
+#[test]
+fn heads_are_spread_again() {
+    let mut world = World::calm(7);
+    world.run(3 * SECOND);
+    let spread = |world: &World| {
+        let mut heads = std::collections::BTreeMap::new();
+        (0..usize::from(SHARDS)).for_each(|shard| *heads.entry(world.member(shard, 0)).or_insert(0) += 1);
+        heads
+    };
+    // All but one of the servers die, one after the other, and return: it is the head of whatever it is in.
+    let survivor = world.member(0, 0);
+    for victim in (0..SERVERS).filter(|at| *at != survivor) {
+        world.kill(victim);
+        world.run(world.time + 400 * MS);
+        world.revive(victim);
+        world.run(world.time + 250 * MS);
+    }
+    let before = spread(&world);
+    let reorders = world.checks.reorders;
+    (0..usize::from(SHARDS)).for_each(|shard| world.checks.longest_gap_of_shard[shard] = 0);
+    world.run(world.time + 5 * SECOND);
+    let after = spread(&world);
+    let gap = world.checks.longest_gap_of_shard.iter().max().copied().unwrap_or(0);
+    println!("heads by server: {before:?}, then {after:?}; longest time that a shard was not served {} ms", gap / MS);
+    assert!(world.checks.reorders > reorders, "{:?}", world.checks);
+    assert!(after.values().all(|count| *count <= usize::from(SHARDS).div_ceil(SERVERS) + 1), "{after:?}");
+    assert!(gap < SECOND, "{gap} ns");
     world.finish(world.time + 10 * SECOND);
 }

@@ -181,6 +181,7 @@ impl World {
             dead_ns: DEAD_NS,
             join_timeout_ns: 1_000 * MS,
             most_joins: 2,
+            reorder_after_ns: 300 * MS,
         };
         self.store.controller = Some(Controller::new(settings, self.store.database.clone(), true, self.now_ns));
         self.decide(ControllerInput::Timer);

@@ -72,6 +72,8 @@ pub struct ShardView {
     pub members: Vec<Member>,
     /// Catches up behind the tail.
     pub joining: Option<Joining>,
+    /// The head orders nothing any more: when all members have the same, the chain's order is to change.
+    pub draining: bool,
 }
 
 /// All shards' views: the controller's whole decision. A higher `version` replaces a lower one.
@@ -83,8 +85,8 @@ pub struct Views {
     pub shards: Vec<ShardView>,
 }
 
-/// Number, founded, members, joining and since when: servers by their place in `CompactViews::servers`.
-type CompactShard = (u64, u64, Vec<usize>, Option<(usize, u64)>);
+/// Number, founded, members, joining and since when, draining: servers by their place in `CompactViews::servers`.
+type CompactShard = (u64, u64, Vec<usize>, Option<(usize, u64)>, bool);
 
 /// `Views` with each server named once.
 #[derive(Serialize, Deserialize)]
@@ -113,7 +115,7 @@ impl Views {
         for shard in &self.shards {
             let members = shard.members.iter().map(&mut place).collect();
             let joining = shard.joining.map(|joining| (place(&joining.member), joining.since));
-            shards.push((shard.number, shard.founded, members, joining));
+            shards.push((shard.number, shard.founded, members, joining, shard.draining));
         }
         serde_json::to_vec(&CompactViews { version: self.version, servers, shards }).unwrap_or_default()
     }
@@ -125,13 +127,13 @@ impl Views {
             return Err(Malformed::Json);
         }
         let member = |at: usize| compact.servers.get(at).copied().ok_or(Malformed::Json);
-        let shard = |(number, founded, members, joining): &CompactShard| {
+        let shard = |(number, founded, members, joining, draining): &CompactShard| {
             let joining = match joining {
                 Some((at, since)) => Some(Joining { member: member(*at)?, since: *since }),
                 None => None,
             };
             let members = members.iter().map(|at| member(*at)).collect::<Result<_, _>>()?;
-            Ok(ShardView { number: *number, founded: *founded, members, joining })
+            Ok(ShardView { number: *number, founded: *founded, members, joining, draining: *draining })
         };
         Ok(Views { version: compact.version, shards: compact.shards.iter().map(shard).collect::<Result<_, _>>()? })
     }
@@ -153,6 +155,8 @@ pub struct ShardReport {
     pub whole: bool,
     /// Its records do not fit the chain's entries: it cannot go on.
     pub broken: bool,
+    /// Head of a chain that drains: it has ordered nothing since, and all that it ever ordered is confirmed.
+    pub drained: bool,
     /// Tail: copy messages that the joining server has taken.
     pub copied: u64,
     /// For how long the successor has not answered, in ms; 0: it does.
@@ -169,14 +173,15 @@ type ReportRow = (u16, u64, u64, u8, u64, u32, u32, u64);
 impl From<ReportRow> for ShardReport {
     fn from((shard, view, index, flags, copied, unreachable_ms, stalled_ms, records): ReportRow) -> ShardReport {
         let flag = |bit: u8| flags & bit != 0;
-        let (ready, whole, broken) = (flag(1), flag(2), flag(4));
-        ShardReport { shard, view, index, ready, whole, broken, copied, unreachable_ms, stalled_ms, records }
+        let (ready, whole, broken, drained) = (flag(1), flag(2), flag(4), flag(8));
+        ShardReport { shard, view, index, ready, whole, broken, drained, copied, unreachable_ms, stalled_ms, records }
     }
 }
 
 impl From<ShardReport> for ReportRow {
     fn from(report: ShardReport) -> ReportRow {
-        let flags = u8::from(report.ready) | u8::from(report.whole) << 1 | u8::from(report.broken) << 2;
+        let bits = [report.ready, report.whole, report.broken, report.drained];
+        let flags = (0..).zip(bits).fold(0, |flags, (at, bit)| flags | u8::from(bit) << at);
         let ShardReport { shard, view, index, copied, unreachable_ms, stalled_ms, records, .. } = report;
         (shard, view, index, flags, copied, unreachable_ms, stalled_ms, records)
     }
@@ -284,7 +289,8 @@ mod tests {
 
     fn views(shards: usize) -> Views {
         let joining = Some(Joining { member: member(4), since: 7 });
-        let shard = ShardView { number: 8, founded: 1, members: vec![member(1), member(2), member(3)], joining };
+        let members = vec![member(1), member(2), member(3)];
+        let shard = ShardView { number: 8, founded: 1, members, joining, draining: shards == 3 };
         let mut shards = vec![shard; shards];
         shards[0] = ShardView::default();
         Views { version: 9, shards }
@@ -294,7 +300,15 @@ mod tests {
     fn messages_come_back_as_they_were() {
         let replicas = vec![
             ShardReport { shard: 3, view: 4, index: 5, ready: true, whole: false, broken: true, ..Default::default() },
-            ShardReport { whole: true, copied: 6, unreachable_ms: 7, stalled_ms: 9, records: 8, ..Default::default() },
+            ShardReport {
+                whole: true,
+                drained: true,
+                copied: 6,
+                unreachable_ms: 7,
+                stalled_ms: 9,
+                records: 8,
+                ..Default::default()
+            },
         ];
         let report =
             Report { reporter: Reporter::Switch { switch_id: 1 }, version: 2, shards: 8, heard_ms: 3, replicas };
@@ -319,7 +333,7 @@ mod tests {
 
     #[test]
     fn servers_out_of_range_are_malformed() {
-        let json = br#"{"version":1,"servers":[],"shards":[[1,1,[0],null]]}"#;
+        let json = br#"{"version":1,"servers":[],"shards":[[1,1,[0],null,false]]}"#;
         assert_eq!(Views::from_json(json), Err(Malformed::Json));
     }
 }

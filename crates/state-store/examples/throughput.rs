@@ -69,7 +69,7 @@ fn config_text(chain: &[SocketAddrV4], at: usize) -> String {
 
 /// One shard with this chain.
 fn views(members: Vec<Member>) -> Views {
-    Views { version: 1, shards: vec![ShardView { number: 1, founded: 1, members, joining: None }] }
+    Views { version: 1, shards: vec![ShardView { number: 1, founded: 1, members, joining: None, draining: false }] }
 }
 
 fn key(flow: u32) -> [u8; 13] {

@@ -102,7 +102,8 @@ impl Switch {
 fn adopt(chain: &mut Chain, number: u64, members: &[usize], joining: Option<(usize, u64)>) {
     let member = |at: usize| Member { address: server_address(at), incarnation: at as u64 + 1 };
     let joining = joining.map(|(at, since)| Joining { member: member(at), since });
-    let view = ShardView { number, founded: 1, members: members.iter().copied().map(member).collect(), joining };
+    let members = members.iter().copied().map(member).collect();
+    let view = ShardView { number, founded: 1, members, joining, draining: false };
     let views = Views { version: number, shards: vec![view] };
     let all: Vec<_> = (0..chain.servers.len()).filter(|at| !chain.down.contains(at)).collect();
     chain.tell(&views, &all);

@@ -2,12 +2,16 @@
 
 use super::{Controller, Event, Outputs, Ring, Seen};
 use state_protocol::{Joining, Member, Reporter, ShardReport, ShardView, Views};
+use std::collections::HashMap;
 use std::net::SocketAddrV4;
 
 /// How long a new or returned server must have been heard of before it is given anything, in ns.
 const STEADY_NS: u64 = 200_000_000;
 /// After a copy that made no progress the same two servers are not tried again for so long, in ns.
 const TRY_AGAIN_NS: u64 = 5_000_000_000;
+
+/// A chain that has not drained for so long goes on as it was, in ns.
+const MOST_DRAINING_NS: u64 = 1_000_000_000;
 
 /// Why a shard's chain changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +30,12 @@ pub enum Why {
     JoinGivenUp,
     /// A member is no longer needed: the shard moved.
     Moved,
+    /// The head heads more shards than others: it orders nothing more, so that another can take its place.
+    Drains,
+    /// Another member is the head now.
+    Reordered,
+    /// The order stays: the chain did not drain in time, or nothing would be gained any more.
+    OrderKept,
 }
 
 /// What a server has to say of its successor.
@@ -56,11 +66,20 @@ impl Controller {
         let ring = Ring::new(live.iter().copied());
         let mut shards = self.views.shards.clone();
         shards.resize(usize::from(self.settings.shards), ShardView::default());
+        let mut heads = Heads::of(&shards);
         let mut joins = shards.iter().filter(|view| view.joining.is_some()).count();
         let mut changed = false;
         for (shard, view) in (0u16..).zip(&mut shards) {
-            let Some((next, why)) = self.decide_shard(now_ns, shard, view, &ring, &live, joins) else { continue };
+            let Some((next, why)) = self.decide_shard(now_ns, shard, view, &ring, &live, joins, &heads) else {
+                continue;
+            };
             joins += usize::from(why == Why::Joins);
+            heads.draining += usize::from(why == Why::Drains);
+            match why {
+                Why::Drains => self.draining_since_ns = now_ns,
+                Why::Reordered => {}
+                _ => self.changed_ns = now_ns,
+            }
             let next = ShardView { number: view.number + 1, ..next };
             out.events.push(Event::Decided { shard, view: next.clone(), why });
             (*view, changed) = (next, true);
@@ -76,6 +95,7 @@ impl Controller {
         ring: &Ring,
         live: &[SocketAddrV4],
         joins: usize,
+        heads: &Heads,
     ) -> Option<(ShardView, Why)> {
         if view.members.is_empty() {
             return self.found(shard, view, ring, live, Why::Founded);
@@ -88,12 +108,16 @@ impl Controller {
         if survivors.len() < view.members.len() {
             let same_tail = survivors.last() == view.members.last();
             let joining = view.joining.filter(|joining| same_tail && self.is_member_alive(now_ns, &joining.member));
-            return Some((ShardView { members: survivors, joining, ..view.clone() }, Why::MembersLost));
+            let next = ShardView { members: survivors, joining, draining: false, ..view.clone() };
+            return Some((next, Why::MembersLost));
         }
         if let Some(joining) = view.joining {
             return self.decide_joining(now_ns, shard, view, joining);
         }
-        self.decide_moving(now_ns, shard, view, ring, joins)
+        if view.draining {
+            return self.decide_order(now_ns, shard, view, heads);
+        }
+        self.decide_moving(now_ns, shard, view, ring, joins, heads)
     }
 
     fn found(
@@ -109,7 +133,7 @@ impl Controller {
         }
         let members = ring.servers_of(shard, self.settings.chain_length);
         let members = members.iter().filter_map(|address| Some(self.peers.get(address)?.member(*address))).collect();
-        Some((ShardView { number: 0, founded: view.number + 1, members, joining: None }, why))
+        Some((ShardView { number: 0, founded: view.number + 1, members, joining: None, draining: false }, why))
     }
 
     /// The members that are alive and can be reached.
@@ -199,6 +223,7 @@ impl Controller {
         view: &ShardView,
         ring: &Ring,
         joins: usize,
+        heads: &Heads,
     ) -> Option<(ShardView, Why)> {
         // One thing after the other: everybody is in this view, and the chain runs.
         let settled = |member: &Member| self.replica(shard, view, member).is_some_and(|report| report.ready);
@@ -220,9 +245,49 @@ impl Controller {
             let in_chain = view.members.iter().any(|member| member.address == **address);
             !in_chain && !self.failed_joins.contains_key(&(tail, **address))
         };
-        let address = *wanted.iter().find(free)?;
+        let Some(address) = wanted.iter().find(free).copied() else {
+            let calm = joins == 0 && heads.draining == 0 && now_ns >= self.changed_ns + self.settings.reorder_after_ns;
+            let gain = calm && heads.better(view).is_some();
+            return gain.then(|| (ShardView { draining: true, ..view.clone() }, Why::Drains));
+        };
         let member = self.peers.get(&address).filter(|seen| self.is_alive(now_ns, seen))?.member(address);
         let joining = Some(Joining { member, since: view.number + 1 });
         Some((ShardView { joining, ..view.clone() }, Why::Joins))
+    }
+
+    /// A chain that has drained can go on in any order: all members have the same.
+    fn decide_order(&self, now_ns: u64, shard: u16, view: &ShardView, heads: &Heads) -> Option<(ShardView, Why)> {
+        let kept = ShardView { draining: false, ..view.clone() };
+        let Some(better) = heads.better(view) else { return Some((kept, Why::OrderKept)) };
+        let head = view.members.first()?;
+        if self.replica(shard, view, head).is_some_and(|report| report.drained) {
+            let mut members = view.members.clone();
+            members.rotate_left(better);
+            return Some((ShardView { members, ..kept }, Why::Reordered));
+        }
+        (now_ns >= self.draining_since_ns + MOST_DRAINING_NS).then_some((kept, Why::OrderKept))
+    }
+}
+
+/// How many shards each server heads, and how many drain.
+struct Heads {
+    counts: HashMap<SocketAddrV4, usize>,
+    draining: usize,
+}
+
+impl Heads {
+    fn of(shards: &[ShardView]) -> Heads {
+        let mut counts = HashMap::new();
+        for head in shards.iter().filter_map(|view| view.members.first()) {
+            *counts.entry(head.address).or_default() += 1;
+        }
+        Heads { counts, draining: shards.iter().filter(|view| view.draining).count() }
+    }
+
+    /// The place of the member that should be the head instead: the one that heads the fewest shards, if the difference is two or more (so it does not go to and fro).
+    fn better(&self, view: &ShardView) -> Option<usize> {
+        let count = |member: &Member| self.counts.get(&member.address).copied().unwrap_or(0);
+        let place = (0..view.members.len()).min_by_key(|place| count(&view.members[*place]))?;
+        (count(view.members.first()?) >= count(&view.members[place]) + 2).then_some(place)
     }
 }

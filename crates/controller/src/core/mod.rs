@@ -40,6 +40,8 @@ pub struct Settings {
     pub join_timeout_ns: u64,
     /// Servers that catch up at the same time, over all shards.
     pub most_joins: usize,
+    /// When no chain has lost or got a member for so long, heads are spread evenly over the servers, in ns.
+    pub reorder_after_ns: u64,
 }
 
 /// What happened.
@@ -127,6 +129,10 @@ pub struct Controller {
     joins: HashMap<u16, JoinWatch>,
     /// Tail and joining server between which a copy made no progress: not again before this time.
     failed_joins: HashMap<(SocketAddrV4, SocketAddrV4), u64>,
+    /// When a chain last lost or got a member, or a change of order was given up.
+    changed_ns: u64,
+    /// Since when the shard that drains does.
+    draining_since_ns: u64,
     look_at_ns: u64,
     encoded: Vec<u8>,
     /// The answer to a report.
@@ -145,6 +151,8 @@ impl Controller {
             peers: BTreeMap::new(),
             joins: HashMap::new(),
             failed_joins: HashMap::new(),
+            changed_ns: now_ns,
+            draining_since_ns: now_ns,
             look_at_ns: now_ns,
             encoded: Vec::new(),
             heard: Control::Heard.encode().unwrap_or_default(), // a header: fits

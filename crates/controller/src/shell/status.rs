@@ -46,6 +46,8 @@ pub struct ShardStatus {
     pub chain: Vec<SocketAddrV4>,
     /// Catches up.
     pub joining: Option<SocketAddrV4>,
+    /// The chain drains, so that another server can become its head.
+    pub draining: bool,
     /// The head's entries that the tail has not confirmed, as of their last reports: how far the tail lags.
     pub lag: u64,
 }
@@ -72,10 +74,11 @@ pub fn status(core: &Controller, now_ns: u64, chain_length: usize) -> Status {
             view: view.number,
             chain: view.members.iter().map(|member| member.address).collect(),
             joining: view.joining.map(|joining| joining.member.address),
+            draining: view.draining,
             lag: index(shard, view.members.first()).saturating_sub(index(shard, view.members.last())),
         })
         .collect();
-    let full = |shard: &ShardStatus| shard.chain.len() == chain_length && shard.joining.is_none();
+    let full = |shard: &ShardStatus| shard.chain.len() == chain_length && shard.joining.is_none() && !shard.draining;
     let settled = !shards.is_empty()
         && shards.iter().all(full)
         && peers.iter().filter(|peer| peer.alive).all(|peer| peer.version == views.version);

@@ -103,6 +103,7 @@ fn controller_settings() -> controller::core::Settings {
         dead_ns: 250 * MS,
         join_timeout_ns: 2 * SECOND,
         most_joins: 2,
+        reorder_after_ns: 100 * MS,
     }
 }
 
@@ -164,6 +165,7 @@ pub struct Checks {
     pub power_cuts: u64,
     pub joins: u64,
     pub moves: u64,
+    pub reorders: u64,
     pub given_up: u64,
     pub last_ack_of_shard: Vec<u64>,
     pub longest_gap_of_shard: Vec<u64>,
@@ -383,6 +385,11 @@ impl World {
         (0..SERVERS).find(|at| server_address(*at) == member.address).unwrap()
     }
 
+    /// Starts a server again that was killed.
+    pub fn revive(&mut self, at: usize) {
+        self.restart(at);
+    }
+
     /// The members of a shard's chain, by the controller's database.
     pub fn members(&self, shard: usize) -> Vec<usize> {
         (0..self.database.shards[shard].members.len()).map(|place| self.member(shard, place)).collect()
@@ -486,6 +493,7 @@ impl World {
             }
             if let Decision::Decided { why, .. } = event {
                 self.checks.joins += u64::from(why == Why::Joined);
+                self.checks.reorders += u64::from(why == Why::Reordered);
                 self.checks.moves += u64::from(why == Why::Moved);
                 self.checks.given_up += u64::from(why == Why::JoinGivenUp);
                 assert_ne!(why, Why::StateLost, "at {now}");

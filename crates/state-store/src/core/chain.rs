@@ -37,6 +37,10 @@ impl Server {
         if place.is_some() && !self.whole {
             return self.break_chain(BrokenReason::MemberWithoutState, out);
         }
+        if self.role() != Role::Head || view.draining {
+            // Who waits here asks again, the new head or this one.
+            self.waiting.clear();
+        }
         if self.role() == Role::Head && before != Role::Head {
             self.take_over(now_ns, out);
         }

@@ -243,7 +243,14 @@ impl Server {
 
     /// Whether this server is the head and takes requests: it does so while a link is down, within the bounds of what the tail has not confirmed.
     pub fn is_serving(&self, now_ns: u64) -> bool {
-        self.role() == Role::Head && self.whole && self.broken.is_none() && now_ns >= self.serve_from_ns
+        let can = self.whole && self.broken.is_none() && now_ns >= self.serve_from_ns;
+        self.role() == Role::Head && can && !self.view.draining
+    }
+
+    /// Whether this is the head of a chain that drains, and everybody has what it ordered: from here on nothing comes to that.
+    fn is_drained(&self) -> bool {
+        let drains = self.view.draining && self.role() == Role::Head && self.broken.is_none();
+        drains && self.committed == self.index
     }
 
     /// What the controller is to know of this replica.
@@ -259,6 +266,7 @@ impl Server {
             ready: self.is_ready(),
             whole: self.whole,
             broken: self.broken.is_some(),
+            drained: self.is_drained(),
             copied: self.copy_out.as_ref().map_or(0, CopyOut::copied),
             unreachable_ms: ms(silent_ns),
             stalled_ms: ms(stalled_ns),

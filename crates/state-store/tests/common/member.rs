@@ -16,7 +16,7 @@ pub struct Server {
 pub fn views(version: u64, shard: u16, shards: u16, members: &[(usize, u64)]) -> Views {
     let member = |&(at, incarnation): &(usize, u64)| Member { address: server_address(at), incarnation };
     let members = members.iter().map(member).collect();
-    let view = ShardView { number: version, founded: 1, members, joining: None };
+    let view = ShardView { number: version, founded: 1, members, joining: None, draining: false };
     let view = |at| if at == shard { view.clone() } else { ShardView::default() };
     Views { version, shards: (0..shards).map(view).collect() }
 }
