@@ -400,7 +400,7 @@ impl World {
     }
 
     /// Whether some server with every shard's state is left if this one dies. One that is cut off does not count: it may be about to lose its places, and its state with
-    /// them, so its partner's death would be one failure more than a chain survives (docs/state-protocol.md, "Rules of the controller", 8).
+    /// them, so its partner's death would be one failure more than a chain survives (docs/state-protocol.md, "Rules of the controller", 9).
     fn is_spare(&self, at: usize) -> bool {
         let Some(node) = &self.nodes[at] else { return false };
         let me = node.me();

@@ -3,15 +3,20 @@
 //!
 //! This file has its own `main`: run with `serve FILE` it is a server, with `control FILE` a controller.
 
+mod chain;
+mod moves;
+mod switch;
+
+use chain::{Chain, Plan};
 use controller::shell::Status;
 use secrets::SecretsFile;
-use state_protocol::{Flags, KeyRing, Message, MessageType, Owner};
-use state_store::core::NodeStatus;
+use state_protocol::{Flags, Message, MessageType};
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use switch::Switch;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -35,297 +40,13 @@ fn main() -> ExitCode {
         ("the_chain_goes_on_without_a_controller", the_chain_goes_on_without_a_controller),
         ("when_all_are_gone_the_shard_begins_anew", when_all_are_gone_the_shard_begins_anew),
         ("all_lose_power_and_nothing_acknowledged_is_lost", all_lose_power_and_nothing_acknowledged_is_lost),
+        ("servers_are_added_and_shards_move_while_they_are_updated", moves::servers_are_added),
         ("two_controllers_elect_through_etcd", two_controllers_elect_through_etcd),
     ] {
         test();
         println!("test {name} ... ok");
     }
     ExitCode::SUCCESS
-}
-
-struct Chain {
-    directory: tempfile::TempDir,
-    /// The servers write logs.
-    logs: bool,
-    keys: KeyRing,
-    controller_address: SocketAddrV4,
-    controller: Option<Child>,
-    /// With etcd: its client address, and the second controller's.
-    etcd: Option<(SocketAddr, SocketAddrV4)>,
-    others: Vec<Child>,
-    addresses: Vec<SocketAddrV4>,
-    metrics: Vec<SocketAddr>,
-    servers: Vec<Child>,
-}
-
-impl Chain {
-    /// Starts a controller and `servers` servers of one shard with a chain of three, and waits until all is settled and the head serves.
-    fn start(servers: usize) -> Chain {
-        Chain::start_with(servers, false, false)
-    }
-
-    fn start_with(servers: usize, etcd: bool, logs: bool) -> Chain {
-        // Held together, so that all differ; released just before the servers bind them.
-        let sockets: Vec<_> = (0..servers + 2).map(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
-        let listeners: Vec<_> =
-            (0..servers + 2).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
-        let v4 = |address: SocketAddr| SocketAddrV4::new(Ipv4Addr::LOCALHOST, address.port());
-        let mut addresses: Vec<_> = sockets.iter().map(|socket| v4(socket.local_addr().unwrap())).collect();
-        let mut metrics: Vec<_> = listeners.iter().map(|listener| listener.local_addr().unwrap()).collect();
-        drop((sockets, listeners));
-        let directory = tempfile::tempdir().unwrap();
-        let keys = SecretsFile::generate(&directory.path().join("secrets.toml")).unwrap().ring().clone();
-        let (controller_address, second) = (addresses.pop().unwrap(), addresses.pop().unwrap());
-        let (client, peer) = (metrics.pop().unwrap(), metrics.pop().unwrap());
-        let mut chain = Chain {
-            directory,
-            logs,
-            keys,
-            controller_address,
-            controller: None,
-            etcd: etcd.then_some((client, second)),
-            others: Vec::new(),
-            addresses,
-            metrics,
-            servers: Vec::new(),
-        };
-        if etcd {
-            let etcd = chain.start_etcd(client, peer);
-            chain.others.push(etcd);
-            let config = chain.controller_config("second", second);
-            let other = chain.run("control", &config, "log-second");
-            chain.others.push(other);
-        }
-        chain.start_controller();
-        for at in 0..servers {
-            let server = chain.spawn(at);
-            chain.servers.push(server);
-        }
-        chain.settle();
-        let head = chain.place_of(0);
-        chain.await_status(head, |status| status.replicas[0].state == "serving");
-        chain
-    }
-
-    fn start_controller(&mut self) {
-        let config = self.controller_config("first", self.controller_address);
-        self.controller = Some(self.run("control", &config, "log-controller"));
-    }
-
-    fn controller_config(&self, name: &str, listen: SocketAddrV4) -> PathBuf {
-        let keep = match self.etcd {
-            Some((client, _)) => format!("etcd = [\"http://{client}\"]"),
-            None => "database = \"controller.redb\"".to_owned(),
-        };
-        let text =
-            format!("name = \"{name}\"\nlisten = \"{listen}\"\nsecrets = \"secrets.toml\"\nshards = 1\n{keep}\n");
-        let path = self.directory.path().join(format!("{name}.toml"));
-        std::fs::write(&path, text).unwrap();
-        path
-    }
-
-    /// A real etcd of one member (Debian: etcd-server).
-    fn start_etcd(&self, client: SocketAddr, peer: SocketAddr) -> Child {
-        let log = std::fs::File::create(self.directory.path().join("log-etcd")).unwrap();
-        let (client, peer) = (format!("http://{client}"), format!("http://{peer}"));
-        let mut command = Command::new("etcd");
-        command.arg("--data-dir").arg(self.directory.path().join("etcd"));
-        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
-        command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
-        command.args(["--initial-cluster", &format!("default={peer}")]);
-        command.stdout(Stdio::null()).stderr(Stdio::from(log)).spawn().expect("etcd: scripts/setup.sh installs it")
-    }
-
-    fn run(&self, word: &str, config: &Path, log: &str) -> Child {
-        let log = self.directory.path().join(log);
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.arg(word).arg(config).stderr(Stdio::from(log)).spawn().unwrap()
-    }
-
-    fn config(&self, at: usize) -> PathBuf {
-        let second = self.etcd.map(|(_, second)| format!(", \"{second}\"")).unwrap_or_default();
-        let log = if self.logs { format!("[wal]\ndirectory = \"wal{at}\"\n") } else { String::new() };
-        let text = format!(
-            "name = \"s{at}\"\nlisten = \"{}\"\ncontrollers = [\"{}\"{second}]\nshards = 1\nlease_ms = 100\nsecrets = \"secrets.toml\"\n\
-             metrics = \"{}\"\n{log}\
-             [[object]]\nname = \"counter\"\nid = 1\nkey_bytes = 4\nvalue_bytes = 8\nallocator = \"zero\"\n\
-             [[object]]\nname = \"nat\"\nid = 2\nkey_bytes = 13\nvalue_bytes = 6\nallocator = \"nat_ports\"\nexternal = [\"203.0.113.1\"]\n",
-            self.addresses[at], self.controller_address, self.metrics[at]
-        );
-        let path = self.directory.path().join(format!("store{at}.toml"));
-        std::fs::write(&path, text).unwrap();
-        path
-    }
-
-    fn spawn(&self, at: usize) -> Child {
-        self.run("serve", &self.config(at), &format!("log{at}"))
-    }
-
-    fn log(&self, at: usize) -> String {
-        std::fs::read_to_string(self.directory.path().join(format!("log{at}"))).unwrap()
-    }
-
-    fn status(&self, at: usize) -> NodeStatus {
-        state_store::shell::query_status(self.addresses[at], &self.keys, PATIENCE)
-            .unwrap_or_else(|error| panic!("{error}\n{}", self.log(at)))
-    }
-
-    fn await_status(&self, at: usize, wanted: impl Fn(&NodeStatus) -> bool) -> NodeStatus {
-        let start = Instant::now();
-        loop {
-            let status = self.status(at);
-            if wanted(&status) {
-                return status;
-            }
-            assert!(start.elapsed() < PATIENCE, "server {at} stays {status:?}\n{}", self.log(at));
-        }
-    }
-
-    fn control(&self) -> Status {
-        state_store::shell::query(self.controller_address, &self.keys, PATIENCE).unwrap()
-    }
-
-    /// Waits until the chain has three servers and everybody knows.
-    fn settle(&self) -> Status {
-        self.await_control(|status| status.settled)
-    }
-
-    fn await_control(&self, wanted: impl Fn(&Status) -> bool) -> Status {
-        let start = Instant::now();
-        loop {
-            let status = self.control();
-            if wanted(&status) {
-                return status;
-            }
-            let log = std::fs::read_to_string(self.directory.path().join("log-controller")).unwrap();
-            assert!(start.elapsed() < PATIENCE, "{status:?}\n{log}");
-        }
-    }
-
-    /// Which server has that place in the chain; from the end: `usize::MAX`.
-    fn place_of(&self, place: usize) -> usize {
-        let chain = self.control().shards[0].chain.clone();
-        let address = chain[place.min(chain.len() - 1)];
-        self.addresses.iter().position(|own| *own == address).unwrap()
-    }
-
-    fn kill(&mut self, at: usize) {
-        self.servers[at].kill().unwrap();
-        self.servers[at].wait().unwrap();
-    }
-
-    fn kill_controller(&mut self) {
-        let mut controller = self.controller.take().unwrap();
-        controller.kill().unwrap();
-        controller.wait().unwrap();
-    }
-
-    /// SIGTERM to all; they must end with exit code 0.
-    fn stop(mut self) {
-        for process in self.servers.iter_mut().chain(&mut self.controller) {
-            let pid = nix::unistd::Pid::from_raw(process.id() as i32);
-            nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
-        }
-        for at in 0..self.servers.len() {
-            assert!(self.servers[at].wait().unwrap().success(), "{}", self.log(at));
-            assert!(self.log(at).contains("state store stopped"));
-        }
-        if let Some(controller) = &mut self.controller {
-            assert!(controller.wait().unwrap().success());
-        }
-    }
-}
-
-impl Drop for Chain {
-    fn drop(&mut self) {
-        for process in self.servers.iter_mut().chain(&mut self.controller).chain(&mut self.others) {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-    }
-}
-
-/// A switch, as far as the store can tell.
-struct Switch {
-    socket: UdpSocket,
-    keys: KeyRing,
-    clock: std::cell::Cell<u64>,
-    owner: Owner,
-    head: SocketAddrV4,
-    tail: SocketAddrV4,
-}
-
-/// An answer that owns its bytes.
-struct Answer(Vec<u8>);
-
-impl Answer {
-    fn message(&self) -> Message<'_> {
-        Message::decode(&self.0).unwrap()
-    }
-}
-
-impl Switch {
-    fn new(chain: &Chain, switch_id: u32) -> Switch {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let (head, tail) = (chain.addresses[chain.place_of(0)], chain.addresses[chain.place_of(usize::MAX)]);
-        let (keys, clock) = (chain.keys.clone(), std::cell::Cell::new(1));
-        Switch { socket, keys, clock, owner: Owner { switch_id, incarnation: 1 }, head, tail }
-    }
-
-    fn request<'a>(&self, message_type: MessageType, object_id: u16, key: &'a [u8]) -> Message<'a> {
-        Message {
-            message_type,
-            object_id,
-            flags: Flags::ALLOCATE,
-            sender: self.owner,
-            request_ns: 0,
-            epoch: 0,
-            seq: 0,
-            lease_us: 0,
-            port: 3,
-            session: 0,
-            shard: 0,
-            key,
-            value: &[],
-            packet: &[],
-        }
-    }
-
-    fn send(&self, message: &Message<'_>) {
-        let mut bytes = Vec::new();
-        self.clock.set(self.clock.get() + 1_000_000);
-        Message { request_ns: self.clock.get(), ..*message }.append_to(&mut bytes).unwrap();
-        assert!(self.keys.sign(&mut bytes, Ipv4Addr::LOCALHOST, *self.head.ip()));
-        self.socket.send_to(&bytes, self.head).unwrap();
-    }
-
-    fn receive(&self) -> (Answer, SocketAddr) {
-        self.socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut buffer = vec![0; 65_536];
-        let (count, from) = self.socket.recv_from(&mut buffer).expect("no answer");
-        buffer.truncate(count);
-        assert_eq!(self.keys.verify(&buffer, Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST), Ok(()));
-        (Answer(buffer), from)
-    }
-
-    fn ask(&self, message: &Message<'_>) -> Answer {
-        self.send(message);
-        // What an earlier request was answered with may come twice: from a server that became the tail, too.
-        let (answer, from) = loop {
-            let (answer, from) = self.receive();
-            if answer.message().request_ns >= self.clock.get() {
-                break (answer, from);
-            }
-        };
-        let reply = answer.message();
-        assert_eq!(
-            (reply.sender, reply.key, reply.request_ns, reply.port),
-            (self.owner, message.key, self.clock.get(), 3)
-        );
-        assert_eq!(from, SocketAddr::V4(self.tail), "the tail answers");
-        answer
-    }
 }
 
 fn chain_answers_from_the_tail() {
@@ -544,7 +265,7 @@ fn when_all_are_gone_the_shard_begins_anew() {
 /// SIGKILL to all servers and the controller at once, again and again, while updates are on their way; they start again with what is on their disks.
 /// (What the kernel would lose with the power is what the log has not synchronised; the simulation in state-store loses that too.)
 fn all_lose_power_and_nothing_acknowledged_is_lost() {
-    let mut chain = Chain::start_with(3, false, true);
+    let mut chain = Chain::start_as(&Plan { servers: 3, running: 3, shards: 1, etcd: false, logs: true });
     let mut switch = Switch::new(&chain, 1);
     let epoch = switch.ask(&switch.request(MessageType::LeaseRequest, 1, b"flow")).message().epoch;
     let mut acked = 0;
@@ -591,7 +312,7 @@ fn all_lose_power_and_nothing_acknowledged_is_lost() {
 }
 
 fn two_controllers_elect_through_etcd() {
-    let mut chain = Chain::start_with(3, true, false);
+    let mut chain = Chain::start_as(&Plan { servers: 3, running: 3, shards: 1, etcd: true, logs: false });
     let mut switch = Switch::new(&chain, 1);
     let epoch = switch.ask(&switch.request(MessageType::LeaseRequest, 1, b"flow")).message().epoch;
     update_until(&chain, &mut switch, epoch, 1, 100);
