@@ -124,6 +124,7 @@ fn heads_are_spread_again() {
         (0..usize::from(SHARDS)).for_each(|shard| *heads.entry(world.member(shard, 0)).or_insert(0) += 1);
         heads
     };
+    let reorders = world.checks.reorders;
     // All but one of the servers die, one after the other, and return: it is the head of whatever it is in.
     let survivor = world.member(0, 0);
     for victim in (0..SERVERS).filter(|at| *at != survivor) {
@@ -133,7 +134,6 @@ fn heads_are_spread_again() {
         world.run(world.time + 250 * MS);
     }
     let before = spread(&world);
-    let reorders = world.checks.reorders;
     (0..usize::from(SHARDS)).for_each(|shard| world.checks.longest_gap_of_shard[shard] = 0);
     world.run(world.time + 5 * SECOND);
     let after = spread(&world);

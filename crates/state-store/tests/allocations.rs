@@ -133,7 +133,10 @@ fn the_steady_state_allocates_nothing() {
     };
     let nodes: Vec<_> = (0..3).map(node).collect();
     let members: Vec<Member> = nodes.iter().map(Node::me).collect();
-    let views = Views { version: 1, shards: vec![ShardView { number: 1, founded: 1, members, joining: None }] };
+    let views = Views {
+        version: 1,
+        shards: vec![ShardView { number: 1, founded: 1, members, joining: None, draining: false }],
+    };
     let inboxes = (0..3).map(|_| (Vec::new(), Vec::new())).collect();
     let mut chain = Chain { nodes, inboxes, out: Outputs::new(), replies: 0, now: 0 };
     let (mut spare, mut bytes) = ((Vec::new(), Vec::new()), Vec::new());

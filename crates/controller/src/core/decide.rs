@@ -63,18 +63,18 @@ impl Controller {
             fit.then_some(*address)
         };
         let live: Vec<_> = self.peers.iter().filter_map(live).collect();
-        let ring = Ring::new(live.iter().copied());
         let mut shards = self.views.shards.clone();
         shards.resize(usize::from(self.settings.shards), ShardView::default());
-        let mut heads = Heads::of(&shards);
-        let mut joins = shards.iter().filter(|view| view.joining.is_some()).count();
+        let joins = shards.iter().filter(|view| view.joining.is_some()).count();
+        let ring = Ring::new(live.iter().copied());
+        let mut cluster = Cluster { ring, live, joins, heads: Heads::of(&shards) };
         let mut changed = false;
         for (shard, view) in (0u16..).zip(&mut shards) {
-            let Some((next, why)) = self.decide_shard(now_ns, shard, view, &ring, &live, joins, &heads) else {
+            let Some((next, why)) = self.decide_shard(now_ns, shard, view, &cluster) else {
                 continue;
             };
-            joins += usize::from(why == Why::Joins);
-            heads.draining += usize::from(why == Why::Drains);
+            cluster.joins += usize::from(why == Why::Joins);
+            cluster.heads.draining += usize::from(why == Why::Drains);
             match why {
                 Why::Drains => self.draining_since_ns = now_ns,
                 Why::Reordered => {}
@@ -92,18 +92,15 @@ impl Controller {
         now_ns: u64,
         shard: u16,
         view: &ShardView,
-        ring: &Ring,
-        live: &[SocketAddrV4],
-        joins: usize,
-        heads: &Heads,
+        cluster: &Cluster,
     ) -> Option<(ShardView, Why)> {
         if view.members.is_empty() {
-            return self.found(shard, view, ring, live, Why::Founded);
+            return self.found(shard, view, cluster, Why::Founded);
         }
         let survivors = self.survivors(now_ns, shard, view);
         if survivors.is_empty() {
             let lost = view.members.iter().all(|member| self.is_superseded(now_ns, member));
-            return if lost { self.found(shard, view, ring, live, Why::StateLost) } else { None };
+            return if lost { self.found(shard, view, cluster, Why::StateLost) } else { None };
         }
         if survivors.len() < view.members.len() {
             let same_tail = survivors.last() == view.members.last();
@@ -115,23 +112,16 @@ impl Controller {
             return self.decide_joining(now_ns, shard, view, joining);
         }
         if view.draining {
-            return self.decide_order(now_ns, shard, view, heads);
+            return self.decide_order(now_ns, shard, view, &cluster.heads);
         }
-        self.decide_moving(now_ns, shard, view, ring, joins, heads)
+        self.decide_moving(now_ns, shard, view, cluster)
     }
 
-    fn found(
-        &self,
-        shard: u16,
-        view: &ShardView,
-        ring: &Ring,
-        live: &[SocketAddrV4],
-        why: Why,
-    ) -> Option<(ShardView, Why)> {
-        if live.len() < self.settings.founding_servers {
+    fn found(&self, shard: u16, view: &ShardView, cluster: &Cluster, why: Why) -> Option<(ShardView, Why)> {
+        if cluster.live.len() < self.settings.founding_servers {
             return None;
         }
-        let members = ring.servers_of(shard, self.settings.chain_length);
+        let members = cluster.ring.servers_of(shard, self.settings.chain_length);
         let members = members.iter().filter_map(|address| Some(self.peers.get(address)?.member(*address))).collect();
         Some((ShardView { number: 0, founded: view.number + 1, members, joining: None, draining: false }, why))
     }
@@ -216,15 +206,8 @@ impl Controller {
         (stuck || cut_off || gone).then_some((given_up, Why::JoinGivenUp))
     }
 
-    fn decide_moving(
-        &self,
-        now_ns: u64,
-        shard: u16,
-        view: &ShardView,
-        ring: &Ring,
-        joins: usize,
-        heads: &Heads,
-    ) -> Option<(ShardView, Why)> {
+    fn decide_moving(&self, now_ns: u64, shard: u16, view: &ShardView, cluster: &Cluster) -> Option<(ShardView, Why)> {
+        let Cluster { ring, joins, heads, .. } = cluster;
         // One thing after the other: everybody is in this view, and the chain runs.
         let settled = |member: &Member| self.replica(shard, view, member).is_some_and(|report| report.ready);
         if !view.members.iter().all(settled) {
@@ -237,7 +220,7 @@ impl Controller {
             members.remove(at.unwrap_or(members.len() - 1));
             return Some((ShardView { members, ..view.clone() }, Why::Moved));
         }
-        if joins >= self.settings.most_joins {
+        if *joins >= self.settings.most_joins {
             return None;
         }
         let tail = view.members.last()?.address;
@@ -246,7 +229,7 @@ impl Controller {
             !in_chain && !self.failed_joins.contains_key(&(tail, **address))
         };
         let Some(address) = wanted.iter().find(free).copied() else {
-            let calm = joins == 0 && heads.draining == 0 && now_ns >= self.changed_ns + self.settings.reorder_after_ns;
+            let calm = *joins == 0 && heads.draining == 0 && now_ns >= self.changed_ns + self.settings.reorder_after_ns;
             let gain = calm && heads.better(view).is_some();
             return gain.then(|| (ShardView { draining: true, ..view.clone() }, Why::Drains));
         };
@@ -267,6 +250,16 @@ impl Controller {
         }
         (now_ns >= self.draining_since_ns + MOST_DRAINING_NS).then_some((kept, Why::OrderKept))
     }
+}
+
+/// What all shards' decisions are made by.
+struct Cluster {
+    ring: Ring,
+    /// Servers that can be given something.
+    live: Vec<SocketAddrV4>,
+    /// Servers that catch up.
+    joins: usize,
+    heads: Heads,
 }
 
 /// How many shards each server heads, and how many drain.

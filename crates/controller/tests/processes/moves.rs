@@ -30,7 +30,7 @@ struct Flows {
 
 impl Flows {
     fn new(chain: &Chain) -> Flows {
-        let mut switch = Switch::new(chain, 1);
+        let switch = Switch::new(chain, 1);
         switch.socket.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
         switch.clock.set(1);
         let keys = (0..FLOWS).map(|flow| (flow.to_be_bytes(), Flow::default()));
