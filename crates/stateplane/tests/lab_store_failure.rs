@@ -82,7 +82,7 @@ fn no_connection_breaks_when_servers_and_the_controller_die() {
         talk.goes_on(20);
         let victim = lab.chain(0)[place];
         let killed = Instant::now();
-        lab.kill_daemon(victim, "store");
+        lab.kill_now(victim);
         let gap = new_connections_work(&lab, echo, killed);
         println!("{name} ({victim}) killed: new connections work after {} ms", gap.as_millis());
         later.push(Connections::open(&lab, echo, 5));
@@ -101,7 +101,7 @@ fn no_connection_breaks_when_servers_and_the_controller_die() {
     settled(&lab);
     let victim = lab.chain(0)[0];
     let killed = Instant::now();
-    lab.kill_daemon(victim, "store");
+    lab.kill_now(victim);
     let gap = new_connections_work(&lab, echo, killed);
     println!("head ({victim}) killed after the controller's return: new connections work after {} ms", gap.as_millis());
     lab.restart_daemon(victim, "store");

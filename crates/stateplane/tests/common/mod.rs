@@ -58,12 +58,13 @@ pub fn must(arguments: &[&str]) -> String {
 /// A lab that goes down with the test, also when the test fails.
 pub struct TestLab {
     pub name: String,
+    killed: std::cell::RefCell<Vec<i32>>,
 }
 
 impl TestLab {
     /// `stateplane lab up` under a name of this test's own.
     pub fn up(test: &str, file: &str, more: &[&str]) -> Self {
-        let lab = Self { name: format!("t-{test}-{}", std::process::id()) };
+        let lab = Self { name: format!("t-{test}-{}", std::process::id()), killed: Default::default() };
         let file = topology(file);
         let file = file.to_str().expect("UTF-8 path");
         must(&[&["lab", "up", file, "--name", &lab.name], more].concat());
@@ -188,8 +189,19 @@ impl TestLab {
         lab::Lab::open(&self.name).and_then(|lab| lab.kill_daemon(node, daemon)).unwrap_or_else(|e| panic!("{e}"));
     }
 
+    /// SIGKILL to all processes of a node, and no wait until they are collected.
+    pub fn kill_now(&self, node: &str) {
+        for pid in self.netns(node).processes() {
+            nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL)
+                .expect("SIGKILL");
+            self.killed.borrow_mut().push(pid);
+        }
+    }
+
     /// Starts a daemon again that was killed.
     pub fn restart_daemon(&self, node: &str, daemon: &str) {
+        let gone = |pid: &i32| !Path::new("/proc").join(pid.to_string()).exists();
+        wait_for("what was killed is gone", || self.killed.borrow().iter().all(gone));
         lab::Lab::open(&self.name).and_then(|lab| lab.restart_daemon(node, daemon)).unwrap_or_else(|e| panic!("{e}"));
     }
 
