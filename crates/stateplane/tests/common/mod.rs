@@ -200,7 +200,12 @@ impl TestLab {
 
     /// Starts a daemon again that was killed.
     pub fn restart_daemon(&self, node: &str, daemon: &str) {
-        let gone = |pid: &i32| !Path::new("/proc").join(pid.to_string()).exists();
+        let gone = |pid: &i32| {
+            // Those that this process started itself are its own to collect; the others are somebody else's.
+            let own = nix::unistd::Pid::from_raw(*pid);
+            let _ = nix::sys::wait::waitpid(own, Some(nix::sys::wait::WaitPidFlag::WNOHANG));
+            !Path::new("/proc").join(pid.to_string()).exists()
+        };
         wait_for("what was killed is gone", || self.killed.borrow().iter().all(gone));
         lab::Lab::open(&self.name).and_then(|lab| lab.restart_daemon(node, daemon)).unwrap_or_else(|e| panic!("{e}"));
     }
