@@ -8,7 +8,7 @@ use state_protocol::{Joining, Member, Message, MessageType, ShardView, SnapshotP
 use state_store::core::{AllocatorSettings, ObjectSettings, Settings, SplitMix64};
 use std::collections::BTreeMap;
 
-const SKETCH: u16 = 3;
+const SKETCH: u16 = 9;
 const SLOTS: usize = 1_000;
 const SLOT_BYTES: usize = 4;
 /// More than a copy's window holds, four messages each.

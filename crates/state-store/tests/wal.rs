@@ -56,7 +56,10 @@ impl Logged {
         let mut logged = Logged { node, writer, settings, now: 0, states: vec![(0, 0)], replies: 0 };
         if is_new {
             let members = vec![Member { address: server_address(0), incarnation: 7 }];
-            let views = Views { version: 1, shards: vec![ShardView { number: 1, founded: 1, members, joining: None }] };
+            let views = Views {
+                version: 1,
+                shards: vec![ShardView { number: 1, founded: 1, members, joining: None, draining: false }],
+            };
             logged.node.adopt(0, &views, &mut out);
         }
         logged.finish(out, false);
