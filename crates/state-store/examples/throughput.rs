@@ -42,8 +42,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             "loopback,   chain of {length}, {packet:4} B packet: {rate:9.0} updates/s, mean {mean_us:.0} us with {UNDER_WAY} under way"
         );
     }
+    for under_way in [UNDER_WAY, 4_096] {
+        let (rate, mean_us) = loopback_with(3, 0, under_way, true)?;
+        println!(
+            "loopback,   chain of 3 with logs, 0 B packet: {rate:9.0} updates/s, mean {mean_us:.0} us with {under_way} under way"
+        );
+    }
     for length in [1, 3] {
-        let (rate, mean_us) = loopback_with(length, 0, 1)?;
+        let (rate, mean_us) = loopback_with(length, 0, 1, false)?;
         println!(
             "loopback,   chain of {length},    0 B packet: {rate:9.0} updates/s, mean {mean_us:.0} us with 1 under way"
         );
@@ -233,17 +239,23 @@ impl Drop for Servers {
 }
 
 fn loopback(length: usize, packet_bytes: usize) -> Result<(f64, f64), Box<dyn Error>> {
-    loopback_with(length, packet_bytes, UNDER_WAY)
+    loopback_with(length, packet_bytes, UNDER_WAY, false)
 }
 
-fn loopback_with(length: usize, packet_bytes: usize, under_way: usize) -> Result<(f64, f64), Box<dyn Error>> {
+fn loopback_with(
+    length: usize,
+    packet_bytes: usize,
+    under_way: usize,
+    logs: bool,
+) -> Result<(f64, f64), Box<dyn Error>> {
     let chain = addresses(length)?;
     let directory = tempfile::tempdir()?;
     let keys = SecretsFile::generate(&directory.path().join("secrets.toml"))?.ring().clone();
     let mut servers = Servers(Vec::new());
     for at in 0..length {
         let path = directory.path().join(format!("{at}.toml"));
-        std::fs::write(&path, config_text(&chain, at))?;
+        let wal = if logs { format!("[wal]\ndirectory = \"wal{at}\"\n") } else { String::new() };
+        std::fs::write(&path, config_text(&chain, at) + &wal)?;
         servers.0.push(Command::new(std::env::current_exe()?).arg("serve").arg(&path).spawn()?);
     }
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
