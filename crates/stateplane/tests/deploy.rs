@@ -208,6 +208,7 @@ fn running_families() -> BTreeSet<String> {
             .replace("detach = false", "detach = true")
             .replace("\"eth1\"", "\"p1\"")
             .replace("\"eth2\"", "\"p2\"")
+            .replace("\"/var/lib/stateplane/wal\"", &format!("{:?}", folder.path().join("wal")))
             .replace("0.0.0.0:9102", metrics)
             .replace("10.2.1.10:9101", metrics)
             .replace("10.2.1.10:9103", metrics)
