@@ -366,6 +366,21 @@ fn a_status_is_for_those_with_a_secret() {
 }
 
 #[test]
+fn old_views_change_nothing_and_are_counted() {
+    let mut chain = Chain::new(3);
+    chain.ask(&lease(COUNTER, owner(1, 1), KEY));
+    let digests: Vec<u64> = chain.servers.iter().map(|server| server.digest()).collect();
+    // Those of the beginning come again, and others that somebody kept; in them the chain is another.
+    chain.adopt(1, &[(0, 1), (1, 2), (2, 3)], &[0, 1, 2]);
+    chain.adopt(1, &[(2, 3)], &[0, 1, 2]);
+    for (server, digest) in chain.servers.iter().zip(digests) {
+        assert_eq!((server.counters().views_old, server.digest()), (2, digest));
+        assert_eq!(server.status(chain.now).view, 1);
+    }
+    assert_eq!(chain.ask(&heartbeat(owner(1, 1))).kind(), HeartbeatAck);
+}
+
+#[test]
 fn what_a_server_has_is_told_page_by_page() {
     use state_store::core::{StateAnswer, StateQuery, to_hex};
     let mut chain = Chain::new(1);

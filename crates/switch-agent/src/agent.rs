@@ -40,6 +40,8 @@ pub(crate) struct Agent {
     pub counted: Counted,
     /// Idle flows removed so far.
     pub swept: AtomicU64,
+    /// From controllers, or who pretends to be one.
+    pub refused_views: crate::views::Refused,
     pub started: Instant,
     how: &'static str,
 }
@@ -90,6 +92,7 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
         generator: Arc::new(Generator::default()),
         counted: Counted::default(),
         swept: AtomicU64::new(0),
+        refused_views: crate::views::Refused::default(),
         started: Instant::now(),
         how,
         config,

@@ -59,6 +59,7 @@ async fn answer(agent: Arc<Agent>, mut stream: TcpStream) -> std::io::Result<()>
 fn text(agent: &Agent) -> String {
     let mut text = Text::default();
     about(agent, &mut text);
+    refused_views(agent, &mut text);
     ports(agent, &mut text);
     flow_states(agent, &mut text);
     generator(agent, &mut text);
@@ -83,6 +84,15 @@ fn about(agent: &Agent, text: &mut Text) {
     );
     let uptime = agent.started.elapsed().as_secs_f64();
     text.single("stateplane_switch_agent_uptime_seconds", Gauge, "Time since this agent started", uptime);
+}
+
+fn refused_views(agent: &Agent, text: &mut Text) {
+    let help = "Messages for the controllers' views that changed nothing, by reason";
+    let mut family = text.family("stateplane_switch_views_refused_total", Counter, help);
+    let refused = &agent.refused_views;
+    for (reason, count) in [("bad_tag", &refused.bad_tag), ("malformed", &refused.malformed), ("old", &refused.old)] {
+        family.sample(&[("reason", &reason)], count.load(std::sync::atomic::Ordering::Relaxed));
+    }
 }
 
 fn ports(agent: &Agent, text: &mut Text) {

@@ -8,7 +8,7 @@ use state_protocol::{Control, KeyRing, Report, Reporter, Views};
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const REPORT_EVERY: Duration = Duration::from_millis(50);
@@ -31,6 +31,17 @@ pub(crate) fn start(agent: Arc<Agent>) {
             std::thread::sleep(PAUSE);
         }
     });
+}
+
+/// Messages from controllers, or from somebody who would like to be one, that changed nothing.
+#[derive(Default)]
+pub(crate) struct Refused {
+    /// Not genuine.
+    pub bad_tag: AtomicU64,
+    /// No views.
+    pub malformed: AtomicU64,
+    /// No newer views than those that are here.
+    pub old: AtomicU64,
 }
 
 fn now_ns() -> u64 {
@@ -63,13 +74,19 @@ fn follow(agent: &Agent, own: Ipv4Addr) -> Result<(), String> {
         let Ok((count, SocketAddr::V4(from))) = socket.recv_from(&mut buffer) else { continue };
         let bytes = &buffer[..count];
         if keys.verify(bytes, *from.ip(), own).is_err() {
+            agent.refused_views.bad_tag.fetch_add(1, Ordering::Relaxed);
             continue;
         }
-        if let Ok(Control::Views(newer)) = Control::decode(bytes)
-            && newer.version > views.version
-        {
-            take(agent, &newer)?;
-            views = newer;
+        match Control::decode(bytes) {
+            Ok(Control::Views(newer)) if newer.version > views.version => {
+                take(agent, &newer)?;
+                views = newer;
+            }
+            Ok(Control::Views(_)) => drop(agent.refused_views.old.fetch_add(1, Ordering::Relaxed)),
+            Ok(Control::Heard) => {}
+            Ok(Control::Report { .. }) | Err(_) => {
+                agent.refused_views.malformed.fetch_add(1, Ordering::Relaxed);
+            }
         }
     }
     Ok(())

@@ -122,6 +122,8 @@ counters! {
     chain_resends,
     /// Conversations taken away because their backend was gone.
     conversations_dropped,
+    /// Views dropped because they are no newer than those that are here.
+    views_old,
     /// Status requests answered.
     status_requests,
     /// Questions of `stateplane state` answered.

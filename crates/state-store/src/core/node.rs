@@ -144,6 +144,7 @@ impl Node {
             Ok(Kind::Message(MessageType::StatusRequest)) => self.answer_status(now_ns, from, bytes, out),
             Ok(Kind::Message(MessageType::StateRequest)) => self.answer_state(from, bytes, out),
             Ok(Kind::Control(_)) => match Control::decode(bytes) {
+                Ok(Control::Views(views)) if views.version <= self.views.version => self.counters.views_old += 1,
                 Ok(Control::Views(views)) => self.adopt(now_ns, &views, out),
                 Ok(Control::Heard) => {}
                 Ok(Control::Report { .. }) => self.counters.dropped_wrong_direction += 1,
