@@ -2,14 +2,8 @@
  *
  * A probe is a UDP/IPv4 packet whose payload has MAGIC, a number, and the time it was sent (CLOCK_MONOTONIC, as bpf_ktime_get_ns) at `offset` of the frame. `reflect`, beyond
  * the switch, sends it back; `collect`, before the switch, notes how long it was under way. Everything else passes. */
-#include <linux/bpf.h>
-#include <linux/if_ether.h>
-#include <linux/ip.h>
-#include <linux/udp.h>
-#include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
-
-char _license[] SEC("license") = "Dual BSD/GPL";
+#define FRAME_BYTES 128
+#include "feed.h"
 
 #define MAGIC 0x70726f62
 #define SLOTS 131072 /* PROBE_SLOTS in probe.rs */
@@ -108,30 +102,9 @@ int collect(struct xdp_md *xdp)
 }
 
 /* Throughput: `play` makes the packets of a list, `count` counts those that come out. */
-#define FRAME_BYTES 128
 #ifndef COUNT_PORT
 #define COUNT_PORT 7
 #endif
-
-struct frame {
-	__u32 bytes;
-	__u32 zero;
-	__u64 words[FRAME_BYTES / 8];
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1); /* set by the loader */
-	__type(key, __u32);
-	__type(value, struct frame);
-} list SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32[2]); /* frames in the list, number of the next */
-} position SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP);
@@ -140,35 +113,14 @@ struct {
 	__type(value, __u32);
 } play_to SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64[2]); /* packets, bytes */
-} counted SEC(".maps");
-
 /* A frame comes with FRAME_BYTES, as the kernel makes it or as its last receiver left it; it leaves as the list has it. */
 SEC("xdp")
 int play(struct xdp_md *xdp)
 {
-	__u32 zero = 0, number, *at = bpf_map_lookup_elem(&position, &zero);
-	struct frame *frame;
-	void *data, *data_end;
+	struct frame *frame = next_frame();
+	int bytes = (int)((long)xdp->data_end - (long)xdp->data);
 
-	if (!at)
-		return XDP_ABORTED;
-	number = at[1];
-	at[1] = number + 1 >= at[0] ? 0 : number + 1;
-	frame = bpf_map_lookup_elem(&list, &number);
-	if (!frame)
-		return XDP_ABORTED;
-	data = (void *)(long)xdp->data;
-	data_end = (void *)(long)xdp->data_end;
-	if (data + FRAME_BYTES > data_end)
-		return XDP_ABORTED;
-	for (int i = 0; i < FRAME_BYTES / 8; i++)
-		((__u64 *)data)[i] = frame->words[i];
-	if (bpf_xdp_adjust_tail(xdp, (int)frame->bytes - (int)(data_end - data)))
+	if (!frame || write_frame(xdp, frame) || bpf_xdp_adjust_tail(xdp, (int)frame->bytes - bytes))
 		return XDP_ABORTED;
 	return bpf_redirect_map(&play_to, 0, XDP_DROP);
 }
@@ -180,22 +132,10 @@ int count(struct xdp_md *xdp)
 	struct ethhdr *ethernet = data;
 	struct iphdr *ip = (void *)(ethernet + 1);
 	struct udphdr *udp = (void *)(ip + 1);
-	__u32 zero = 0;
-	__u64 *value;
 
 	if ((void *)(udp + 1) > data_end || ethernet->h_proto != bpf_htons(ETH_P_IP) || ip->ihl != 5 || ip->protocol != 17 ||
 	    (udp->dest != bpf_htons(COUNT_PORT) && udp->source != bpf_htons(COUNT_PORT)))
 		return XDP_PASS;
-	value = bpf_map_lookup_elem(&counted, &zero);
-	if (value) {
-		value[0] += 1;
-		value[1] += data_end - data;
-	}
+	count_packet(xdp);
 	return XDP_DROP;
-}
-
-SEC("xdp.frags")
-int pass(struct xdp_md *xdp __attribute__((unused)))
-{
-	return XDP_PASS;
 }

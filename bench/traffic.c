@@ -1,19 +1,13 @@
 /* traffic.c: what stateplane-bench feeds programs with: both ends of the line for real traffic, and frames for single programs. Belongs to no product. */
-#include <linux/bpf.h>
-#include <linux/if_ether.h>
-#include <linux/ip.h>
-#include <linux/udp.h>
-#include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
-
-char _license[] SEC("license") = "Dual BSD/GPL";
+#define FRAME_BYTES 64
+#include "feed.h"
 
 /* Flow n goes from `source` + n / 16 and port 20000 + n % 16 to `destination` and port 7. */
 struct settings {
 	__u32 flows;
 	__u32 source; /* host byte order */
 	__u32 destination; /* host byte order */
-	__u32 frames; /* in the list that `replay` goes through */
+	__u32 zero;
 	__u8 destination_mac[8];
 	__u8 source_mac[8];
 };
@@ -38,13 +32,6 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } generated SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64[2]); /* packets, bytes */
-} sunk SEC(".maps");
 
 static __always_inline __u16 folded(__u64 sum)
 {
@@ -94,30 +81,12 @@ int generate(struct xdp_md *xdp)
 SEC("xdp.frags")
 int sink(struct xdp_md *xdp)
 {
-	__u32 zero = 0;
-	__u64 *value = bpf_map_lookup_elem(&sunk, &zero);
-
-	if (value) {
-		value[0] += 1;
-		value[1] += xdp->data_end - xdp->data;
-	}
+	count_packet(xdp);
 	return XDP_DROP;
 }
 
 /* What BPF_PROG_RUN alone cannot do: it runs a program over and over on one frame, as the last run left it. `replay` writes the next frame of a list over it, then
  * runs the program that is measured; `nothing` in that one's place measures `replay` itself. */
-#define FRAME_BYTES 64
-struct frame {
-	__u64 words[FRAME_BYTES / 8];
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1); /* set by the loader */
-	__type(key, __u32);
-	__type(value, struct frame);
-} frames SEC(".maps");
-
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 1);
@@ -125,30 +94,13 @@ struct {
 	__type(value, __u32);
 } target SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32); /* number of the next frame */
-} next_frame SEC(".maps");
-
 SEC("xdp.frags")
 int replay(struct xdp_md *xdp)
 {
-	void *data = (void *)(long)xdp->data, *data_end = (void *)(long)xdp->data_end;
-	__u32 zero = 0, number, *next = bpf_map_lookup_elem(&next_frame, &zero);
-	struct settings *chosen = bpf_map_lookup_elem(&settings, &zero);
-	struct frame *frame;
+	struct frame *frame = next_frame();
 
-	if (!next || !chosen || data + FRAME_BYTES > data_end)
+	if (!frame || write_frame(xdp, frame))
 		return XDP_ABORTED;
-	number = *next;
-	*next = number + 1 >= chosen->frames ? 0 : number + 1;
-	frame = bpf_map_lookup_elem(&frames, &number);
-	if (!frame)
-		return XDP_ABORTED;
-	for (int i = 0; i < FRAME_BYTES / 8; i++)
-		((__u64 *)data)[i] = frame->words[i];
 	bpf_tail_call(xdp, &target, 0);
 	return XDP_ABORTED;
 }
@@ -157,11 +109,4 @@ SEC("xdp.frags")
 int nothing(struct xdp_md *xdp __attribute__((unused)))
 {
 	return XDP_REDIRECT;
-}
-
-/* A veth takes redirected frames only when its peer runs a program. */
-SEC("xdp.frags")
-int pass(struct xdp_md *xdp __attribute__((unused)))
-{
-	return XDP_PASS;
 }

@@ -1,6 +1,6 @@
 //! BPF system calls that the measurements need beyond the `dataplane` crate's: objects written in C, and timed runs.
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
 use nix::time::{ClockId, clock_gettime};
@@ -69,6 +69,29 @@ pub fn sum_percpu(map: &MapHandle, offset: usize) -> Result<u64> {
     let values = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)?.context("empty per-CPU array")?;
     let word = |value: &Vec<u8>| value.get(offset..offset + 8).and_then(|bytes| bytes.try_into().ok());
     Ok(values.iter().filter_map(word).map(u64::from_ne_bytes).sum())
+}
+
+/// Puts frames, none longer than `most_bytes` (FRAME_BYTES of the object's source), into the list of an object that includes bench/feed.h; the first comes next.
+pub fn write_frames(object: &CObject, frames: &[Vec<u8>], most_bytes: usize) -> Result<()> {
+    let list = object.map("list")?;
+    for (index, frame) in frames.iter().enumerate() {
+        if frame.len() > most_bytes {
+            bail!("a frame of {} bytes is longer than {most_bytes}", frame.len());
+        }
+        let mut element = (frame.len() as u32).to_ne_bytes().to_vec();
+        element.extend_from_slice(&[0; 4]);
+        element.extend_from_slice(frame);
+        element.resize(8 + most_bytes, 0);
+        write(&list, &(index as u32).to_ne_bytes(), &element)?;
+    }
+    next_frame(object, u32::try_from(frames.len())?, 0)
+}
+
+/// Which of so many frames of the list comes next.
+pub fn next_frame(object: &CObject, frames: u32, next: u32) -> Result<()> {
+    let mut position = frames.to_ne_bytes().to_vec();
+    position.extend_from_slice(&next.to_ne_bytes());
+    write(&object.map("position")?, &0u32.to_ne_bytes(), &position)
 }
 
 /// What a run gave.

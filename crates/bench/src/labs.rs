@@ -7,7 +7,7 @@ use lab::{Lab, Options, Topology};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::ops::Deref;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Several labs can be up at a time.
@@ -44,6 +44,25 @@ pub struct Wanted<'a> {
     pub vars: &'a [(&'a str, &'a str)],
 }
 
+/// Where objects are that labs of this process have compiled.
+fn cache_of(output: &Path) -> PathBuf {
+    output.join(format!("compiled-{}", std::process::id()))
+}
+
+/// Labs of one program come up again and again: it is compiled once.
+fn compile_once(topology: &mut Topology, output: &Path) {
+    for build in topology.build.iter_mut().filter(|build| build.command.get(1).is_some_and(|word| word == "compile")) {
+        let cache = cache_of(output).display().to_string();
+        let script = include_str!("../compile-once.sh").to_owned();
+        build.command.splice(0..0, ["sh".to_owned(), "-c".to_owned(), script, cache]);
+    }
+}
+
+/// Forgets what labs have compiled.
+pub fn remove_compiled(output: &Path) {
+    let _ = std::fs::remove_dir_all(cache_of(output));
+}
+
 /// Takes a node out of a topology, with its links and the probes that ping it.
 pub fn remove_node(topology: &mut Topology, node: &str) {
     let own = |e: &lab::topology::End| e.node == node;
@@ -71,6 +90,7 @@ impl Running {
         let path = context.places.root.join(wanted.file);
         let mut topology = Topology::read(&path)?;
         change(&mut topology);
+        compile_once(&mut topology, &context.places.output);
         let mut vars: BTreeMap<String, String> =
             wanted.vars.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         vars.insert("stateplane".to_owned(), context.places.stateplane.display().to_string());
@@ -88,6 +108,12 @@ impl Running {
             contention::daemon_first(daemon.pid);
         }
         Ok(Running(lab))
+    }
+
+    /// Process IDs of all daemons of a name.
+    pub fn daemons_named(&self, name: &str) -> Vec<i32> {
+        let all = self.topology().node.keys().flat_map(|node| self.daemons(node));
+        all.filter(|(daemon, _)| daemon == name).map(|(_, identity)| identity.pid).collect()
     }
 
     /// The only port of a host, and its address.

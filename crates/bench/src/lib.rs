@@ -36,3 +36,4 @@ pub mod sides;
 pub mod statistics;
 pub mod systems;
 pub mod traffic;
+pub mod xdp_time;

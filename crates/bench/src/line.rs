@@ -23,6 +23,8 @@ const TICK: Duration = Duration::from_millis(1);
 const REFRESH_RATE: f64 = 30_000.0;
 /// Not counted: until queues and caches are as they stay.
 const WARM_UP: Duration = Duration::from_millis(80);
+/// The same without a limit, where nothing queues.
+const WARM_UP_UNLIMITED: Duration = Duration::from_millis(30);
 
 /// What came through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -50,23 +52,6 @@ pub struct Line {
     frame_bytes: f64,
 }
 
-fn list(player: &CObject, frames: &[Vec<u8>]) -> Result<()> {
-    let map = player.map("list")?;
-    for (index, frame) in frames.iter().enumerate() {
-        if frame.len() > FRAME_BYTES {
-            bail!("a frame of {} bytes is longer than {FRAME_BYTES}", frame.len());
-        }
-        let mut element = (frame.len() as u32).to_ne_bytes().to_vec();
-        element.extend_from_slice(&[0; 4]);
-        element.extend_from_slice(frame);
-        element.resize(8 + FRAME_BYTES, 0);
-        kernel::write(&map, &(index as u32).to_ne_bytes(), &element)?;
-    }
-    let mut position = (frames.len() as u32).to_ne_bytes().to_vec();
-    position.extend_from_slice(&[0; 4]);
-    kernel::write(&player.map("position")?, &0u32.to_ne_bytes(), &position)
-}
-
 impl Line {
     /// Prepares to send these frames (their Ethernet addresses are filled in), and to count packets with this UDP port that come out.
     ///
@@ -85,7 +70,7 @@ impl Line {
             frame[..6].copy_from_slice(&switch_mac);
             frame[6..12].copy_from_slice(&near_mac);
         }
-        list(&player, &frames)?;
+        kernel::write_frames(&player, &frames, FRAME_BYTES)?;
         let ifindex = counters[1].2;
         // A device map finds a device in the namespace of who writes it.
         let near = lab.netns(path.near)?;
@@ -148,7 +133,7 @@ impl Line {
     /// Offers packets and counts them, on a thread of its own.
     fn measure(&self, rate: Option<f64>, window: Duration) -> Result<Delivered> {
         kernel::pin_to_cpu(0)?;
-        self.generate(rate, WARM_UP)?;
+        self.generate(rate, if rate.is_some() { WARM_UP } else { WARM_UP_UNLIMITED })?;
         let (stretch, before) = (Stretch::begin()?, self.counted()?);
         let made = self.generate(rate, window)?;
         let (after, (wall, cpu)) = (self.counted()?, stretch.end()?);

@@ -90,6 +90,7 @@ fn run_all<'a>(chosen: impl Iterator<Item = &'a Experiment>, how: &How) -> Resul
             bail!("interrupted");
         }
     }
+    bench::labs::remove_compiled(&places.output);
     page::write(&places.output)?;
     println!("\nwritten: {}", places.output.join("index.html").display());
     if !failed.is_empty() {

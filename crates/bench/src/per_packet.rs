@@ -52,14 +52,9 @@ struct Replay {
 impl Replay {
     fn load(object: &Path, translations: &[Translation], network: &Network) -> Result<Replay> {
         let frames = u32::try_from(translations.len())?;
-        let object = CObject::load(object, &[("frames", frames)])?;
-        let mut settings = [0u8; 32];
-        settings[12..16].copy_from_slice(&frames.to_ne_bytes());
-        kernel::write(&object.map("settings")?, &0u32.to_ne_bytes(), &settings)?;
-        let map = object.map("frames")?;
-        for (index, (came, _)) in translations.iter().enumerate() {
-            kernel::write(&map, &(index as u32).to_ne_bytes(), &came.frame())?;
-        }
+        let object = CObject::load(object, &[("list", frames)])?;
+        let came: Vec<Vec<u8>> = translations.iter().map(|(came, _)| came.frame().to_vec()).collect();
+        kernel::write_frames(&object, &came, FRAME_BYTES)?;
         Ok(Replay { object, ingress_ifindex: network.inside, frames })
     }
 
@@ -68,7 +63,7 @@ impl Replay {
     }
 
     fn start_at(&self, frame: u32) -> Result<()> {
-        kernel::write(&self.object.map("next_frame")?, &0u32.to_ne_bytes(), &(frame % self.frames).to_ne_bytes())
+        kernel::next_frame(&self.object, self.frames, frame % self.frames)
     }
 
     fn run(&self, repeat: u32) -> Result<kernel::Run> {

@@ -32,8 +32,8 @@ pub fn both<T>(
     Ok([side(with?)?, side(without?)?])
 }
 
-/// Does two things at the same time: labs mostly wait while they come up.
-fn at_once<T: Send>(
+/// Does two things at the same time: labs mostly wait while they come up, and compilers use one core each.
+pub fn at_once<T: Send>(
     one: impl FnOnce() -> Result<T>,
     other: impl FnOnce() -> Result<T> + Send,
 ) -> (Result<T>, Result<T>) {

@@ -30,7 +30,7 @@ pub struct Carried {
 }
 
 /// Before counting: caches, rings, and connections that nftables makes.
-const WARM_UP: Duration = Duration::from_millis(400);
+const WARM_UP: Duration = Duration::from_millis(100);
 /// Frames that one system call generates: short enough to notice the end.
 const BURST: u32 = 8_192;
 
@@ -61,7 +61,7 @@ fn generate(object: &CObject, network: &Network, stop: &AtomicBool) -> Result<()
 
 /// Packets a second that arrive.
 fn count(sink: &CObject, window: Duration) -> Result<f64> {
-    let map = sink.map("sunk")?;
+    let map = sink.map("counted")?;
     std::thread::sleep(WARM_UP);
     let start = Instant::now();
     let before = kernel::sum_percpu(&map, 0)?;

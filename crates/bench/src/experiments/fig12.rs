@@ -1,19 +1,23 @@
 //! Figure 12: throughput of each application, with and without fault tolerance.
 
 use super::Context;
-use crate::apps::App;
-use crate::line::Delivered;
+use crate::apps::{App, STORES_ROUTER, SWITCH};
+use crate::contention::process_cpu_ns;
+use crate::line::{Delivered, Line};
 use crate::messages::Messages;
 use crate::report::Goal;
 use crate::results::{Outcome, Row};
 use crate::sides;
 use crate::statistics::{ratio_summary, summary};
+use crate::xdp_time::{Counting, Program};
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::Value;
 use std::time::Duration;
 
 const FLOWS: u32 = 1_024;
+/// Packets a second at which CPU time is taken.
+const COST_RATE: f64 = 30_000.0;
 
 /// Turns of each side: many short ones, as what else the machine does comes and goes.
 #[derive(Clone, Copy)]
@@ -31,6 +35,48 @@ struct Measured {
     samples: [Vec<Delivered>; 2],
     /// Messages of the state protocol for each packet that came out with fault tolerance.
     messages_a_packet: f64,
+    costs: Costs,
+}
+
+/// CPU time of the parts for each packet that comes out, at a rate that all can follow, in ns.
+#[derive(Clone, Copy, Default, Serialize)]
+struct Costs {
+    /// The switch's XDP program, with fault tolerance and without; messages are in it.
+    switch: [f64; 2],
+    /// The busiest store server.
+    store: f64,
+}
+
+impl Costs {
+    /// Throughput with fault tolerance over that without, if the switch and each store had a core of their own and the fabric cost nothing.
+    fn ratio_alone(&self) -> f64 {
+        self.switch[1] / self.switch[0].max(self.store)
+    }
+
+    /// Store servers, each with a core and a chain of three over all shards, for half of the throughput without.
+    fn servers_for_half(&self) -> f64 {
+        (3.0 * self.store / (2.0 * self.switch[1])).ceil()
+    }
+}
+
+fn costs(sides: &mut [sides::Side<Line>; 2], window: Duration) -> Result<Costs> {
+    let _counting = Counting::begin()?;
+    let mut costs = Costs::default();
+    for (index, side) in sides.iter_mut().enumerate() {
+        let program = Program::of(&side.lab, SWITCH, STORES_ROUTER)?;
+        side.tool.refresh()?;
+        let stores =
+            || -> Result<Vec<u64>> { side.lab.daemons_named("store").into_iter().map(process_cpu_ns).collect() };
+        let before = (program.run_ns()?, stores()?, side.tool.counted()?.0);
+        side.tool.offer(Some(COST_RATE), window)?;
+        let packets = (side.tool.counted()?.0 - before.2).max(1) as f64;
+        costs.switch[index] = (program.run_ns()? - before.0) as f64 / packets;
+        if index == 0 {
+            let busiest = stores()?.iter().zip(&before.1).map(|(after, before)| after - before).max();
+            costs.store = busiest.unwrap_or(0) as f64 / packets;
+        }
+    }
+    Ok(costs)
 }
 
 /// What is compared: read-centric applications by what their CPU did (nothing waits for anybody), others by the clock on the wall.
@@ -51,7 +97,8 @@ fn measure(context: &Context, app: &App, amount: Amount) -> Result<Measured> {
     let samples = sides::by_turns(&mut sides, rounds, |line, _| Ok(line.most(rates, amount.window)?.0))?;
     let packets = sides[0].tool.counted()?.0 - before;
     let messages_a_packet = messages.seen()?.packets as f64 / packets.max(1) as f64;
-    Ok(Measured { samples, messages_a_packet })
+    let costs = costs(&mut sides, 2 * amount.window)?;
+    Ok(Measured { samples, messages_a_packet, costs })
 }
 
 fn goal(app: &App) -> Option<Goal> {
@@ -83,6 +130,15 @@ fn rows(app: &App, measured: &Measured, rows: &mut Vec<Row>) {
         said += &format!(", others had the CPU for {:.1} %", summary(&taken).median);
     }
     rows.push(Row::text(format!("{}: for each packet", app.name), "", said));
+    let Costs { switch: [with, without], store } = measured.costs;
+    let what = format!("{}: CPU time for each packet at 30k packets/s", app.name);
+    rows.push(Row::text(what, "", format!("switch {with:.0} ns (without: {without:.0}), busiest store {store:.0} ns")));
+    if app.folder == "flow_counter" {
+        let ratio = measured.costs.ratio_alone();
+        let servers = measured.costs.servers_for_half();
+        let what = format!("{}: with / without, a core each for switch and stores (model)", app.name);
+        rows.push(Row::text(what, "about a half", format!("{ratio:.3}; a half with {servers:.0} store servers")));
+    }
 }
 
 /// Runs it.
@@ -92,14 +148,14 @@ fn rows(app: &App, measured: &Measured, rows: &mut Vec<Row>) {
 pub fn run(context: &Context) -> Result<Outcome> {
     let amount = context.pick(
         Amount {
-            rounds: 15,
-            window: Duration::from_millis(80),
+            rounds: 30,
+            window: Duration::from_millis(60),
             rates: &[Some(60e3), Some(150e3), None],
             rated_rounds: 2,
         },
         Amount {
-            rounds: 60,
-            window: Duration::from_millis(150),
+            rounds: 150,
+            window: Duration::from_millis(100),
             rates: &[Some(30e3), Some(60e3), Some(120e3), Some(240e3), Some(480e3), None],
             rated_rounds: 7,
         },

@@ -7,7 +7,7 @@ use crate::labs::{Running, Wanted, remove_node};
 use crate::plot::{self, Axes, Line as Curve};
 use crate::results::{Figure, Outcome, Row};
 use crate::statistics::{Summary, ratio_summary, summary};
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde::Serialize;
 use serde_json::Value;
 use std::time::Duration;
@@ -48,13 +48,8 @@ impl Stores {
 }
 
 /// CPU time so far of each store server, in ns.
-fn store_cpu_ns(lab: &Running, stores: Stores) -> Result<Vec<u64>> {
-    let of = |node: &&str| -> Result<u64> {
-        let daemons = lab.daemons(node);
-        let (_, store) = daemons.first().with_context(|| format!("{node} has no daemon"))?;
-        process_cpu_ns(store.pid)
-    };
-    STORES[..stores.servers].iter().map(of).collect()
+fn store_cpu_ns(lab: &Running) -> Result<Vec<u64>> {
+    lab.daemons_named("store").into_iter().map(process_cpu_ns).collect()
 }
 
 /// One cluster.
@@ -84,10 +79,10 @@ fn measure(
         for (index, share) in SHARES.iter().enumerate() {
             let frames = apps::key_value(KEYS, u64::from(round) + 2, *share).frames;
             let line = app.line(context, &lab, &frames)?;
-            let (cpu, replies) = (store_cpu_ns(&lab, stores)?, line.counted()?.0);
+            let (cpu, replies) = (store_cpu_ns(&lab)?, line.counted()?.0);
             measured.delivered[index].push(line.most(rates, window)?.0.delivered);
             if *share == 1.0 {
-                let after = store_cpu_ns(&lab, stores)?;
+                let after = store_cpu_ns(&lab)?;
                 let busiest = after.iter().zip(&cpu).map(|(after, before)| after - before).max().unwrap_or(0);
                 let replies = line.counted()?.0 - replies;
                 measured.busiest_ns.push(busiest as f64 / replies.max(1) as f64);

@@ -21,7 +21,7 @@ const HAND_WRITTEN_GOAL: Goal = Goal::AtMost(1.3);
 /// Both directions of the most conversations.
 const BINDINGS: u32 = 262_144;
 /// Milliseconds that traffic is counted for, a round and system.
-const TRAFFIC_MS: u64 = 600;
+const TRAFFIC_MS: u64 = 200;
 
 /// How much is measured.
 struct Amount {
@@ -165,7 +165,7 @@ pub fn run(context: &Context) -> Result<Outcome> {
     let amount = Amount {
         effort: Effort { rounds: context.pick(7, 21), packets: context.pick(300_000, 1_000_000) },
         flows: context.pick(&[1024][..], &[1, 1024, 65_536][..]),
-        traffic_rounds: context.pick(3, 7),
+        traffic_rounds: context.pick(9, 25),
         traffic_flows: context.pick(&[1024][..], &[1024, 16_384][..]),
     };
     let objects = build(&context.places)?;

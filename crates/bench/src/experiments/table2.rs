@@ -5,6 +5,7 @@ use crate::apps::{ALL, App};
 use crate::kernel::CObject;
 use crate::plot::{self, Axes, Group};
 use crate::results::{Figure, Outcome, Row};
+use crate::sides;
 use anyhow::{Context as _, Result};
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{MapCore, MapHandle};
@@ -83,7 +84,8 @@ fn measure(context: &Context, app: &App) -> Result<[Usage; 2]> {
         usage.entry_head_bytes = manifest.flow_states.iter().map(|state| u64::from(state.value_offset)).sum();
         Ok(usage)
     };
-    Ok([compile("with", None)?, compile("without", Some(app.local))?])
+    let (with, without) = sides::at_once(|| compile("with", None), || compile("without", Some(app.local)));
+    Ok([with?, without?])
 }
 
 fn rows(app: &App, with: &Usage, without: &Usage) -> Vec<Row> {
