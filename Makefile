@@ -35,7 +35,7 @@ test: root lint ## everything that decides whether a change may land
 	scripts/packet-tests.sh target/debug/stateplane
 	cargo test --workspace --locked --no-fail-fast
 
-bench: root build ## the paper's evaluation, repeated: writes out/bench/index.html (QUICK=1: in five minutes)
+bench: root build ## the paper's evaluation, repeated: writes out/bench/index.html (QUICK=1: in six minutes)
 	@scripts/need-bpf.sh bench
 	cargo build --release --locked --quiet -p bench
 	target/release/stateplane-bench all $(if $(QUICK),--quick)
