@@ -11,6 +11,7 @@ use state_protocol::{
 use state_store::config::Config;
 use state_store::core::{Input, Node, Outputs, Start};
 use state_store::shell;
+use state_store::wal::Directory;
 use std::collections::VecDeque;
 use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
@@ -254,7 +255,7 @@ fn loopback_with(
     let mut servers = Servers(Vec::new());
     for at in 0..length {
         let path = directory.path().join(format!("{at}.toml"));
-        let wal = if logs { format!("[wal]\ndirectory = \"wal{at}\"\n") } else { String::new() };
+        let wal = if logs { format!("[wal]\ndirectory = \"wal{at}\"\ncheckpoint_mib = 4\n") } else { String::new() };
         std::fs::write(&path, config_text(&chain, at) + &wal)?;
         servers.0.push(Command::new(std::env::current_exe()?).arg("serve").arg(&path).spawn()?);
     }
@@ -289,5 +290,22 @@ fn loopback_with(
         total_ns += start.elapsed().as_nanos() - u128::from(reply.request_ns);
         received += 1;
     }
-    Ok((received as f64 / start.elapsed().as_secs_f64(), total_ns as f64 / received as f64 / 1_000.0))
+    let elapsed = start.elapsed();
+    if logs {
+        // What is on the disk can be read, and has what was acknowledged.
+        drop(servers);
+        let config = Config::load(&directory.path().join("0.toml"))?;
+        let log = Directory::open(&directory.path().join("wal0"))?.read(&config.settings)?.ok_or("no log")?;
+        let (_, replica) = log.restored.replicas().next().ok_or("no replica")?;
+        let newest = replica.records().iter().map(|record| record.seq).max().unwrap_or(0);
+        println!(
+            "            the log has {} bytes in {} files; update {newest}, {received} acknowledged",
+            log.bytes,
+            log.files.len()
+        );
+        if newest < received {
+            return Err("acknowledged, and not in the log".into());
+        }
+    }
+    Ok((received as f64 / elapsed.as_secs_f64(), total_ns as f64 / received as f64 / 1_000.0))
 }
