@@ -7,12 +7,19 @@ use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+const EXAMPLES: &str = "Examples:
+  stateplane controller --config controller.toml --check   say what is wrong with the configuration
+  stateplane controller --config controller.toml           run, until SIGTERM; SIGHUP has it read its secrets again
+  stateplane controller status --address 10.2.1.10:5408 --secrets fabric.secrets
+
+docs/controller.example.toml is a commented configuration.";
+
 /// Command line of `stateplane controller`.
 #[derive(clap::Args, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    after_help = "docs/controller.example.toml is a commented configuration."
+    after_help = EXAMPLES
 )]
 pub struct Args {
     /// Configuration file.

@@ -12,7 +12,11 @@ Rotation without a gap, each step on all machines before the next one begins:
   2. stateplane keys use FILE ID     send with it; copy FILE to all machines
   3. stateplane keys remove FILE ID  the old one; copy FILE to all machines
 After a copy, let the daemons read it: SIGHUP (a file that they cannot use is reported in the log, and the secrets before stay). A message whose secret the receiver does not have is \
-counted as `bad_tag` and changes nothing.";
+counted as `bad_tag` and changes nothing.
+
+Examples:
+  stateplane keys generate fabric.secrets
+  stateplane keys show fabric.secrets            fingerprints: the same on all machines";
 
 /// Command line of `stateplane keys`.
 #[derive(clap::Args, Debug)]

@@ -12,12 +12,20 @@ use std::time::Duration;
 /// With less, most of a lease would be margin.
 const LEAST_LEASE_MS: u64 = 50;
 
+const EXAMPLES: &str = "Examples:
+  stateplane store --config store.toml --check   say what is wrong with the configuration
+  stateplane store --config store.toml           run, until SIGTERM; SIGHUP has it read its secrets, backends and their checks again
+  stateplane store status --address 10.2.1.10:5407 --secrets fabric.secrets
+  stateplane state list --store 10.2.1.10:5407 --secrets fabric.secrets      what it has
+
+docs/store.example.toml is a commented configuration.";
+
 /// Command line of `stateplane store`.
 #[derive(clap::Args, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    after_help = "docs/store.example.toml is a commented configuration."
+    after_help = EXAMPLES
 )]
 pub struct Args {
     /// Configuration file.
