@@ -8,9 +8,15 @@ use std::time::{Duration, Instant};
 /// Lines of a chart that are printed.
 const CHART_LINES: usize = 400;
 
+const EXAMPLES: &str = "Examples:
+  stateplane sim --seconds 60                 random runs for a minute, on all cores
+  stateplane sim --seed 7 --chart             one run, drawn
+  stateplane sim --seed 1 --runs 200 --object snapshots";
+
 /// The compiled programs, the store and the controller on a simulated network with faults. Exit code 1: something did not hold; what, and the shortest run that
 /// shows it, is printed. Needs root (it loads the programs into the kernel). docs/correctness.md says what is checked.
 #[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The first seed; without it, one from the clock.
     #[arg(long)]
