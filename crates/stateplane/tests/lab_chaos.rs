@@ -6,8 +6,12 @@ use common::{must, one_at_a_time, skip, stateplane, topology};
 use serde_json::Value;
 use std::path::Path;
 
-fn file(name: &str) -> String {
-    topology(name).to_str().expect("UTF-8 path").to_string()
+/// `stateplane lab chaos` in both labs, with seed 1 and these rounds; its results go to `folder`.
+fn chaos<T>(folder: &Path, rounds: &str, more: &[&str], run: impl FnOnce(&[&str]) -> T) -> T {
+    let (nat, counter) = (topology("nat.toml"), topology("flow_counter.toml"));
+    let [nat, counter, folder] = [&nat, &counter, folder].map(|path| path.to_str().expect("UTF-8 path"));
+    let labs = ["--topology", nat, "--topology", counter, "--out", folder];
+    run(&[&["lab", "chaos", "--seed", "1", "--rounds", rounds], &labs[..], more].concat())
 }
 
 /// What a run has left on the host: labs of chaos are called after their process.
@@ -27,20 +31,8 @@ fn random_failures_break_no_connection_and_lose_no_count() {
     }
     let _turn = one_at_a_time();
     let folder = tempfile::tempdir().expect("a folder");
-    let (nat, counter) = (file("nat.toml"), file("flow_counter.toml"));
     // Round 1 of seed 1 cuts s1's power; the rounds of both labs have links cut, agents killed and messages lost.
-    let arguments = [
-        "lab",
-        "chaos",
-        "--seed",
-        "1",
-        "--rounds",
-        "3",
-        "--json",
-        "--out",
-        folder.path().to_str().expect("UTF-8 path"),
-    ];
-    let report = must(&[&arguments[..], &["--topology", &nat, "--topology", &counter]].concat());
+    let report = chaos(folder.path(), "3", &["--json"], must);
     let report: Value = serde_json::from_str(&report).expect("JSON");
     assert_eq!(report["labs"][0]["rounds"].as_array().map(Vec::len), Some(3), "{report}");
     assert!(report["labs"][0]["connections"]["exchanges"].as_u64() > Some(1_000), "{report}");
@@ -62,20 +54,7 @@ fn broken_connections_and_counts_that_come_twice_are_found() {
     }
     let _turn = one_at_a_time();
     let folder = tempfile::tempdir().expect("a folder");
-    let (nat, counter) = (file("nat.toml"), file("flow_counter.toml"));
-    let arguments = [
-        "lab",
-        "chaos",
-        "--mode",
-        "plain",
-        "--seed",
-        "1",
-        "--rounds",
-        "1",
-        "--out",
-        folder.path().to_str().expect("UTF-8 path"),
-    ];
-    let output = stateplane(&[&arguments[..], &["--topology", &nat, "--topology", &counter]].concat());
+    let output = chaos(folder.path(), "1", &["--mode", "plain"], stateplane);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     let text = std::fs::read_to_string(folder.path().join("chaos.json")).expect("the report");
