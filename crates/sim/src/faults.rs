@@ -11,6 +11,8 @@ pub struct Faults {
     pub duplication: f64,
     /// Longest delay of a message, in ns (drawn evenly from 10 µs up: they overtake each other).
     pub delay_max_ns: u64,
+    /// A message takes up to 600 ms: longer than leases, and than it takes to replace a server.
+    pub stragglers: f64,
     /// A RECALL, RELEASE or RELEASE_ACK is lost, beside the others.
     pub hand_over_loss: f64,
     /// Longest extra delay of one of these, in ns.
@@ -47,6 +49,7 @@ impl Faults {
         loss: 0.0,
         duplication: 0.0,
         delay_max_ns: 300_000,
+        stragglers: 0.0,
         hand_over_loss: 0.0,
         hand_over_delay_ns: 0,
         moves: 0.0,
@@ -73,6 +76,7 @@ impl Faults {
         let mut faults = Faults {
             loss: some(0.5, 0.2),
             duplication: some(0.5, 0.3),
+            stragglers: some(0.3, 0.1),
             hand_over_loss: some(0.25, 0.6),
             moves: some(0.8, 0.2),
             strays: some(0.3, 0.3),
@@ -109,7 +113,8 @@ impl Faults {
     /// Does every switch keep its state, and hand it over when asked? Then also an asynchronous object loses nothing.
     pub fn keeps_state(&self) -> bool {
         let lives = self.crashes + self.freezes + self.agent_deaths == 0.0;
-        let reaches = self.loss + self.hand_over_loss + self.cuts == 0.0 && self.hand_over_delay_ns == 0;
+        let reaches =
+            self.loss + self.stragglers + self.hand_over_loss + self.cuts == 0.0 && self.hand_over_delay_ns == 0;
         lives
             && reaches
             && self.store_crashes + self.store_freezes + self.store_slowness == 0.0
@@ -129,6 +134,7 @@ impl Faults {
         without(|faults| faults.loss = 0.0);
         without(|faults| faults.duplication = 0.0);
         without(|faults| faults.delay_max_ns = faults.delay_max_ns.min(300_000));
+        without(|faults| faults.stragglers = 0.0);
         without(|faults| faults.hand_over_loss = 0.0);
         without(|faults| faults.hand_over_delay_ns = 0);
         without(|faults| faults.drift_ppm = 0);

@@ -11,6 +11,8 @@ use std::net::SocketAddrV4;
 
 /// A server that is slow takes up to so much longer for each message.
 const SLOW_NS: u64 = 30_000_000;
+/// Longest extra delay of a message that straggles.
+const STRAGGLES_NS: u64 = 600_000_000;
 
 /// A UDP datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,6 +131,9 @@ impl Network {
             let mut at_ns = now_ns + self.rng.random_range(10_000..self.faults.delay_max_ns.max(20_000));
             if hand_over && self.faults.hand_over_delay_ns > 0 {
                 at_ns += self.rng.random_range(0..self.faults.hand_over_delay_ns);
+            }
+            if self.rng.random_bool(self.faults.stragglers) {
+                at_ns += self.rng.random_range(0..STRAGGLES_NS);
             }
             if self.is_slow(to, now_ns) {
                 at_ns += self.rng.random_range(0..SLOW_NS);

@@ -42,7 +42,8 @@ impl Bench {
     /// # Errors
     /// What the compiler says.
     pub fn new(kind: Kind) -> Result<Bench, String> {
-        let defines: &[&str] = if kind == Kind::Snapshots { &["OVERDUE=DROP", "EPSILON_US=150000"] } else { &[] };
+        let defines: &[&str] =
+            if kind == Kind::Snapshots { &["OVERDUE=DROP", "EPSILON_US=150000", "SLOTS=400"] } else { &[] };
         Ok(Bench::with(Program::compile(kind, defines, &[])?))
     }
 

@@ -13,7 +13,7 @@ use controller::core::Input as ControllerInput;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use state_protocol::{Control, KeyRing, Report, Reporter, Secret};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 pub(crate) const MS: u64 = 1_000_000;
@@ -51,8 +51,8 @@ struct Around {
     report_at_ns: u64,
     /// Tags of the replies that arrived in this life.
     arrived: HashSet<u64>,
-    /// Replies with a packet that did: type, `request_ns`, number of the packet.
-    answered: HashSet<(u8, u64, u32)>,
+    /// Replies with a packet that did: type, `request_ns`, number of the packet; by whom.
+    answered: HashMap<(u8, u64, u32), Ipv4Addr>,
 }
 
 /// A data center.
@@ -105,7 +105,7 @@ impl World {
             views_version: 0,
             report_at_ns: 0,
             arrived: HashSet::new(),
-            answered: HashSet::new(),
+            answered: HashMap::new(),
         };
         let mut world = World {
             rng,
@@ -192,7 +192,7 @@ impl World {
             views_version: 0,
             report_at_ns: self.now_ns,
             arrived: HashSet::new(),
-            answered: HashSet::new(),
+            answered: HashMap::new(),
         };
         Ok(())
     }
@@ -461,7 +461,7 @@ impl World {
             return Ok(()); // it would be taken as another packet of a network that doubles packets
         }
         if !copy || !self.switches[at].knows_copy(bytes) {
-            self.note_answer(at, bytes);
+            self.note_answer(at, *datagram.from.ip(), bytes);
         }
         if let Some(sketch) = &mut self.sketch
             && let Err(detail) = sketch.arrives(bytes, &self.store)
@@ -479,10 +479,11 @@ impl World {
     }
 
     /// A reply with a packet comes: is it another tail's answer to the same request?
-    fn note_answer(&mut self, at: usize, bytes: &[u8]) {
+    fn note_answer(&mut self, at: usize, from: Ipv4Addr, bytes: &[u8]) {
         let Ok(reply) = state_protocol::Message::decode(bytes) else { return };
         let Some((_, packet, _)) = flow_of(reply.packet).filter(|_| self.sketch.is_none()) else { return };
-        if !self.around[at].answered.insert((bytes[3], reply.request_ns, packet)) {
+        let before = self.around[at].answered.insert((bytes[3], reply.request_ns, packet), from);
+        if before.is_some_and(|before| before != from) {
             match reply.message_type {
                 state_protocol::MessageType::UpdateAck => self.operations.leaves_again(packet),
                 _ => self.operations.doubled(packet),

@@ -140,6 +140,7 @@ fn everything_at_once() {
         loss: 0.03,
         duplication: 0.05,
         delay_max_ns: 10_000_000,
+        stragglers: 0.01,
         hand_over_loss: 0.1,
         hand_over_delay_ns: 20_000_000,
         moves: 0.05,
@@ -156,4 +157,19 @@ fn everything_at_once() {
         controller_crashes: 0.01,
     };
     runs(950..960, faults);
+}
+
+/// The pending ring of updates refuses every fourth millisecond (a full ring, or the kernel's lock of it): what found no room is sent again all the same.
+#[test]
+fn a_ring_that_takes_nothing_now_and_then() {
+    const RING_FULL: &str = "SP_BUG=16";
+    for kind in [Kind::Linearizable, Kind::Asynchronous] {
+        let mut bench = Bench::with(Program::compile(kind, &[], &[RING_FULL]).unwrap());
+        for seed in 970_000_000..970_000_010 {
+            let faults = Faults { loss: 0.1, moves: 0.05, ..CALM };
+            let workload = Workload { flows: 4, packets: 150, pause_max_ns: 3_000_000, reads_percent: 30 };
+            let (outcome, _) = bench.run(&Scenario::draw(seed, faults, workload), false).unwrap();
+            assert_eq!(outcome.violation, None, "{kind:?}, seed {seed}");
+        }
+    }
 }

@@ -122,6 +122,10 @@ fn is_done(value: &[u8], before: SweepBefore) -> bool {
     if flags & entry_flags::RELEASED != 0 {
         return word(value, entry_at::SENT_NS) < before.released_ns;
     }
+    // An update for which the pending ring had no room.
+    if word(value, entry_at::SEQ) > word(value, entry_at::ACKED_SEQ) && flags & entry_flags::QUEUED == 0 {
+        return true;
+    }
     let never_granted = value.get(entry_at::EPOCH..entry_at::EPOCH + 4) == Some(&[0; 4]);
     used_ns < before.idle_ns
         || (never_granted && used_ns < before.released_ns)

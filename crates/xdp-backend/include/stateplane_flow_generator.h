@@ -19,12 +19,14 @@ static __always_inline int sp_flow_generate(void *map, struct sp_flow_scratch *s
 	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes)) {
 		released = entry->flags & SP_FLOW_RELEASED;
 		waiting = released ? !(entry->flags & SP_FLOW_RELEASE_ACKED) : entry->seq > entry->acked_seq;
-		if (waiting)
+		if (waiting && SP_BUG == SP_BUG_RELEASE_NOT_SENT_AGAIN && released)
+			waiting = 0;
+		if (waiting && SP_BUG != SP_BUG_RING_FORGETS)
 			todo = SP_GENERATE_KEEP;
-		else
+		else if (!waiting)
 			entry->flags &= ~SP_FLOW_QUEUED;
 		/* A newer one may have been sent on another CPU after `now` was read. */
-		if (waiting && now > entry->sent_ns && now - entry->sent_ns >= resend_timeout_ns) {
+		if (waiting && SP_BUG != SP_BUG_NEVER_SENT_AGAIN && now > entry->sent_ns && now - entry->sent_ns >= resend_timeout_ns) {
 			todo |= SP_GENERATE_SEND;
 			sp_flow_tell_release(scratch, entry, key_bytes, value_bytes, now);
 			if (!released) {
@@ -38,13 +40,26 @@ static __always_inline int sp_flow_generate(void *map, struct sp_flow_scratch *s
 	return todo;
 }
 
+/* There was no room in the ring: the next sweep tries again. The entry stays released: a recall may have answered so in between. */
+static __always_inline void sp_flow_unqueue(void *map, const void *key, __u32 key_bytes)
+{
+	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, key);
+
+	if (!entry)
+		return;
+	bpf_spin_lock((struct bpf_spin_lock *)entry);
+	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, key, key_bytes))
+		entry->flags &= ~SP_FLOW_QUEUED;
+	bpf_spin_unlock((struct bpf_spin_lock *)entry);
+}
+
 #define SP_FLOW_CASE_GENERATE(name, id, flows, kb, vb, consistency, allocator)                                         \
 	case id:                                                                                                       \
 		if (consistency == SP_FLOW_LOCAL)                                                                      \
 			break;                                                                                         \
 		todo = sp_flow_generate(&name, scratch, kb, vb, now, settings->resend_timeout_ns);                     \
-		if (todo & SP_GENERATE_KEEP)                                                                           \
-			sp_flow_push((void *)scratch->entry, id, scratch->key, kb);                                    \
+		if (todo & SP_GENERATE_KEEP && sp_flow_push((void *)scratch->entry, id, scratch->key, kb))             \
+			sp_flow_unqueue(&name, scratch->key, kb); /* a sweep finds it (stateplane_flow_sweep.h) */     \
 		break;
 
 /* Rule 5 of sessions: a shard that is due gets its heartbeat, if there is a session with it. */

@@ -28,7 +28,11 @@ static __always_inline int sp_flow_install(void *map, struct sp_flow_scratch *sc
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
 	if (sp_flow_equal(entry_key, scratch->key, key_bytes) && !(entry->flags & SP_FLOW_DYING) &&
 	    scratch->epoch) {
-		if (scratch->epoch > entry->epoch) {
+		if (scratch->epoch > entry->epoch ||
+		    (SP_BUG == SP_BUG_GRANT_OVER_OWN_STATE && scratch->epoch == entry->epoch &&
+		     !(entry->flags & SP_FLOW_RELEASED)) ||
+		    (SP_BUG == SP_BUG_RELEASED_TAKEN_AGAIN && scratch->epoch == entry->epoch &&
+		     entry->flags & SP_FLOW_RELEASED)) {
 			entry->version++;
 			sp_barrier();
 			entry->epoch = scratch->epoch;
@@ -71,7 +75,7 @@ static __always_inline void sp_flow_acknowledge(void *map, struct sp_flow_scratc
 		return;
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
 	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes) &&
-	    scratch->epoch == entry->epoch) {
+	    (scratch->epoch == entry->epoch || SP_BUG == SP_BUG_ACK_OF_ANY_EPOCH)) {
 		entry->version++;
 		sp_barrier();
 		if (scratch->seq > entry->acked_seq && scratch->seq <= entry->seq)
@@ -158,7 +162,8 @@ static __always_inline int sp_flow_recall(void *map, struct sp_flow_scratch *scr
 			entry->acked_seq = entry->seq;
 			entry->flags = (entry->flags & SP_FLOW_QUEUED) | SP_FLOW_UNKNOWN;
 		}
-		entry->flags |= SP_FLOW_RELEASED; /* from here on it is not this switch's */
+		if (SP_BUG != SP_BUG_RECALL_KEEPS)
+			entry->flags |= SP_FLOW_RELEASED; /* from here on it is not this switch's */
 		queue = !(entry->flags & (SP_FLOW_QUEUED | SP_FLOW_RELEASE_ACKED));
 		if (queue)
 			entry->flags |= SP_FLOW_QUEUED;
@@ -342,6 +347,8 @@ static __always_inline int sp_flow_is_replayed(const struct sp_flow_scratch *scr
 	__u64 *seen = bpf_map_lookup_elem(&sp_seen_replies, &index);
 
 	/* Exchanged in one step: of two copies on two CPUs one is the second. */
+	if (SP_BUG == SP_BUG_REPLAYS_TAKEN)
+		return 0;
 	return !seen || __sync_lock_test_and_set(seen, scratch->tag) == scratch->tag;
 }
 
@@ -358,7 +365,7 @@ static __always_inline int sp_flow_read_message(struct xdp_md *xdp, struct sp_fl
 	if (!sp_flow_is_genuine(xdp, scratch, scratch->key_bytes + scratch->value_bytes + packet_bytes))
 		return -1;
 	scratch->fault = SP_STAT_OTHER_INCARNATION;
-	if (scratch->incarnation != settings->incarnation)
+	if (scratch->incarnation != settings->incarnation && SP_BUG != SP_BUG_REPLY_TO_EARLIER_LIFE)
 		return -1; /* an earlier life's lease is not ours */
 	/* "Replays". A recall carries the newest request_ns that the head has of this switch. */
 	now = sp_flow_exact_clock();

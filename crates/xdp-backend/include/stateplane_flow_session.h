@@ -61,7 +61,7 @@ static __always_inline int sp_flow_owned(const struct sp_flow_entry_head *seen, 
 	struct sp_session *session = sp_get_session(seen->shard);
 
 	return session && !(seen->flags & (SP_FLOW_RELEASED | SP_FLOW_DYING)) &&
-	       sp_session_lives(session, seen->session, now_ns);
+	       (sp_session_lives(session, seen->session, now_ns) || (SP_BUG == SP_BUG_LEASE_NEVER_OVER && session->number));
 }
 
 /* A genuine reply of the session `number` to a request of `request_ns` ("Sessions" 1): never back, and nothing of an older session. */
@@ -71,6 +71,8 @@ static __always_inline void sp_session_prolong(struct sp_session *session, __u32
 	/* From when the request left (the head counts from when it came, which is later), less the margin for drift and clock lag. */
 	__u64 end = lease_ns > margin_ns ? request_ns + lease_ns - margin_ns : 0;
 
+	if (SP_BUG == SP_BUG_LEASE_FROM_REPLY)
+		end = sp_flow_exact_clock() + lease_ns - margin_ns;
 	if (!number)
 		return;
 	bpf_spin_lock(&session->lock);

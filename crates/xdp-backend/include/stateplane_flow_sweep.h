@@ -16,7 +16,7 @@ struct sp_flow_sweep_request {
 	__u8 key[SP_FLOW_KEY_MAX];
 };
 
-enum { SP_SWEEP_NOTHING, SP_SWEEP_REMOVE, SP_SWEEP_RELEASE };
+enum { SP_SWEEP_NOTHING, SP_SWEEP_REMOVE, SP_SWEEP_RELEASE, SP_SWEEP_QUEUE };
 
 /* Is an entry whose state lives in the store to be released (rule 7)? An update that is not acknowledged keeps it. */
 static __always_inline int sp_flow_is_done(const struct sp_flow_entry_head *entry, const struct sp_flow_sweep_request *request)
@@ -44,8 +44,9 @@ static __always_inline int sp_flow_claim(void *map, const struct sp_flow_sweep_r
 			if (entry->used_ns < request->idle_before_ns)
 				what = SP_SWEEP_REMOVE;
 		} else if (entry->flags & SP_FLOW_RELEASED) {
-			if (entry->flags & SP_FLOW_RELEASE_ACKED && !(entry->flags & SP_FLOW_QUEUED) &&
-			    entry->sent_ns < request->released_before_ns)
+			if ((entry->flags & SP_FLOW_RELEASE_ACKED && !(entry->flags & SP_FLOW_QUEUED) &&
+			     entry->sent_ns < request->released_before_ns) ||
+			    SP_BUG == SP_BUG_REMOVED_AT_ONCE)
 				what = SP_SWEEP_REMOVE;
 			else if (!(entry->flags & (SP_FLOW_RELEASE_ACKED | SP_FLOW_QUEUED)))
 				what = SP_SWEEP_RELEASE; /* there was no room in the ring */
@@ -54,11 +55,15 @@ static __always_inline int sp_flow_claim(void *map, const struct sp_flow_sweep_r
 				what = SP_SWEEP_REMOVE;
 		} else if (sp_flow_is_done(entry, request)) {
 			what = SP_SWEEP_RELEASE;
+		} else if (entry->seq > entry->acked_seq && !(entry->flags & SP_FLOW_QUEUED)) {
+			what = SP_SWEEP_QUEUE; /* an update for which there was no room */
 		}
 		if (what != SP_SWEEP_NOTHING) {
 			entry->version++;
 			sp_barrier();
-			entry->flags |= what == SP_SWEEP_REMOVE ? SP_FLOW_DYING : SP_FLOW_RELEASED | SP_FLOW_QUEUED;
+			entry->flags |= what == SP_SWEEP_REMOVE ? SP_FLOW_DYING :
+					what == SP_SWEEP_QUEUE	? SP_FLOW_QUEUED :
+								  SP_FLOW_RELEASED | SP_FLOW_QUEUED;
 			sp_barrier();
 			entry->version++;
 		}
@@ -67,25 +72,12 @@ static __always_inline int sp_flow_claim(void *map, const struct sp_flow_sweep_r
 	return what;
 }
 
-/* There was no room in the ring: the next sweep tries again. The entry stays released: a recall may have answered so in between. */
-static __always_inline void sp_flow_unqueue(void *map, const void *key, __u32 key_bytes)
-{
-	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, key);
-
-	if (!entry)
-		return;
-	bpf_spin_lock((struct bpf_spin_lock *)entry);
-	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, key, key_bytes))
-		entry->flags &= ~SP_FLOW_QUEUED;
-	bpf_spin_unlock((struct bpf_spin_lock *)entry);
-}
-
 #define SP_FLOW_CASE_SWEEP(name, id, flows, kb, vb, consistency, allocator)                                            \
 	case id:                                                                                                       \
 		what = sp_flow_claim(&name, &request, kb, consistency);                                                \
 		if (what == SP_SWEEP_REMOVE)                                                                           \
 			bpf_map_delete_elem(&name, request.key);                                                       \
-		else if (what == SP_SWEEP_RELEASE && sp_flow_push(&pending, id, request.key, kb))                      \
+		else if (what != SP_SWEEP_NOTHING && sp_flow_push(&pending, id, request.key, kb))                      \
 			sp_flow_unqueue(&name, request.key, kb);                                                       \
 		break;
 

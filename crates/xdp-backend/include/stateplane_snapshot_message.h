@@ -70,7 +70,7 @@ static __always_inline void sp_snapshot_decide(struct sp_flow_entry_head *entry,
 #define SP_SLOT_OF_SNAPSHOT(slot, seq, value)                                                                          \
 	do {                                                                                                           \
 		__u64 sp_apart = (slot)->tag ^ ((__u32)(seq) + 1);                                                     \
-		__u32 sp_updated = (sp_apart - 1) >> 63; /* since the flip */                                          \
+		__u32 sp_updated = SP_BUG == SP_BUG_SNAPSHOT_OF_ACTIVE_COPY ? 0 : (sp_apart - 1) >> 63; /* since the flip */                                          \
 		value = (slot)->copy[((slot)->tag ^ sp_updated) & 1];                                                  \
 		(slot)->copy[(seq)&1] = value;                                                                         \
 		(slot)->tag = (__u32)(seq) + sp_updated;                                                               \

@@ -6,7 +6,7 @@
 use super::copy::{CopyIn, CopyOut};
 use super::link::{Downstream, Upstream};
 use super::log::Log;
-use super::{BrokenReason, EPOCH_TICK_NS, Event, Outputs, Role, Server};
+use super::{BrokenReason, EPOCH_TICK_NS, Event, Mutation, Outputs, Role, Server, mutation};
 use state_protocol::{ChainFlags, ChainHeader, ChainType, Entries, Entry, ShardView};
 use std::net::SocketAddrV4;
 
@@ -168,7 +168,7 @@ impl Server {
             return;
         };
         up.ack_due = true;
-        if header.index > self.index + 1 {
+        if header.index > self.index + 1 && !mutation::is(Mutation::GapInChain) {
             up.gap = true;
             self.counters.chain_gaps += 1;
             return;
@@ -178,6 +178,9 @@ impl Server {
             return;
         }
         for (index, (entry, own_bytes)) in (header.index..).zip(entries) {
+            if index <= self.index && mutation::is(Mutation::EntriesAgain) {
+                let _ = self.records.apply(&entry.effect);
+            }
             if index <= self.index {
                 self.counters.chain_duplicates += 1;
                 continue;

@@ -18,6 +18,7 @@ mod inspect;
 mod journal;
 mod link;
 mod log;
+mod mutation;
 pub mod nat;
 mod node;
 mod output;
@@ -37,6 +38,9 @@ pub use counters::Counters;
 pub use idle::SESSION_FORGOTTEN_NS;
 pub use inspect::{RecordState, SlotBytes, SnapshotInfo, StateAnswer, StateQuery, from_hex, to_hex};
 pub use journal::{BadJournal, Restored, RestoredReplica};
+pub use mutation::Mutation;
+#[cfg(feature = "mutations")]
+pub use mutation::set_mutation;
 pub use node::Node;
 pub use output::{BrokenReason, Event, Outputs, Role, Run};
 pub use records::{Record, Records};
@@ -187,6 +191,9 @@ impl Server {
         let until_ns = now_ns + self.store_lease_ns;
         self.waiting.clear();
         for (_, session) in self.records.sessions.iter_mut() {
+            if mutation::is(Mutation::HeadForgetsLeases) {
+                continue;
+            }
             session.lease_until_ns = session.lease_until_ns.max(until_ns);
         }
         self.watch_everything(now_ns);
@@ -331,6 +338,9 @@ impl Server {
             return None;
         }
         self.log.push(bytes);
+        if mutation::is(Mutation::ReplyBeforeTail) {
+            self.send_reply(client, out);
+        }
         slot
     }
 

@@ -3,7 +3,7 @@
 
 use super::request::{Held, Request};
 use super::waiting::{Recall, Waiter};
-use super::{Outputs, Server};
+use super::{Mutation, Outputs, Server, mutation};
 use state_protocol::{Effect, Flags, Message, MessageType};
 
 /// A recall is sent again after up to so many times its first interval.
@@ -39,7 +39,9 @@ impl Server {
         let record = self.records.get(slot);
         if self.records.is_owned(record) {
             let session = record.owner.and_then(|owner| self.records.sessions.of(&owner));
-            let over = session.filter(|session| session.lease_until_ns <= now_ns).map(|session| session.number);
+            let early_ns = self.early_ns();
+            let over =
+                session.filter(|session| session.lease_until_ns <= now_ns + early_ns).map(|session| session.number);
             let Some(number) = over else { return self.attend(now_ns, slot, out) };
             self.end_recall(slot);
             if self.waiting.wanted(slot) == 0 {
@@ -133,7 +135,7 @@ impl Server {
         session.overdue += u32::from(newly_overdue);
         let (client, request_ns) = (session.client, session.newest_request_ns);
         // A new head that has heard nothing of the switch has no time that the switch would take for fresh.
-        if backed_up || request_ns == 0 {
+        if backed_up || request_ns == 0 || mutation::is(Mutation::NoRecall) {
             return;
         }
         self.counters.recalls += u64::from(!again);

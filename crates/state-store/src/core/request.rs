@@ -3,7 +3,7 @@
 use super::idle::NOBODY;
 use super::sessions::{NoSession, REPLAY_WINDOW_NS};
 use super::settings::AllocatorSettings;
-use super::{Outputs, Role, Server};
+use super::{Mutation, Outputs, Role, Server, mutation};
 use state_protocol::{Effect, Flags, Message, MessageType, RecordWrite, shard_of};
 use std::net::SocketAddrV4;
 
@@ -145,6 +145,7 @@ impl Server {
                 session.prolonged_request_ns = message.request_ns;
             }
         }
+        let fresh_tag = fresh_tag.filter(|_| !mutation::is(Mutation::ReplaysTaken));
         if fresh_tag.is_some_and(|tag| !session.seen.insert(tag, session.newest_request_ns)) {
             self.counters.replayed += 1;
             return None;
@@ -241,9 +242,10 @@ impl Server {
                 }
                 self.grant_again(request, slot, out);
             }
-            Some(owner) if owned => {
+            Some(owner) if owned && !mutation::is(Mutation::GrantOverOwner) => {
                 let session = self.records.sessions.of(&owner);
-                let over = session.filter(|session| session.lease_until_ns <= request.now_ns);
+                let early_ns = self.early_ns();
+                let over = session.filter(|session| session.lease_until_ns <= request.now_ns + early_ns);
                 let Some(number) = over.map(|session| session.number) else { return self.hold(request, slot, out) };
                 self.end_session(number, out);
                 self.grant(request, slot, out);
@@ -259,10 +261,16 @@ impl Server {
         self.records.is_gone(record) && free(slot) && record.pair.is_none_or(free)
     }
 
+    /// How much too early a seeded bug ends sessions.
+    pub(super) fn early_ns(&self) -> u64 {
+        if mutation::is(Mutation::SessionEndsEarly) { u64::from(self.settings.lease_us) * 500 } else { 0 }
+    }
+
     /// A grant to another owner than the last, or after a release: a new epoch.
     fn grant(&mut self, request: &Request<'_>, slot: u32, out: &mut Outputs) {
         let record = self.records.get(slot);
-        let Some(epoch) = record.epoch.checked_add(1) else {
+        let more = u32::from(!mutation::is(Mutation::EpochNotRaised));
+        let Some(epoch) = record.epoch.checked_add(more) else {
             self.counters.dropped_epochs_used_up += 1;
             return;
         };
@@ -319,7 +327,7 @@ impl Server {
     fn update(&mut self, request: &Request<'_>, out: &mut Outputs) {
         let Some(slot) = self.owned(request, out) else { return };
         let message = &request.message;
-        if message.seq <= self.records.get(slot).seq {
+        if message.seq <= self.records.get(slot).seq && !mutation::is(Mutation::OldUpdateOverwrites) {
             // Rule 4: what the packet depends on is recorded, here; the entry orders the answer behind it everywhere.
             self.counters.updates_stale += 1;
             return self.acknowledge(request, slot, out);
@@ -347,7 +355,7 @@ impl Server {
 
     fn read_commit(&mut self, request: &Request<'_>, out: &mut Outputs) {
         let Some(slot) = self.owned(request, out) else { return };
-        if self.records.get(slot).seq < request.message.seq {
+        if self.records.get(slot).seq < request.message.seq && !mutation::is(Mutation::ReadCommitNotHeld) {
             return self.hold(request, slot, out);
         }
         self.counters.read_commits += 1;
@@ -387,7 +395,8 @@ impl Server {
         let slot = self.records.find(request.object, message.key);
         let current = |slot: &u32| {
             let record = self.records.get(*slot);
-            record.epoch == message.epoch && record.owner == Some(message.sender)
+            let epoch = record.epoch == message.epoch || mutation::is(Mutation::ReleaseOfAnyEpoch);
+            epoch && record.owner == Some(message.sender)
         };
         let Some(slot) = slot.filter(current) else {
             if slot.is_some_and(|slot| self.records.get(slot).epoch < message.epoch) {
@@ -400,7 +409,8 @@ impl Server {
         };
         self.counters.releases += 1;
         let record = self.records.get(slot);
-        let newer = !message.value.is_empty() && message.seq > record.seq;
+        let records = !mutation::is(Mutation::ReleaseWithoutValue);
+        let newer = !message.value.is_empty() && message.seq > record.seq && records;
         let value = record.value.clone();
         let write = RecordWrite {
             object_id: message.object_id,
@@ -429,7 +439,8 @@ impl Server {
         let slot = self.records.find(request.object, message.key);
         let owned = |slot: &u32| {
             let record = self.records.get(*slot);
-            record.owner == Some(message.sender) && record.epoch == message.epoch
+            let epoch = record.epoch == message.epoch || mutation::is(Mutation::NoEpochCheck);
+            record.owner == Some(message.sender) && epoch || mutation::is(Mutation::NoFence)
         };
         if let Some(slot) = slot.filter(owned) {
             return Some(slot);

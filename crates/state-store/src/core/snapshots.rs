@@ -4,7 +4,7 @@
 
 use super::request::Request;
 use super::settings::AllocatorSettings;
-use super::{Outputs, Server};
+use super::{Mutation, Outputs, Server, mutation};
 use state_protocol::{
     Effect, Flags, Message, MessageType, RecordWrite, SNAPSHOT_PART_BYTES, SnapshotPart, snapshot_parts,
 };
@@ -52,6 +52,10 @@ impl Snapshots {
         {
             return false;
         }
+        let mixes = self.next.is_some() && mutation::is(Mutation::SnapshotsMixed);
+        if let Some(next) = self.next.as_mut().filter(|_| mixes) {
+            (next.epoch, next.seq) = age;
+        }
         if self.next.as_ref().is_none_or(|next| age != (next.epoch, next.seq)) {
             let slots = vec![0; slots * slot_bytes];
             self.next = Some(Snapshot { epoch: part.epoch, seq: part.seq, flip_ns: part.flip_ns, parts: 0, slots });
@@ -62,7 +66,7 @@ impl Snapshots {
             place.copy_from_slice(part.slots);
             next.parts |= 1 << part.part;
         }
-        if next.parts != all(snapshot_parts(slots, slot_bytes)) {
+        if next.parts != all(snapshot_parts(slots, slot_bytes)) && !mutation::is(Mutation::SnapshotOfOnePart) {
             return false;
         }
         self.whole = self.next.take();
