@@ -150,13 +150,23 @@ impl World {
 
     /// Whether every shard has another member that is well.
     pub(crate) fn is_spare(&self, at: usize) -> bool {
-        let Some(node) = &self.store.nodes[at] else { return false };
-        let me = node.me();
+        self.store.nodes[at].is_some() && self.survives_without(&[at])
+    }
+
+    /// Whether every shard has a member that is well beside these servers.
+    pub(crate) fn survives_without(&self, lost: &[usize]) -> bool {
         let views = [Some(&self.store.database), self.store.deciding.as_ref().map(|(_, views)| views)];
-        let survives = |member: &Member| *member != me && self.is_well(member);
+        let is_lost = |member: &Member| lost.iter().any(|at| server_address(*at) == member.address);
+        let survives = |member: &Member| !is_lost(member) && self.is_well(member);
         views.into_iter().flatten().all(|views| {
             views.shards.iter().all(|shard| shard.members.is_empty() || shard.members.iter().any(survives))
         })
+    }
+
+    /// Whether all members of all chains are well.
+    pub(crate) fn all_well(&self) -> bool {
+        let mut members = self.store.database.shards.iter().flat_map(|view| &view.members);
+        members.all(|member| self.is_well(member))
     }
 
     /// One that cannot be heard may be about to lose its places, and its state with them.

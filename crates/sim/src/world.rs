@@ -244,10 +244,16 @@ impl World {
                 }
             }
             Action::StoreSlow(server, for_ns) => {
+                if !self.is_spare(server) {
+                    return Ok(());
+                }
                 self.note(Machine::Server(server), &format!("is slow for {} ms", for_ns / MS));
                 self.network.slow(Machine::Server(server), self.now_ns + for_ns);
             }
             Action::Cut { from, to, both, for_ns } => {
+                if !self.may_cut(from, to) {
+                    return Ok(());
+                }
                 let arrow = if both { "<->" } else { "->" };
                 self.note(from, &format!("cut {from:?} {arrow} {to:?} for {} ms", for_ns / MS));
                 self.network.cut(from, to, both, self.now_ns + for_ns);
@@ -256,6 +262,18 @@ impl World {
             Action::Rotate(machine, step) => self.rotate(machine, step)?,
         }
         Ok(())
+    }
+
+    /// A server that nobody hears counts as one of the f that may fail at once. If it is the controller that nobody hears, none other may.
+    fn may_cut(&self, from: Machine, to: Option<Machine>) -> bool {
+        let server = |machine: Machine| if let Machine::Server(at) = machine { Some(at) } else { None };
+        match (from, to) {
+            (Machine::Controller, None) => self.all_well(),
+            _ => {
+                let lost: Vec<usize> = [Some(from), to].into_iter().flatten().filter_map(server).collect();
+                lost.is_empty() || self.survives_without(&lost)
+            }
+        }
     }
 
     fn rotate(&mut self, machine: usize, step: usize) -> dataplane::Result<()> {

@@ -30,8 +30,12 @@ pub struct Seen {
     pub(super) deaf: bool,
     pub(super) mismatch: bool,
     pub(super) ahead: bool,
-    former: Vec<u64>,
+    /// Incarnations before, and when each sent what was taken of it last.
+    former: Vec<(u64, u64)>,
 }
+
+/// An incarnation that was superseded by one that has been silent for so long is taken back when it reports.
+const TAKEN_BACK_NS: u64 = 300_000_000;
 
 impl Seen {
     pub(super) fn new(now_ns: u64, reporter: Reporter) -> Seen {
@@ -55,8 +59,15 @@ impl Seen {
 
     /// Takes a report; `false` if it is older than what is known.
     pub(super) fn take(&mut self, now_ns: u64, sent_ns: u64, incarnation: u64, report: Report) -> bool {
-        if incarnation == 0 || self.former.contains(&incarnation) {
+        if incarnation == 0 {
             return false;
+        }
+        if let Some(at) = self.former.iter().position(|(former, _)| *former == incarnation) {
+            // A late report of an even earlier life may have taken this one's place. It does not report again, so the one that does comes back.
+            if sent_ns <= self.former[at].1 || now_ns < self.heard_ns + TAKEN_BACK_NS {
+                return false;
+            }
+            self.former.remove(at);
         }
         if incarnation == self.incarnation {
             if sent_ns <= self.sent_ns {
@@ -64,7 +75,7 @@ impl Seen {
             }
         } else {
             if self.incarnation != 0 {
-                self.former.push(self.incarnation);
+                self.former.push((self.incarnation, self.sent_ns));
                 self.former.drain(..self.former.len().saturating_sub(MOST_FORMER));
             }
             (self.incarnation, self.since_ns, self.pushed_ns) = (incarnation, now_ns, 0);

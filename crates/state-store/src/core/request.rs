@@ -132,7 +132,8 @@ impl Server {
         }
         let until_ns = received_ns + self.store_lease_ns;
         let session = self.records.sessions.of_mut(&message.sender)?;
-        if fresh_tag.is_some() && message.request_ns.saturating_add(REPLAY_WINDOW_NS) < session.newest_request_ns {
+        let old = message.request_ns.saturating_add(REPLAY_WINDOW_NS) < session.newest_request_ns;
+        if fresh_tag.is_some() && (old || message.request_ns <= session.floor_request_ns) {
             self.counters.replayed += 1;
             return None;
         }

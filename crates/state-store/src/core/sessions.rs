@@ -29,6 +29,8 @@ pub struct Session {
     pub lease_until_ns: u64,
     /// Head: `request_ns` of the newest request.
     pub newest_request_ns: u64,
+    /// Head: `request_ns` of the newest request of the session before. Which of those up to then were taken, nobody remembers: none is taken now.
+    pub floor_request_ns: u64,
     /// Head: `request_ns` of the newest request that prolonged it; the lease counted from any request up to this one is over by `lease_until_ns`.
     pub prolonged_request_ns: u64,
     /// Head: `request_ns` of the newest heartbeat.
@@ -152,11 +154,14 @@ impl Sessions {
             client,
             lease_until_ns: 0,
             newest_request_ns: 0,
+            floor_request_ns: 0,
             prolonged_request_ns: 0,
             heartbeat_ns: 0,
             overdue: 0,
             seen: Seen::default(),
         };
+        let before = self.lives.get(&owner.switch_id).filter(|life| life.incarnation == owner.incarnation);
+        let session = Session { floor_request_ns: before.map_or(0, |life| life.newest_request_ns), ..session };
         self.by_owner.insert(owner, session);
         self.remember(owner, number);
     }
