@@ -1,6 +1,8 @@
-//! `stateplane status`: one page about switches and stores, and whatever else reports ([`sections`]).
+//! `stateplane status`: one page about switches, stores and controllers ([`sections`]).
 
+use controller::shell::Status as ControllerStatus;
 use secrets::SecretsFile;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use state_store::core::NodeStatus as StoreStatus;
 use state_store::shell;
@@ -14,10 +16,12 @@ use switch_agent::{RunDirectory, client};
 const EXAMPLES: &str = "Examples:
   stateplane status                                          the switches on this machine
   stateplane status --secrets fabric.secrets --store 10.2.1.10:5407 --store 10.2.2.10:5407
+  stateplane status --secrets fabric.secrets --controller 10.2.1.10:5408
   stateplane status --config /etc/stateplane/status.toml --watch
 
 The configuration names what is asked everywhere:
   stores = [\"10.2.1.10:5407\", \"10.2.2.10:5407\", \"10.2.3.10:5407\"]
+  controllers = [\"10.2.1.10:5408\"]
   secrets = \"fabric.secrets\"
 
 Exit code 0: all that was asked is up and ready; 1: something is not.";
@@ -34,6 +38,9 @@ pub struct Args {
     /// A server of the state store (may be repeated).
     #[arg(long, value_name = "IP:PORT")]
     store: Vec<SocketAddrV4>,
+    /// A controller of the state store: tells of the chains (may be repeated).
+    #[arg(long, value_name = "IP:PORT")]
+    controller: Vec<SocketAddrV4>,
     /// The fabric's shared secrets (`stateplane keys`): servers answer nobody without them.
     #[arg(long, value_name = "FILE")]
     secrets: Option<PathBuf>,
@@ -56,6 +63,7 @@ pub struct Args {
 #[serde(deny_unknown_fields, default)]
 struct Config {
     stores: Vec<SocketAddrV4>,
+    controllers: Vec<SocketAddrV4>,
     /// Relative to this file.
     secrets: Option<PathBuf>,
 }
@@ -81,11 +89,22 @@ struct Store {
     status: Option<StoreStatus>,
 }
 
+/// A controller.
+#[derive(Debug, Serialize)]
+struct Controller {
+    address: SocketAddrV4,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(flatten)]
+    status: Option<ControllerStatus>,
+}
+
 /// All that was found.
 #[derive(Debug, Serialize)]
 struct Overview {
     switches: Vec<Switch>,
     stores: Vec<Store>,
+    controllers: Vec<Controller>,
 }
 
 /// A table of the page.
@@ -105,19 +124,20 @@ pub fn run(args: Args) -> u8 {
             return 1;
         }
     };
-    let mut stores = config.stores;
-    stores.extend(args.store.iter().copied().filter(|address| !stores.contains(address)).collect::<Vec<_>>());
-    let secrets = match read_secrets(args.secrets.or(config.secrets).as_deref(), &stores) {
-        Ok(secrets) => secrets,
-        Err(reason) => {
-            eprintln!("stateplane status: {reason}");
-            return 1;
-        }
-    };
-    let stores = Stores { addresses: stores, secrets };
+    let stores = together(config.stores, &args.store);
+    let controllers = together(config.controllers, &args.controller);
+    let secrets =
+        match read_secrets(args.secrets.or(config.secrets).as_deref(), stores.is_empty() && controllers.is_empty()) {
+            Ok(secrets) => secrets,
+            Err(reason) => {
+                eprintln!("stateplane status: {reason}");
+                return 1;
+            }
+        };
+    let asked = Asked { stores, controllers, secrets };
     let timeout = Duration::from_millis(args.timeout_ms);
     if !args.watch {
-        let overview = gather(&stores, timeout);
+        let overview = gather(&asked, timeout);
         if args.json {
             outln!("{}", super::table::json(&overview));
         } else {
@@ -128,7 +148,7 @@ pub fn run(args: Args) -> u8 {
     lab::interrupt::install();
     let mut good = true;
     while !lab::interrupt::requested() {
-        let overview = gather(&stores, timeout);
+        let overview = gather(&asked, timeout);
         good = overview.is_good();
         out!("{CLEAR}");
         print(&overview);
@@ -151,38 +171,68 @@ fn read(path: &Path) -> Result<Config, String> {
     Ok(config)
 }
 
-/// The servers to ask, and what they believe.
-struct Stores {
-    addresses: Vec<SocketAddrV4>,
+/// The configuration's addresses and the command line's, each once.
+fn together(mut addresses: Vec<SocketAddrV4>, more: &[SocketAddrV4]) -> Vec<SocketAddrV4> {
+    for address in more {
+        if !addresses.contains(address) {
+            addresses.push(*address);
+        }
+    }
+    addresses
+}
+
+/// Whom to ask, and what they believe.
+struct Asked {
+    stores: Vec<SocketAddrV4>,
+    controllers: Vec<SocketAddrV4>,
     secrets: Option<SecretsFile>,
 }
 
-fn read_secrets(file: Option<&Path>, stores: &[SocketAddrV4]) -> Result<Option<SecretsFile>, String> {
+fn read_secrets(file: Option<&Path>, nobody: bool) -> Result<Option<SecretsFile>, String> {
     match file {
-        _ if stores.is_empty() => Ok(None),
+        _ if nobody => Ok(None),
         Some(file) => SecretsFile::load(file).map(Some).map_err(|error| error.to_string()),
-        None => {
-            Err("asking a store needs the fabric's secrets: --secrets FILE, or `secrets` in the configuration".into())
-        }
+        None => Err("asking a store or controller needs the fabric's secrets: --secrets FILE, or `secrets` in the \
+                     configuration"
+            .into()),
     }
 }
 
-fn gather(stores: &Stores, timeout: Duration) -> Overview {
-    // All at once: those that are dead take the whole timeout.
-    let stores = std::thread::scope(|scope| {
-        let ask = |address: SocketAddrV4| {
-            stores.secrets.as_ref().map(|secrets| shell::query_status(address, secrets.ring(), timeout))
-        };
-        let asked: Vec<_> =
-            stores.addresses.iter().map(|address| (*address, scope.spawn(move || ask(*address)))).collect();
+fn gather(asked: &Asked, timeout: Duration) -> Overview {
+    let (stores, controllers) = match &asked.secrets {
+        Some(secrets) => std::thread::scope(|scope| {
+            let stores = scope.spawn(|| ask_all(&asked.stores, secrets, timeout));
+            let controllers = ask_all(&asked.controllers, secrets, timeout);
+            (stores.join().unwrap_or_default(), controllers)
+        }),
+        None => (vec![], vec![]),
+    };
+    Overview {
+        switches: switch_agent::running().into_iter().map(switch).collect(),
+        stores: stores.into_iter().map(|(address, status, error)| Store { address, error, status }).collect(),
+        controllers: controllers
+            .into_iter()
+            .map(|(address, status, error)| Controller { address, error, status })
+            .collect(),
+    }
+}
+
+/// All at once: those that are dead take the whole timeout.
+fn ask_all<S: DeserializeOwned + Send>(
+    addresses: &[SocketAddrV4],
+    secrets: &SecretsFile,
+    timeout: Duration,
+) -> Vec<(SocketAddrV4, Option<S>, Option<String>)> {
+    std::thread::scope(|scope| {
+        let ask = |address: SocketAddrV4| shell::query::<S>(address, secrets.ring(), timeout);
+        let asked: Vec<_> = addresses.iter().map(|address| (*address, scope.spawn(move || ask(*address)))).collect();
         let answered = asked.into_iter().map(|(address, thread)| match thread.join() {
-            Ok(Some(Ok(status))) => Store { address, error: None, status: Some(status) },
-            Ok(Some(Err(error))) => Store { address, error: Some(error.to_string()), status: None },
-            Ok(None) | Err(_) => Store { address, error: Some(format!("{address}: asking it failed")), status: None },
+            Ok(Ok(status)) => (address, Some(status), None),
+            Ok(Err(error)) => (address, None, Some(error.to_string())),
+            Err(_) => (address, None, Some(format!("{address}: asking it failed"))),
         });
         answered.collect()
-    });
-    Overview { switches: switch_agent::running().into_iter().map(switch).collect(), stores }
+    })
 }
 
 fn switch(name: String) -> Switch {
@@ -202,7 +252,19 @@ fn switch(name: String) -> Switch {
 impl Overview {
     fn is_good(&self) -> bool {
         let ready = |store: &Store| store.status.as_ref().is_some_and(|status| status.state == "ready");
-        self.switches.iter().all(Switch::is_good) && self.stores.iter().all(ready)
+        let well = |controller: &Controller| {
+            controller.status.as_ref().is_some_and(|status| status.settled || !status.leading)
+        };
+        self.switches.iter().all(Switch::is_good)
+            && self.stores.iter().all(ready)
+            && self.controllers.iter().all(well)
+            && (self.controllers.is_empty() || self.leading().is_some())
+    }
+
+    /// The controller that decides; the newest, should two believe that for a moment.
+    fn leading(&self) -> Option<&ControllerStatus> {
+        let all = self.controllers.iter().filter_map(|controller| controller.status.as_ref());
+        all.filter(|status| status.leading).max_by_key(|status| status.version)
     }
 }
 
@@ -214,13 +276,18 @@ impl Switch {
 
 /// The page, from top to bottom: a further kind of daemon adds its section here.
 fn sections(overview: &Overview) -> Vec<Section> {
-    vec![switches(&overview.switches), stores(&overview.stores)]
+    vec![
+        switches(&overview.switches),
+        stores(&overview.stores),
+        controllers(overview),
+        overview.leading().map_or(Section { head: &[], rows: vec![], notes: vec![] }, chains),
+    ]
 }
 
 fn print(overview: &Overview) {
     let sections = sections(overview);
     if sections.iter().all(|section| section.rows.is_empty()) {
-        outln!("no switch runs on this machine; --store ADDRESS asks servers of the state store");
+        outln!("no switch runs on this machine; --store and --controller ask the state store's daemons");
     }
     for section in sections.iter().filter(|section| !section.rows.is_empty()) {
         super::table::print(section.head, section.rows.clone());
@@ -321,5 +388,55 @@ fn stores(found: &[Store]) -> Section {
         head: &["store", "head of shards", "state", "records", "sessions", "recalls", "held", "unacked", "lag"],
         rows,
         notes,
+    }
+}
+
+fn controllers(overview: &Overview) -> Section {
+    let row = |controller: &Controller| {
+        let Some(status) = &controller.status else {
+            return vec![
+                controller.address.to_string(),
+                "no answer".to_owned(),
+                "-".to_owned(),
+                "-".to_owned(),
+                "-".to_owned(),
+            ];
+        };
+        let alive = status.peers.iter().filter(|peer| peer.alive).count();
+        vec![
+            controller.address.to_string(),
+            if status.leading { "decides" } else { "stands by" }.to_owned(),
+            status.version.to_string(),
+            format!("{alive} of {}", status.peers.len()),
+            if status.settled { "yes" } else { "no" }.to_owned(),
+        ]
+    };
+    let mut notes: Vec<_> = overview.controllers.iter().filter_map(|controller| controller.error.clone()).collect();
+    if !overview.controllers.is_empty() && overview.leading().is_none() {
+        notes.push("no controller decides: chains go on as they are, but are not repaired".to_owned());
+    }
+    Section {
+        head: &["controller", "state", "views", "daemons heard", "settled"],
+        rows: overview.controllers.iter().map(row).collect(),
+        notes,
+    }
+}
+
+/// The chains as the deciding controller has them: head first.
+fn chains(status: &ControllerStatus) -> Section {
+    let row = |shard: &controller::shell::ShardStatus| {
+        let chain: Vec<_> = shard.chain.iter().map(ToString::to_string).collect();
+        vec![
+            shard.shard.to_string(),
+            shard.view.to_string(),
+            chain.join(" "),
+            shard.joining.map_or("-".to_owned(), |address| address.to_string()),
+            format!("{} entries", shard.lag),
+        ]
+    };
+    Section {
+        head: &["shard", "view", "chain, head first", "joins", "lag"],
+        rows: status.shards.iter().map(row).collect(),
+        notes: vec![],
     }
 }
