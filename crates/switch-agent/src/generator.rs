@@ -15,6 +15,8 @@ const PROGRAM: &str = "sp_generator";
 pub(crate) const WORK: &str = "sp_generator_work";
 /// Frames in one go at most.
 const BURST: u64 = 1024;
+/// So many places of the ring are looked at in any case.
+const LEAST_LOOKED_AT: u64 = 64;
 /// Frames that are made one by one, at about 10 µs each, if the program cannot be kept ready.
 const MOST_SINGLE: u32 = 256;
 /// The program makes of it what it needs; long enough for a protocol message, so that it need only shrink.
@@ -66,10 +68,25 @@ pub(crate) fn interval(dataplane: &Dataplane, configured_us: u64) -> Duration {
     Duration::from_micros(shortest.min(configured_us))
 }
 
+/// In how many looks all of the ring is gone through: within the time after which updates are sent again, as looking at more only costs CPU. Snapshots
+/// begin when their place is looked at: all of it in each look.
+fn looks(dataplane: &Dataplane, interval: Duration, resend_timeout_us: u64) -> u64 {
+    if dataplane.manifest().snapshot_states.iter().any(|it| it.period_us != 0) {
+        return 1;
+    }
+    (Duration::from_micros(resend_timeout_us).as_nanos() / interval.as_nanos().max(1)).clamp(1, 1_000) as u64
+}
+
+/// Of what is queued, the places to look at now.
+fn places(queued: u64, looks: u64) -> u64 {
+    queued.div_ceil(looks).max(queued.min(LEAST_LOOKED_AT))
+}
+
 /// Starts the generator's thread, if the object has a generator.
 pub(crate) fn start(
     dataplane: Arc<Dataplane>,
     interval: Duration,
+    resend_timeout_us: u64,
     generator: Arc<Generator>,
 ) -> Option<std::thread::JoinHandle<()>> {
     if dataplane.program(PROGRAM).is_none() || !dataplane.has_map(WORK) {
@@ -80,11 +97,12 @@ pub(crate) fn start(
         if let Err(error) = &ready {
             tracing::info!("{error}: generated packets cost more CPU (CAP_SYS_ADMIN would help)");
         }
+        let looks = looks(&dataplane, interval, resend_timeout_us);
         let mut heartbeats = Heartbeats::default();
         while !generator.stop.load(Ordering::Relaxed) {
             let look = Instant::now();
             let due = heartbeats.queue_due(&dataplane, now_ns());
-            tick(&dataplane, &generator, due, ready.is_ok());
+            tick(&dataplane, &generator, due, looks, ready.is_ok());
             std::thread::sleep(interval);
             let late = look.elapsed().saturating_sub(interval);
             generator.lag_us.store(u64::try_from(late.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
@@ -146,7 +164,7 @@ fn run(dataplane: &Dataplane, ifindex: u32, frames: u32, ready: bool) -> datapla
     (0..frames).try_for_each(|_| dataplane.run_live(PROGRAM, &frame, ifindex, 1))
 }
 
-fn tick(dataplane: &Dataplane, generator: &Generator, heartbeats: u64, ready: bool) {
+fn tick(dataplane: &Dataplane, generator: &Generator, heartbeats: u64, looks: u64, ready: bool) {
     let ifindex = generator.ifindex.load(Ordering::Relaxed);
     let queued = match dataplane.read_array(WORK, 0) {
         Ok(bytes) => bytes.get(..8).and_then(|bytes| bytes.try_into().ok()).map_or(0, i64::from_ne_bytes),
@@ -154,7 +172,7 @@ fn tick(dataplane: &Dataplane, generator: &Generator, heartbeats: u64, ready: bo
     };
     // Packets pop and push while this reads: a moment below zero is possible.
     // Heartbeats go first, whatever is queued.
-    let frames = (queued.max(0).unsigned_abs() + heartbeats).min(BURST);
+    let frames = (places(queued.max(0).unsigned_abs(), looks) + heartbeats).min(BURST);
     if ifindex == 0 || frames == 0 {
         return;
     }
@@ -171,5 +189,16 @@ fn tick(dataplane: &Dataplane, generator: &Generator, heartbeats: u64, ready: bo
                 tracing::warn!("{error}");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::places;
+
+    #[test]
+    fn all_of_the_ring_is_gone_through_in_so_many_looks() {
+        assert_eq!((places(0, 2), places(5, 2), places(64, 2)), (0, 5, 64), "few: all at once");
+        assert_eq!((places(1024, 2), places(1025, 2), places(1000, 1)), (512, 513, 1000));
     }
 }
