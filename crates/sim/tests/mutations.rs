@@ -30,13 +30,17 @@ const DATA_PLANE: [(&str, u32, Kind); 15] = [
     ("RemovedAtOnce", 15, Kind::Linearizable),
 ];
 
+/// Not bugs by themselves: another rule stands behind each, so that nothing that can be seen changes. A switch's own updates of an earlier epoch are older than the request that its next session
+/// began with, or carried by its release; a flow that is not recalled is taken when the session, which is not prolonged meanwhile, is over.
+const COVERED: [Mutation; 2] = [Mutation::NoEpochCheck, Mutation::NoRecall];
+
 enum Bug {
     Store(Mutation),
     DataPlane(u32),
 }
 
 fn bugs() -> Vec<(String, Bug, Kind)> {
-    let store = Mutation::ALL.iter().map(|mutation| {
+    let store = Mutation::ALL.iter().filter(|mutation| !COVERED.contains(mutation)).map(|mutation| {
         let snapshots = matches!(mutation, Mutation::SnapshotsMixed | Mutation::SnapshotOfOnePart);
         let kind = match mutation {
             _ if snapshots => Kind::Snapshots,
