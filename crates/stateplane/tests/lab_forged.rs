@@ -199,7 +199,7 @@ impl Numbered {
     fn hardly_any_came_twice(&self) {
         let arrived = self.arrived.lock().expect("arrived");
         let twice: Vec<_> = arrived.iter().filter(|(_, times)| **times > 1).collect();
-        assert!(twice.len() * 200 <= arrived.len(), "of {}: number and times: {twice:?}", arrived.len());
+        assert!(twice.is_empty(), "of {}: number and times: {twice:?}", arrived.len());
     }
 }
 
