@@ -133,7 +133,6 @@ TakeOut ==
     \E out \in SUBSET In(Newest.members) :
         /\ out # {}
         /\ \E s \in In(Newest.members) \ out : server[s].alive
-        /\ "last_by_order" \in Bugs \/ Without(Newest.members, out) # <<>>
         /\ Decide(Without(Newest.members, out), {})
 
 Join ==

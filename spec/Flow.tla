@@ -166,7 +166,7 @@ SwitchTakes(s, m) ==
                                !.session = IF old.released THEN @ ELSE Max(@, m.session)]
               [] m.type = "REFUSED" /\ m.epoch = old.epoch ->
                    [old EXCEPT !.released = TRUE, !.acked = old.seq, !.gone = Max(@, 1)]
-              [] m.type = "RECALL" /\ m.epoch = old.epoch -> [old EXCEPT !.released = ("recall_ignored" \notin Bugs)]
+              [] m.type = "RECALL" /\ m.epoch = old.epoch -> [old EXCEPT !.released = TRUE]
               [] m.type = "RECALL" /\ m.epoch > old.epoch /\ "recall_forgotten" \notin Bugs ->
                    [NoEntry EXCEPT !.epoch = m.epoch, !.released = TRUE, !.unknown = TRUE]
               [] m.type = "RELEASE_ACK" /\ m.epoch = old.epoch /\ old.released -> [old EXCEPT !.gone = Max(@, 1)]
