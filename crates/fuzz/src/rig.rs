@@ -90,6 +90,21 @@ struct Origin {
     port: u16,
     attempts: u16,
     absent: Option<Key>,
+    /// The address of the interface that the message came to.
+    host_mac: [u8; 6],
+}
+
+impl Origin {
+    /// A packet that came back from the store goes to the host with the address of the interface that it came to, or the kernel would not take it.
+    fn host_sees(&self, fate: Fate) -> Fate {
+        match fate {
+            Fate::ToHost(mut frame) if self.attempts > 0 && frame[0] & 1 == 0 => {
+                frame[..6].copy_from_slice(&self.host_mac);
+                Fate::ToHost(frame)
+            }
+            fate => fate,
+        }
+    }
 }
 
 /// The two, side by side.
@@ -247,7 +262,11 @@ impl Rig {
             Received::Taken { kind, key, port, packet } => {
                 self.counts.taken += 1;
                 self.counted(&before, &[])?;
-                self.let_go(kind, key, port, &packet, step.now_ns, got)
+                let mut host_mac = [0; 6];
+                host_mac.copy_from_slice(&step.frame[..6]);
+                let absent = (kind == MessageType::Absent).then_some(key);
+                let origin = Origin { port: port & 0x1ff, attempts: port >> 9, absent, host_mac };
+                self.let_go(kind, origin, &packet, step.now_ns, got)
             }
         }
     }
@@ -282,16 +301,15 @@ impl Rig {
     }
 
     /// What must become of the packet in a message.
-    fn let_go(&mut self, kind: MessageType, key: Key, port: u16, packet: &[u8], now_ns: u64, got: Fate) -> Result<()> {
+    fn let_go(&mut self, kind: MessageType, origin: Origin, packet: &[u8], now_ns: u64, got: Fate) -> Result<()> {
         // Less than an Ethernet header is no packet.
         if packet.len() < 14 {
             return expect(&Fate::Drop, &got);
         }
         if kind == MessageType::UpdateAck {
-            return expect(&Fate::Forward(u32::from(port & 0x1ff), packet.to_vec()), &got);
+            return expect(&Fate::Forward(u32::from(origin.port), packet.to_vec()), &got);
         }
-        let absent = (kind == MessageType::Absent).then_some(key);
-        self.packet(packet, Origin { port: port & 0x1ff, attempts: port >> 9, absent }, now_ns, got)
+        self.packet(packet, origin, now_ns, got)
     }
 
     /// Exactly one of these statistics went up by one, and no other that says that something was refused.
@@ -339,7 +357,7 @@ impl Rig {
     /// An ordinary packet: what came out of the program, against what must.
     fn packet(&mut self, frame: &[u8], origin: Origin, now_ns: u64, got: Fate) -> Result<()> {
         match judge(frame) {
-            Verdict::Certain(fate) => self.fate(false, &fate, &got),
+            Verdict::Certain(fate) => self.fate(false, &origin.host_sees(fate), &got),
             Verdict::Bound { direction, key, allocate } => {
                 let binding = match self.mode {
                     Mode::Local => match self.bindings.get(&key) {
@@ -353,7 +371,7 @@ impl Rig {
                     },
                 };
                 let fate = binding.map_or(Fate::Drop, |binding| translated(frame, direction, binding));
-                self.fate(true, &fate, &got)?;
+                self.fate(true, &origin.host_sees(fate), &got)?;
                 self.leaks(direction, &got)
             }
         }
