@@ -167,11 +167,12 @@ control KeyValueVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
                           hdr.ipv4.reserved, hdr.ipv4.dont_fragment, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset, hdr.ipv4.ttl,
                           hdr.ipv4.protocol, hdr.ipv4.source, hdr.ipv4.destination },
                         hdr.ipv4.checksum, HashAlgorithm.csum16);
+        // With the checksum itself among the data the sum is 0 if it is right, also where it is 0xffff, which UDP sends for 0 (RFC 768).
         verify_checksum(hdr.kv.isValid() && hdr.udp.checksum != 0,
                         { hdr.ipv4.source, hdr.ipv4.destination, 8w0, hdr.ipv4.protocol, hdr.udp.length, hdr.udp.source_port, hdr.udp.destination_port,
                           hdr.udp.length, hdr.kv.magic, hdr.kv.operation, hdr.kv.status, hdr.kv.request, hdr.kv.key, hdr.kv.version,
-                          hdr.kv.value_high, hdr.kv.value_low },
-                        hdr.udp.checksum, HashAlgorithm.csum16);
+                          hdr.kv.value_high, hdr.kv.value_low, hdr.udp.checksum },
+                        16w0, HashAlgorithm.csum16);
     }
 }
 

@@ -309,12 +309,13 @@ control GatewayVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
                           hdr.outer_ipv4.fragment_offset, hdr.outer_ipv4.ttl, hdr.outer_ipv4.protocol, hdr.outer_ipv4.source,
                           hdr.outer_ipv4.destination },
                         hdr.outer_ipv4.checksum, HashAlgorithm.csum16);
+        // With the checksum itself among the data the sum is 0 if it is right, also where it is 0xffff, which UDP sends for 0 (RFC 768).
         verify_checksum(hdr.signalling.isValid() && hdr.udp.checksum != 0,
                         { hdr.outer_ipv4.source, hdr.outer_ipv4.destination, 8w0, hdr.outer_ipv4.protocol, hdr.udp.length, hdr.udp.source_port,
                           hdr.udp.destination_port, hdr.udp.length, hdr.signalling.flags, hdr.signalling.type, hdr.signalling.length, hdr.signalling.teid,
                           hdr.signalling.sequence, hdr.signalling.spare, hdr.signalling.user, hdr.signalling.uplink_teid, hdr.signalling.downlink_teid,
-                          hdr.signalling.station, hdr.signalling.cause, hdr.signalling.spare2 },
-                        hdr.udp.checksum, HashAlgorithm.csum16);
+                          hdr.signalling.station, hdr.signalling.cause, hdr.signalling.spare2, hdr.udp.checksum },
+                        16w0, HashAlgorithm.csum16);
     }
 }
 
