@@ -1,43 +1,13 @@
 //! `controller.toml`: reading and checking. Every error names the file, the field and the remedy.
 
 use crate::core::Settings;
+pub use config_file::ConfigError;
+use config_file::{Problem, require};
 use secrets::{SecretsError, SecretsFile};
 use serde::Deserialize;
 use state_protocol::{KeyRing, MOST_SHARDS};
 use std::net::{SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
-use thiserror::Error;
-
-/// A configuration that cannot be used.
-#[derive(Debug, Error)]
-pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("{path}: cannot read: {source}; check the path and its permissions")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: std::io::Error,
-    },
-    /// Not TOML, or a field is missing, misspelt or of another type.
-    #[error("{path}: {message}")]
-    Parse {
-        /// The file.
-        path: PathBuf,
-        /// Line, column and reason.
-        message: String,
-    },
-    /// A field's value makes no sense.
-    #[error("{path}: {field}: {problem}")]
-    Field {
-        /// The file.
-        path: PathBuf,
-        /// The field.
-        field: &'static str,
-        /// What is wrong and what to write instead.
-        problem: String,
-    },
-}
 
 /// Where decisions are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,39 +97,20 @@ fn default_reorder_after_ms() -> u32 {
 impl Config {
     /// Reads and checks a file.
     pub fn load(path: &Path) -> Result<Config, ConfigError> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        Config::parse(path, &text)
+        Config::parse(path, &config_file::read(path)?)
     }
 
     /// Checks a file's text; `path` is for messages.
     pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
-        let file: File = toml::from_str(text).map_err(|error| parse_error(path, text, &error))?;
+        let file: File = config_file::parse(path, text)?;
         let directory = path.parent().unwrap_or(Path::new(""));
-        check(file, directory).map_err(|(field, problem)| ConfigError::Field { path: path.to_owned(), field, problem })
+        check(file, directory).map_err(|problem| ConfigError::field(path, problem))
     }
 
     /// Reads the shared secrets.
     pub fn keys(&self) -> Result<KeyRing, SecretsError> {
         Ok(SecretsFile::load(&self.secrets)?.ring().clone())
     }
-}
-
-fn parse_error(path: &Path, text: &str, error: &toml::de::Error) -> ConfigError {
-    let at = error.span().map(|span| {
-        let before = text.get(..span.start).unwrap_or(text);
-        let line = before.matches('\n').count() + 1;
-        let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
-        format!("{line}:{column}: ")
-    });
-    let message = format!("{}{}", at.unwrap_or_default(), error.message());
-    ConfigError::Parse { path: path.to_owned(), message }
-}
-
-type Problem = (&'static str, String);
-
-fn require(holds: bool, field: &'static str, problem: impl FnOnce() -> String) -> Result<(), Problem> {
-    if holds { Ok(()) } else { Err((field, problem())) }
 }
 
 fn check(file: File, directory: &Path) -> Result<Config, Problem> {
@@ -194,7 +145,7 @@ fn check(file: File, directory: &Path) -> Result<Config, Problem> {
         _ => {
             let problem =
                 "write either `database = \"FILE\"` (one controller) or `etcd = [\"http://IP:2379\"]` (several)";
-            return Err(("database", problem.to_owned()));
+            return Err(("database".to_owned(), problem.to_owned()));
         }
     };
     Ok(Config {
@@ -220,7 +171,7 @@ fn check_etcd(endpoints: &[String], prefix: String) -> Result<Keep, Problem> {
         let address = endpoint.strip_prefix("http://").unwrap_or(endpoint).trim_end_matches('/');
         address.parse::<SocketAddr>().map_err(|_| {
             let problem = format!("\"{endpoint}\" is no address; write it as \"http://10.0.0.1:2379\" (without TLS)");
-            ("etcd", problem)
+            ("etcd".to_owned(), problem)
         })
     };
     let endpoints = endpoints.iter().map(address).collect::<Result<Vec<_>, _>>()?;

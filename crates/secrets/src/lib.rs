@@ -10,6 +10,7 @@
 //! hex = "…32 hexadecimal digits…"
 //! ```
 
+use config_file::ConfigError;
 use serde::Deserialize;
 use state_protocol::{KeyRing, MOST_SECRETS, SECRET_BYTES, Secret};
 use std::fmt::Write as _;
@@ -41,24 +42,9 @@ pub enum SecretsError {
         /// Its permission bits.
         mode: u32,
     },
-    /// Not TOML, or a field is missing, misspelt or of another type.
-    #[error("{path}: {message}")]
-    Parse {
-        /// The file.
-        path: PathBuf,
-        /// Line, column and reason; never a secret.
-        message: String,
-    },
-    /// A field's value makes no sense, or an operation does not fit the file.
-    #[error("{path}: {field}: {problem}")]
-    Field {
-        /// The file.
-        path: PathBuf,
-        /// The field.
-        field: String,
-        /// What is wrong and what to do instead; never a secret.
-        problem: String,
-    },
+    /// Not TOML, a field's value makes no sense, or an operation does not fit the file. Never names a secret.
+    #[error(transparent)]
+    Content(#[from] ConfigError),
     /// The file cannot be written.
     #[error("{path}: cannot write: {source}")]
     Write {
@@ -110,8 +96,8 @@ impl SecretsFile {
 
     /// Checks a file's text; `path` is for messages.
     pub fn parse(path: &Path, text: &str) -> Result<SecretsFile, SecretsError> {
-        let file: File = toml::from_str(text).map_err(|error| parse_error(path, text, &error))?;
-        let field = |field: String, problem: String| SecretsError::Field { path: path.to_owned(), field, problem };
+        let file: File = config_file::parse(path, text)?;
+        let field = |field: String, problem: String| SecretsError::from(ConfigError::field(path, (field, problem)));
         let mut ring: Option<KeyRing> = None;
         for (at, table) in file.secret.iter().enumerate() {
             let place = format!("secret[{at}]");
@@ -243,19 +229,8 @@ impl SecretsFile {
     }
 
     fn problem(&self, field: &str, problem: String) -> SecretsError {
-        SecretsError::Field { path: self.path.clone(), field: field.to_owned(), problem }
+        ConfigError::field(&self.path, (field.to_owned(), problem)).into()
     }
-}
-
-/// A parser's message without the line that it quotes: that line may hold a secret.
-fn parse_error(path: &Path, text: &str, error: &toml::de::Error) -> SecretsError {
-    let at = error.span().map(|span| {
-        let before = text.get(..span.start).unwrap_or(text);
-        let line = before.matches('\n').count() + 1;
-        let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
-        format!("{line}:{column}: ")
-    });
-    SecretsError::Parse { path: path.to_owned(), message: format!("{}{}", at.unwrap_or_default(), error.message()) }
 }
 
 fn random_secret() -> Result<Secret, SecretsError> {

@@ -1,0 +1,107 @@
+//! What all configuration files have in common: they are TOML, and every error names the file, the line or field, and the remedy.
+//!
+//! Owns how a file is read and what its errors look like; what is in it belongs to who reads it.
+
+use serde::de::DeserializeOwned;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// A configuration that cannot be used.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{path}: cannot read: {source}; check the path and its permissions")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// Not TOML, or a field is missing, misspelt or of another type.
+    #[error("{path}: {message}")]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Line, column and reason; never the line itself, which may hold a secret.
+        message: String,
+    },
+    /// A field's value makes no sense.
+    #[error("{path}: {field}: {problem}")]
+    Field {
+        /// The file.
+        path: PathBuf,
+        /// The field, with its table and number.
+        field: String,
+        /// What is wrong and what to write instead.
+        problem: String,
+    },
+}
+
+/// A field and what is wrong with it, before it is known of which file.
+pub type Problem = (String, String);
+
+impl ConfigError {
+    /// The problem, of the file at `path`.
+    pub fn field(path: &Path, (field, problem): Problem) -> ConfigError {
+        ConfigError::Field { path: path.to_owned(), field, problem }
+    }
+}
+
+/// A file's text.
+pub fn read(path: &Path) -> Result<String, ConfigError> {
+    std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })
+}
+
+/// What a file's text says; `path` is for messages.
+pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, ConfigError> {
+    toml::from_str(text).map_err(|error| ConfigError::Parse {
+        path: path.to_owned(),
+        message: placed(text, error.span(), error.message()),
+    })
+}
+
+/// A reason with the line and column that it is about.
+fn placed(text: &str, span: Option<std::ops::Range<usize>>, reason: &str) -> String {
+    let at = span.map(|span| {
+        let before = text.get(..span.start).unwrap_or(text);
+        let line = before.matches('\n').count() + 1;
+        let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+        format!("{line}:{column}: ")
+    });
+    format!("{}{reason}", at.unwrap_or_default())
+}
+
+/// That something holds, or else which field is at fault and why.
+pub fn require(holds: bool, field: &str, problem: impl FnOnce() -> String) -> Result<(), Problem> {
+    if holds { Ok(()) } else { Err((field.to_owned(), problem())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(serde::Deserialize, Debug)]
+    #[serde(deny_unknown_fields)]
+    struct File {
+        #[expect(dead_code, reason = "only whether it parses is of interest")]
+        port: u16,
+    }
+
+    #[test]
+    fn errors_name_the_file_and_the_place() {
+        let path = Path::new("some/where.toml");
+        let text = |text: &str| parse::<File>(path, text).unwrap_err().to_string();
+        assert!(parse::<File>(path, "port = 1").is_ok());
+        let error = text("# ä\n  prot = 1\n");
+        assert!(error.starts_with("some/where.toml: 2:3: ") && error.contains("prot"), "{error}");
+        let error = text("# a\nport = \"a secret\n");
+        assert!(error.starts_with("some/where.toml: 2:") && !error.contains("a secret"), "{error}");
+        let error = read(&path.join("not there")).unwrap_err().to_string();
+        assert!(error.starts_with("some/where.toml/not there: cannot read: "), "{error}");
+        let error = require(false, "port", || "0 is no port; write 1 to 65535".to_owned()).unwrap_err();
+        assert_eq!(
+            ConfigError::field(path, error).to_string(),
+            "some/where.toml: port: 0 is no port; write 1 to 65535"
+        );
+    }
+}

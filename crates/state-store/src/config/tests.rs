@@ -1,0 +1,101 @@
+//! The example file is good, and every fault in one is named with its remedy.
+
+use super::objects::NS_PER_S;
+use super::*;
+
+const GOOD: &str = include_str!("../../../../docs/store.example.toml");
+
+fn problem(from: &str, to: &str) -> String {
+    assert!(GOOD.contains(from), "the example has no `{from}`");
+    Config::parse(Path::new("store.toml"), &GOOD.replacen(from, to, 1)).unwrap_err().to_string()
+}
+
+#[test]
+fn the_example_is_good() {
+    let config = Config::parse(Path::new("store.toml"), GOOD).unwrap();
+    assert_eq!((config.settings.shards, config.controllers.len()), (8, 1));
+    assert_eq!(config.settings.hold_ns, 500_000_000);
+    assert_eq!(config.secrets, Path::new("secrets.toml"));
+    assert!(config.keys().unwrap_err().to_string().contains("keys generate"), "relative to the file, and not there");
+}
+
+#[test]
+fn backends_are_read_and_checked() {
+    let config = Config::parse(Path::new("store.toml"), GOOD).unwrap();
+    let [(3, backends)] = &config.backends[..] else { panic!("{:?}", config.backends) };
+    let seen: Vec<_> = backends.iter().map(|b| (b.address.to_string(), b.weight, b.drained)).collect();
+    assert_eq!(seen, [("10.0.4.1:8080".to_owned(), 2, false), ("10.0.4.2:8080".to_owned(), 1, true)]);
+    assert_eq!(config.file, Path::new("store.toml"));
+    // Which backends there are is not part of what a chain must agree on: it changes while they run.
+    let other = Config::parse(Path::new("store.toml"), &GOOD.replace("10.0.4.2", "10.0.4.3")).unwrap();
+    assert_eq!(other.settings.digest(), config.settings.digest());
+    let other = Config::parse(Path::new("store.toml"), &GOOD.replace("\"weighted\"", "\"maglev\"")).unwrap();
+    assert_ne!(other.settings.digest(), config.settings.digest());
+    for (from, to, part) in [
+        ("10.0.4.2", "10.0.4.1", "listed twice"),
+        ("weight = 2 ", "weight = 0 ", "state = \"drained\""),
+        ("\"drained\"", "\"gone\"", "gone"),
+        ("\"weighted\"", "\"fair\"", "fair"),
+        ("\"10.0.4.1\"", "\"0.0.0.0\"", "no address"),
+        ("policy = \"weighted\"", "idle_s = 5", "belongs to"),
+        ("policy = \"weighted\"", "ports = \"1-2\"", "nat_ports"),
+        ("allocator = \"backends\"", "allocator = \"zero\"", "belongs to allocator = \"backends\""),
+    ] {
+        let problem = problem(from, to);
+        assert!(problem.contains(part), "{from} → {to}: {problem}");
+    }
+}
+
+#[test]
+fn objects_come_from_the_manifest() {
+    let directory = tempfile::tempdir().unwrap();
+    let field = r#"{"name": "f", "width": 32, "offset": 0, "bytes": 4}"#;
+    let flow = |name: &str, id: u16, consistency: &str| {
+        format!(
+            r#"{{"name": "{name}", "object_id": {id}, "map": "m", "size": 9, "consistency": "{consistency}",
+            "allocator": "zero", "key": [{field}], "value": [{field}], "key_bytes": 4, "value_bytes": 4, "value_offset": 0}}"#
+        )
+    };
+    let flows: Vec<serde_json::Value> =
+        [flow("a", 1, "linearizable"), flow("b", 2, "local"), flow("c", 3, "linearizable")]
+            .iter()
+            .map(|text| serde_json::from_str(text).unwrap())
+            .collect();
+    let json = serde_json::json!({
+        "version": manifest::VERSION, "program": "p", "tables": [], "actions": [], "registers": [], "counters": [],
+        "flow_states": flows, "errors": [], "max_ports": 1, "drop_port": 511, "headroom_bytes": 0
+    });
+    std::fs::write(directory.path().join("p.json"), json.to_string()).unwrap();
+    let path = directory.path().join("store.toml");
+    let top = "name = \"s\"\nlisten = \"10.0.0.1:1\"\ncontrollers = [\"10.0.0.1:2\"]\nsecrets = \"s\"\nmanifest = \"p.json\"\n";
+    let config = Config::parse(&path, &format!("{top}[[object]]\nname = \"c\"\nidle_s = 5\n")).unwrap();
+    let found: Vec<_> = config.settings.objects.iter().map(|o| (o.name.as_str(), o.id, o.key_bytes)).collect();
+    assert_eq!(found, [("c", 3, 4), ("a", 1, 4)]);
+    assert_eq!(config.settings.objects[0].idle_ns(&[0; 4]), Some(5 * NS_PER_S));
+    let error = Config::parse(&path, &format!("{top}[[object]]\nname = \"c\"\nid = 8\n")).unwrap_err().to_string();
+    assert!(error.contains("\"c\".id: 8, but the manifest says 3"), "{error}");
+}
+
+#[test]
+fn every_fault_names_its_field_and_remedy() {
+    for (from, to, field, remedy) in [
+        ("listen = \"10.0.3.1:5407\"", "listen = \"0.0.0.0:5407\"", "listen", "own address"),
+        ("controllers = [\"10.0.3.1:5408\"]", "controllers = []", "controllers", "10.2.1.10:5408"),
+        ("shards = 8", "shards = 0", "shards", "1 to 256"),
+        ("lease_ms = 250", "lease_ms = 0", "lease_ms", "1 to 60000"),
+        ("key_bytes = 13", "key_bytes = 12", "key_bytes", "needs 13"),
+        ("value_bytes = 6", "value_bytes = 65", "value_bytes", "1 to 64"),
+        ("ports = \"1024-65535\"", "ports = \"9-8\"", "ports", "lowest-highest"),
+        ("external = [\"203.0.113.1\", \"203.0.113.2\"]", "external = []", "external", "at least one"),
+        ("id = 1", "id = 2", "object[1]", "its own"),
+        ("lease_ms", "lease_mss", "lease_mss", "7:1"),
+        ("udp_s = 300", "udp_s = 0", "idle.udp_s", "1 or more"),
+        ("hold_ms = 500", "hold_ms = 901", "hold_ms", "1 to 900"),
+        ("closed_s = 240", "closed_s = 0", "closed_s", "1 or more"),
+        ("secrets = \"secrets.toml\"", "", "secrets", ""),
+    ] {
+        let text = problem(from, to);
+        assert!(text.starts_with("store.toml: ") && text.contains(field), "{from}: {text}");
+        assert!(text.contains(remedy) || field == "lease_mss" || remedy.is_empty(), "{from}: {text}");
+    }
+}
