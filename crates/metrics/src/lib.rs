@@ -4,6 +4,10 @@
 //! Names: `stateplane_WHAT_UNIT`, counters end in `_total`; units are `seconds`, `bytes`, or nothing for counts
 //! (<https://prometheus.io/docs/practices/naming/>).
 
+mod server;
+
+pub use server::Server;
+
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 

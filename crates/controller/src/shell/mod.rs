@@ -2,7 +2,7 @@
 
 mod database;
 mod etcd;
-mod metrics;
+mod render;
 mod status;
 
 pub use database::DatabaseError;
@@ -19,16 +19,13 @@ use nix::time::{ClockId, clock_gettime};
 use secrets::SecretsError;
 use state_protocol::{Flags, KeyRing, Kind, Message, MessageType, Views};
 use std::io::ErrorKind;
-use std::net::{SocketAddr, SocketAddrV4, TcpListener, UdpSocket};
+use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use thiserror::Error;
 
 const MOST_DATAGRAMS: usize = 256;
-/// How often the metrics' text is made anew, in ns.
-const METRICS_NS: u64 = 500_000_000;
 
 /// Why a controller cannot run.
 #[derive(Debug, Error)]
@@ -85,16 +82,15 @@ pub fn run(config: &Config) -> Result<(), RunError> {
     let bind = |source| RunError::Bind { address: SocketAddr::V4(config.listen), source };
     let socket = UdpSocket::bind(config.listen).map_err(bind)?;
     socket.set_nonblocking(true).map_err(|source| RunError::System { what: "the socket", source })?;
-    let metrics = Arc::new(Mutex::new(String::new()));
-    if let Some(address) = config.metrics {
-        let listener = TcpListener::bind(address).map_err(|source| RunError::Bind { address, source })?;
-        metrics::serve(listener, metrics.clone());
-    }
+    let metrics = match config.metrics {
+        Some(address) => Some(metrics::Server::bind(address).map_err(|source| RunError::Bind { address, source })?),
+        None => None,
+    };
     let (keeper, views) = keeper(config)?;
     let leading = matches!(keeper, Keeper::File(_));
     tracing::info!(name = config.name, listen = %config.listen, version = views.version, "controller started");
     let core = Controller::new(config.settings.clone(), views, leading, now_ns());
-    Loop { core, socket, signal_fd, keys, keeper, metrics, metrics_at_ns: 0, bad_tag: 0 }.run(config)
+    Loop { core, socket, signal_fd, keys, keeper, metrics, bad_tag: 0 }.run(config)
 }
 
 fn keeper(config: &Config) -> Result<(Keeper, Views), RunError> {
@@ -121,8 +117,7 @@ struct Loop {
     signal_fd: SignalFd,
     keys: KeyRing,
     keeper: Keeper,
-    metrics: Arc<Mutex<String>>,
-    metrics_at_ns: u64,
+    metrics: Option<metrics::Server>,
     bad_tag: u64,
 }
 
@@ -148,7 +143,10 @@ impl Loop {
             if self.core.next_deadline() <= now_ns() {
                 self.step(config, Input::Timer);
             }
-            self.renew_metrics();
+            if let Some(metrics) = &mut self.metrics {
+                let now = now_ns();
+                metrics.serve(now, || render::render(&self.core, now, self.bad_tag));
+            }
             if let Ok(Some(signal)) = self.signal_fd.read_signal() {
                 if signal.ssi_signo == Signal::SIGHUP as u32 {
                     self.read_secrets(config);
@@ -162,10 +160,9 @@ impl Loop {
 
     fn wait(&self) -> Result<(), RunError> {
         let ms = self.core.next_deadline().saturating_sub(now_ns()).div_ceil(1_000_000).min(10);
-        let mut polled = [
-            PollFd::new(self.socket.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.signal_fd.as_fd(), PollFlags::POLLIN),
-        ];
+        let descriptors = [self.socket.as_fd(), self.signal_fd.as_fd()].into_iter();
+        let descriptors = descriptors.chain(self.metrics.iter().flat_map(metrics::Server::descriptors));
+        let mut polled: Vec<_> = descriptors.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         match poll(&mut polled, PollTimeout::from(ms as u8)) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
             Err(error) => Err(system("waiting for datagrams")(error)),
@@ -225,15 +222,6 @@ impl Loop {
         }
         for (to, bytes) in out.datagrams {
             self.send(config, to, bytes);
-        }
-    }
-
-    fn renew_metrics(&mut self) {
-        let now = now_ns();
-        if now >= self.metrics_at_ns {
-            self.metrics_at_ns = now + METRICS_NS;
-            *self.metrics.lock().unwrap_or_else(PoisonError::into_inner) =
-                metrics::render(&self.core, now, self.bad_tag);
         }
     }
 

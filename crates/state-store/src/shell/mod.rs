@@ -1,8 +1,8 @@
 //! The shell around the core: UDP socket, clock, timers, signals, metrics. One thread.
 
 mod durability;
-mod metrics;
 mod query;
+mod render;
 mod udp;
 
 pub use query::{QueryError, query, query_state, query_status};
@@ -12,7 +12,6 @@ use crate::core::{EPOCH_TICK_NS, Event, Input, Node, Outputs, Start};
 use crate::health::Checks;
 use crate::wal::WalError;
 use durability::{Durability, OpenLog};
-use metrics::MetricsServer;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
@@ -112,7 +111,7 @@ pub fn run(config: Config) -> Result<(), RunError> {
     let socket =
         BatchSocket::bind(listen).map_err(|source| RunError::Bind { address: SocketAddr::V4(listen), source })?;
     let metrics = match config.metrics {
-        Some(address) => Some(MetricsServer::bind(address).map_err(|source| RunError::Bind { address, source })?),
+        Some(address) => Some(metrics::Server::bind(address).map_err(|source| RunError::Bind { address, source })?),
         None => None,
     };
     let log = match &config.wal {
@@ -146,7 +145,7 @@ struct Loop {
     server: Node,
     socket: BatchSocket,
     signal_fd: SignalFd,
-    metrics: Option<MetricsServer>,
+    metrics: Option<metrics::Server>,
     durability: Option<Durability>,
     checks: Checks,
     out: Outputs,
@@ -205,7 +204,7 @@ impl Loop {
             let log = self.durability.as_ref().map(Durability::stats);
             if let Some(metrics) = self.metrics.as_mut().filter(|_| ready.metrics) {
                 let now = now_ns();
-                metrics.serve(now, || metrics::render(server, now, send_errors, log));
+                metrics.serve(now, || render::render(server, now, send_errors, log));
             }
         }
     }
@@ -260,7 +259,8 @@ impl Loop {
         // A pollfd with a negative descriptor is passed over: poll(2).
         let log = self.durability.as_ref().map_or(-1, Durability::descriptor);
         let descriptors = [self.socket.as_raw_fd(), self.signal_fd.as_raw_fd(), log].into_iter();
-        let descriptors = descriptors.chain(self.metrics.iter().flat_map(MetricsServer::descriptors));
+        let descriptors =
+            descriptors.chain(self.metrics.iter().flat_map(|metrics| metrics.descriptors().map(|fd| fd.as_raw_fd())));
         self.polled.clear();
         self.polled.extend(descriptors.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }));
         let time = TimeSpec::from_duration(sleep);
@@ -272,7 +272,7 @@ impl Loop {
             return Err(system("waiting for datagrams")(nix::errno::Errno::last()));
         }
         let ready = |polled: &libc::pollfd| result > 0 && polled.revents != 0;
-        let metrics = self.metrics.as_ref().is_some_and(MetricsServer::has_connections);
+        let metrics = self.metrics.as_ref().is_some_and(metrics::Server::has_connections);
         Ok(Ready {
             signal: self.polled.get(1).is_some_and(ready),
             metrics: metrics || self.polled.iter().skip(3).any(ready),

@@ -1,18 +1,10 @@
-//! Metrics in Prometheus' text format, and the smallest HTTP server that gives them out. It never blocks the store: few connections, short
-//! requests, one answer each.
+//! The server's metrics.
 
 use crate::core::{Node, NodeStatus, Role};
 use crate::wal::Stats;
 use metrics::{Kind, Text};
 use state_protocol::Malformed;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::Ordering;
-
-const MOST_CONNECTIONS: usize = 16;
-const MOST_REQUEST_BYTES: usize = 8_192;
-const MOST_CONNECTION_NS: u64 = 5_000_000_000;
 
 /// The server's metrics in Prometheus' text format.
 pub fn render(server: &Node, now_ns: u64, send_errors: u64, log: Option<&Stats>) -> String {
@@ -120,75 +112,4 @@ fn render_backends(text: &mut Text, status: &NodeStatus) {
             );
         }
     }
-}
-
-struct Connection {
-    stream: TcpStream,
-    request: Vec<u8>,
-    since_ns: u64,
-}
-
-/// Answers GET /metrics; anything else gets 404.
-pub struct MetricsServer {
-    listener: TcpListener,
-    connections: Vec<Connection>,
-}
-
-impl MetricsServer {
-    /// Listens at `address`.
-    pub fn bind(address: SocketAddr) -> std::io::Result<MetricsServer> {
-        let listener = TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
-        Ok(MetricsServer { listener, connections: Vec::new() })
-    }
-
-    /// What to poll for reading.
-    pub fn descriptors(&self) -> impl Iterator<Item = RawFd> {
-        std::iter::once(self.listener.as_raw_fd())
-            .chain(self.connections.iter().map(|connection| connection.stream.as_raw_fd()))
-    }
-
-    /// Whether somebody is connected: then `serve` is to be called now and then, to give up who says nothing.
-    pub fn has_connections(&self) -> bool {
-        !self.connections.is_empty()
-    }
-
-    /// Takes new connections, and answers those whose request is complete.
-    pub fn serve(&mut self, now_ns: u64, body: impl Fn() -> String) {
-        self.connections.retain(|connection| now_ns < connection.since_ns + MOST_CONNECTION_NS);
-        while let Ok((stream, _)) = self.listener.accept() {
-            if self.connections.len() < MOST_CONNECTIONS && stream.set_nonblocking(true).is_ok() {
-                self.connections.push(Connection { stream, request: Vec::new(), since_ns: now_ns });
-            }
-        }
-        self.connections.retain_mut(|connection| advance(connection, &body));
-    }
-}
-
-/// Whether the connection is to be kept.
-fn advance(connection: &mut Connection, body: &impl Fn() -> String) -> bool {
-    let mut buffer = [0; 1_024];
-    loop {
-        match connection.stream.read(&mut buffer) {
-            Ok(0) => return false,
-            Ok(count) => connection.request.extend_from_slice(&buffer[..count]),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-            Err(_) => return false,
-        }
-        if connection.request.len() > MOST_REQUEST_BYTES {
-            return false;
-        }
-    }
-    if !connection.request.windows(4).any(|window| window == b"\r\n\r\n") {
-        return true;
-    }
-    let found = connection.request.starts_with(b"GET /metrics ");
-    let (code, text) = if found { ("200 OK", body()) } else { ("404 Not Found", "GET /metrics\n".to_owned()) };
-    let head = format!(
-        "HTTP/1.1 {code}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        text.len()
-    );
-    // A socket buffer holds the whole answer; a client that lets it fill up gets less.
-    let _ = connection.stream.write_all((head + &text).as_bytes());
-    false
 }

@@ -1,0 +1,40 @@
+//! The controller's metrics.
+
+use crate::core::Controller;
+use metrics::{Kind, Text};
+use state_protocol::Reporter;
+
+/// The controller's metrics in Prometheus' text format.
+pub fn render(core: &Controller, now_ns: u64, bad_tag: u64) -> String {
+    let mut text = Text::default();
+    let mut metric = |name: &str, kind: Kind, help: &str, value: u64| {
+        text.single(&format!("stateplane_controller_{name}"), kind, help, value);
+    };
+    let counters = core.counters();
+    let (mut servers, mut switches, mut behind) = (0, 0, 0);
+    for (_, seen) in core.peers().filter(|(_, seen)| core.is_alive(now_ns, seen)) {
+        match seen.reporter {
+            Reporter::Server => servers += 1,
+            Reporter::Switch { .. } => switches += 1,
+        }
+        behind += u64::from(seen.version < core.views().version);
+    }
+    let shards = &core.views().shards;
+    let joining = shards.iter().filter(|view| view.joining.is_some()).count() as u64;
+    let shortest = shards.iter().map(|view| view.members.len()).min().unwrap_or(0) as u64;
+    metric("leading", Kind::Gauge, "Whether this controller decides.", u64::from(core.is_leading()));
+    metric("views_version", Kind::Gauge, "Version of the views; 0: the cluster has not begun.", core.views().version);
+    metric("servers", Kind::Gauge, "Servers that report.", servers);
+    metric("switches", Kind::Gauge, "Switches that report.", switches);
+    metric("behind", Kind::Gauge, "Servers and switches that do not have the newest views yet.", behind);
+    metric("shards", Kind::Gauge, "Shards.", shards.len() as u64);
+    metric("shards_joining", Kind::Gauge, "Shards with a server that catches up.", joining);
+    metric("shortest_chain", Kind::Gauge, "Servers in the shortest chain.", shortest);
+    metric("reports_total", Kind::Counter, "Reports taken.", counters.reports);
+    metric("reports_old_total", Kind::Counter, "Reports older than one that was taken.", counters.reports_old);
+    metric("malformed_total", Kind::Counter, "Datagrams that are no reports.", counters.malformed);
+    metric("bad_tag_total", Kind::Counter, "Datagrams that are not genuine.", bad_tag);
+    metric("decisions_total", Kind::Counter, "Decisions made persistent.", counters.decisions);
+    metric("views_sent_total", Kind::Counter, "Views sent.", counters.views_sent);
+    text.finish()
+}
