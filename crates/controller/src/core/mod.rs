@@ -296,8 +296,8 @@ impl Controller {
         self.failed_joins.retain(|_, until| now_ns < *until);
         let settled = now_ns >= self.listening_since_ns + 2 * dead_ns;
         // With newer views about than ours, whatever we decided would be on old grounds.
-        // (Not as it was when they reported: who has died since, and was ahead of views that are read by now, says so for ever.)
-        let behind = self.peers.values().any(|seen| seen.ahead && seen.version > self.views.version);
+        // (Newer than what we have now: who has died since, and had views that are read by now, reports them for ever.)
+        let behind = self.peers.values().any(|seen| seen.version > self.views.version);
         if self.leading && settled && !behind && self.deciding.is_none() {
             let decided = self.decide(now_ns, out);
             self.deciding.clone_from(&decided);

@@ -29,6 +29,7 @@ pub struct Seen {
     pub(super) silent: bool,
     pub(super) deaf: bool,
     pub(super) mismatch: bool,
+    /// That its views are newer than the controller's has been told.
     pub(super) ahead: bool,
     /// Incarnations before, and when each sent what was taken of it last.
     former: Vec<(u64, u64)>,
