@@ -14,6 +14,7 @@ pub mod check;
 pub mod compile;
 pub mod controller;
 pub mod counter;
+pub mod daemon;
 pub mod demo;
 pub mod keys;
 pub mod lab;

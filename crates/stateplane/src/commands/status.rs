@@ -108,7 +108,7 @@ struct Overview {
 }
 
 /// A table of the page.
-struct Section {
+pub struct Section {
     head: &'static [&'static str],
     rows: Vec<Vec<String>>,
     /// Below the table: what is wrong, and what to do.
@@ -289,12 +289,19 @@ fn print(overview: &Overview) {
     if sections.iter().all(|section| section.rows.is_empty()) {
         outln!("no switch runs on this machine; --store and --controller ask the state store's daemons");
     }
-    for section in sections.iter().filter(|section| !section.rows.is_empty()) {
-        super::table::print(section.head, section.rows.clone());
-        for note in &section.notes {
+    for section in sections.into_iter().filter(|section| !section.rows.is_empty()) {
+        section.print();
+        outln!("");
+    }
+}
+
+impl Section {
+    /// Prints the table and its notes.
+    pub fn print(self) {
+        super::table::print(self.head, self.rows);
+        for note in &self.notes {
             outln!("  {note}");
         }
-        outln!("");
     }
 }
 
@@ -423,7 +430,7 @@ fn controllers(overview: &Overview) -> Section {
 }
 
 /// The chains as the deciding controller has them: head first.
-fn chains(status: &ControllerStatus) -> Section {
+pub fn chains(status: &ControllerStatus) -> Section {
     let row = |shard: &controller::shell::ShardStatus| {
         let chain: Vec<_> = shard.chain.iter().map(ToString::to_string).collect();
         vec![

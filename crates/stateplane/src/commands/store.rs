@@ -1,13 +1,12 @@
 //! `stateplane store`: runs a state store server, checks its configuration, asks a running one how it is.
 
-use secrets::SecretsFile;
+use super::daemon::StatusArgs;
 use state_store::config::{Config, MOST_HOLD_MS, WalSettings};
 use state_store::core::{NodeStatus, Settings};
 use state_store::shell;
 use state_store::wal::{Directory, WalError};
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// With less, most of a lease would be margin.
 const LEAST_LEASE_MS: u64 = 50;
@@ -41,28 +40,13 @@ pub struct Args {
 #[derive(clap::Subcommand, Debug)]
 enum Command {
     /// Ask a running server how it is: exit code 0 if it is ready (the head: serving), 1 if not or if there is no answer.
-    Status {
-        /// The server's address.
-        #[arg(long, value_name = "IP:PORT")]
-        address: SocketAddrV4,
-        /// The shared secrets: servers answer nobody without them.
-        #[arg(long, value_name = "FILE")]
-        secrets: PathBuf,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-        /// How long to wait for an answer.
-        #[arg(long, value_name = "MS", default_value_t = 1000)]
-        timeout_ms: u64,
-    },
+    Status(StatusArgs),
 }
 
 /// Runs the command; returns the process exit code.
 pub fn run(args: Args) -> u8 {
     match (args.command, args.config) {
-        (Some(Command::Status { address, secrets, json, timeout_ms }), _) => {
-            status(address, &secrets, json, timeout_ms)
-        }
+        (Some(Command::Status(args)), _) => status(&args),
         (None, Some(config)) => serve(&config, args.check),
         (None, None) => 2, // clap demands --config without a subcommand
     }
@@ -89,10 +73,7 @@ fn serve(path: &Path, check: bool) -> u8 {
         outln!("{}: good", path.display());
         return 0;
     }
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    // A second subscriber in one process is refused, and not needed.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    super::daemon::log();
     match shell::run(config) {
         Ok(()) => 0,
         Err(error) => fault(&error),
@@ -154,24 +135,11 @@ fn sensible(config: &Config) -> Result<(), String> {
     Ok(())
 }
 
-fn status(address: SocketAddrV4, secrets: &Path, json: bool, timeout_ms: u64) -> u8 {
-    let secrets = match SecretsFile::load(secrets) {
-        Ok(secrets) => secrets,
-        Err(error) => return fault(&error),
-    };
-    let status = match shell::query_status(address, secrets.ring(), Duration::from_millis(timeout_ms)) {
-        Ok(status) => status,
-        Err(error) => return fault(&error),
-    };
-    if json {
-        match serde_json::to_string_pretty(&status) {
-            Ok(text) => outln!("{text}"),
-            Err(error) => return fault(&error),
-        }
-    } else {
-        print_status(address, &status);
+fn status(args: &StatusArgs) -> u8 {
+    match args.ask(|status| print_status(args.address, status)) {
+        Ok(status) => u8::from(status.state != "ready"),
+        Err(error) => fault(&*error),
     }
-    u8::from(status.state != "ready")
 }
 
 fn print_status(address: SocketAddrV4, status: &NodeStatus) {

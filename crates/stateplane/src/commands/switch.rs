@@ -1,7 +1,6 @@
 //! `stateplane switch`: run the agent, check its configuration, stop or detach a switch.
 
 use clap::Subcommand;
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use switch_agent::config::Config;
 use switch_agent::control::{Reply, Request};
@@ -80,7 +79,7 @@ pub fn run(args: Args) -> u8 {
                 outln!("{}: good", path.display());
                 return Ok(());
             }
-            log();
+            super::daemon::log();
             switch_agent::run(config, args.fresh)
         }),
         (None, None) => {
@@ -89,16 +88,6 @@ pub fn run(args: Args) -> u8 {
         }
     };
     super::table::exit_code("switch", result)
-}
-
-/// Logs to standard error; `RUST_LOG` says how much.
-fn log() {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let color = std::io::stderr().is_terminal();
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(color);
-    // Someone else's logger, if there is one, will do.
-    let _ = log.with_target(false).try_init();
 }
 
 fn act(action: &Action) -> switch_agent::Result<()> {
