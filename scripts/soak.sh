@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # What takes longer than a test may: fuzzing in full counts, the simulator with many seeds, demos in a row, random failures in the lab. Exit code 1 on any failure.
 #
-#   scripts/soak.sh BIN [PART...]   BIN: the release `stateplane`; parts: spec check frames messages store sim demos chaos (all by default)
+#   scripts/soak.sh BIN [PART...]   BIN: the release `stateplane`; parts: spec check programs frames messages store sim demos chaos (all by default)
 #
-# Every part writes out/soak/PART.log. SOAK_DEMOS=20, SOAK_ROUNDS=200, SIM_RUNS=200 and STORE_DATAGRAMS=5000000 set how much.
+# Every part writes out/soak/PART.log. SOAK_DEMOS=20, SOAK_ROUNDS=200, SIM_RUNS=200 STORE_DATAGRAMS=5000000 and FUZZ_PROGRAMS=10000 set how much.
 set -uo pipefail
 usage() { sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 [ $# -ge 1 ] && [ -x "$1" ] || usage
@@ -11,7 +11,7 @@ bin=$(realpath "$1")
 shift
 cd "$(dirname "$0")/.."
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(spec check frames messages store sim demos chaos)
+[ ${#parts[@]} -gt 0 ] || parts=(spec check programs frames messages store sim demos chaos)
 out=out/soak
 mkdir -p "$out"
 export SIM_RUNS=${SIM_RUNS:-200} FUZZ_DATAGRAMS=${STORE_DATAGRAMS:-5000000}
@@ -47,6 +47,7 @@ run_part() {
   case $1 in
     spec) spec/check.sh large ;;
     check) fuzz check --binary "$bin" ;;
+    programs) fuzz programs --runs "${FUZZ_PROGRAMS:-10000}" ;;
     frames) fuzz frames ;;
     messages) fuzz messages ;;
     store) cargo test --release --locked --quiet -p state-store --test fuzz -- --nocapture ;;
@@ -67,7 +68,7 @@ main() {
     code=${PIPESTATUS[0]}
     if [ "$code" -eq 0 ]; then result=good; else result="FAILED ($code), see $out/$part.log" bad=1; fi
     # What the part says of itself: its last line with figures in it.
-    figures=$(grep -E '[0-9]+ (texts|frames:|malformed|violations|of [0-9]+ )' "$out/$part.log" | tail -n 1)
+    figures=$(grep -E '[0-9]+ (texts|programs|frames:|malformed|violations|of [0-9]+ )' "$out/$part.log" | tail -n 1)
     summary+=("$(printf '%-9s %5ss  %s  %s' "$part" $((SECONDS - started)) "$result" "$figures")")
   done
   printf '\n'

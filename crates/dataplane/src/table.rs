@@ -116,9 +116,19 @@ impl<'a> TableRef<'a> {
         Ok(())
     }
 
-    /// The entries that the program starts with, and that can be changed.
+    /// The entries that the program starts with, and that can be changed. Of those that match the same (`_` and `0 &&& 0`, say) only the first to match is
+    /// there: a map has one place for them.
     pub fn initial_entries(&self) -> Result<Vec<Entry>> {
-        self.table.initial_entries.iter().map(|entry| self.read_manifest_entry(entry)).collect()
+        let mut entries: Vec<Entry> = Vec::new();
+        for entry in &self.table.initial_entries {
+            let entry = self.read_manifest_entry(entry)?;
+            match entries.iter_mut().find(|known| self.same_entry(known, &entry)) {
+                Some(known) if known.priority < entry.priority => *known = entry,
+                Some(_) => {}
+                None => entries.push(entry),
+            }
+        }
+        Ok(entries)
     }
 
     /// The default action that the program starts with.

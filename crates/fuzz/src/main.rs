@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use fuzz::campaign;
 use fuzz::fresh_seed;
 use fuzz::programs::{self, Plan};
 use fuzz::rig::{Counts, Mode};
+use fuzz::{campaign, differential};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -36,6 +36,27 @@ enum Command {
         /// Inputs that run through the binary.
         #[arg(long, default_value_t = 300)]
         processes: usize,
+    },
+    /// Generated P4 programs, compiled and run in the kernel, against the reference interpreter. Needs root.
+    Programs {
+        /// Programs.
+        #[arg(long, default_value_t = 10_000)]
+        runs: u64,
+        /// The number of the first one: goes on with a run that was ended.
+        #[arg(long, default_value_t = 0)]
+        first: u64,
+        /// Packets for each.
+        #[arg(long, default_value_t = 60)]
+        packets: usize,
+        /// Programs that share an object.
+        #[arg(long, default_value_t = 4)]
+        batch: usize,
+        /// Goes on after a mismatch, and counts.
+        #[arg(long)]
+        keep_going: bool,
+        /// Repeats one program from a file; --seed is that of its packets.
+        #[arg(long)]
+        replay: Option<PathBuf>,
     },
     /// Random and mutated frames through both NATs, against an oracle. Needs root.
     Frames {
@@ -73,6 +94,15 @@ fn run(line: CommandLine) -> Result<()> {
         Command::Check { count, preprocess_every, binary, processes } => {
             let binary = binary.map(|binary| (binary, processes));
             println!("check: {}", programs::run(&Plan { seed, count, preprocess_every, binary })?);
+        }
+        Command::Programs { replay: Some(path), packets, .. } => {
+            println!("programs: {}", differential::replay(&path, seed, packets)?);
+        }
+        Command::Programs { runs, first, packets, batch, keep_going, replay: None } => {
+            let summary =
+                differential::campaign(&differential::Plan { seed, first, runs, packets, batch, keep_going })?;
+            println!("programs: {summary}");
+            anyhow::ensure!(summary.mismatches == 0, "{} mismatches", summary.mismatches);
         }
         Command::Frames { count } => {
             for (name, mode) in [("frames, local", Mode::Local), ("frames, linearizable", Mode::Linearizable)] {

@@ -32,3 +32,12 @@ fn frames_through_the_linearizable_nat() {
 fn state_messages() {
     both(|seed| println!("{:?}", campaign::messages(seed, 10_000).unwrap()));
 }
+
+/// Generated programs, compiled and run, against the reference interpreter.
+#[test]
+fn generated_programs() {
+    both(|seed| {
+        let plan = fuzz::differential::Plan { seed, first: 0, runs: 38, packets: 40, batch: 6, keep_going: false };
+        println!("{}", fuzz::differential::campaign(&plan).unwrap());
+    });
+}

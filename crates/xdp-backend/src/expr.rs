@@ -37,7 +37,7 @@ fn compute_type(width: u32) -> &'static str {
 }
 
 /// The value as a signed C integer.
-fn signed(value: &str, width: u32) -> String {
+pub(crate) fn signed(value: &str, width: u32) -> String {
     match width {
         0..=32 => format!("sp_signed32({value}, {width})"),
         33..=64 => format!("sp_signed64({value}, {width})"),
@@ -53,7 +53,7 @@ pub(crate) fn truncate(value: &str, width: u32) -> String {
     }
 }
 
-fn is_signed(ty: &Type) -> bool {
+pub(crate) fn is_signed(ty: &Type) -> bool {
     matches!(ty, Type::Bits { signed: true, .. })
 }
 
@@ -129,6 +129,7 @@ impl Generator<'_> {
                 let width = self.narrow(operand);
                 let value = self.expr(operand);
                 match op {
+                    UnaryOp::Negate if width > 64 => truncate(&format!("0 - sp_opaque128({value})"), width),
                     UnaryOp::Negate => truncate(&format!("0 - ({}){value}", compute_type(width)), width),
                     UnaryOp::Complement => truncate(&format!("~({}){value}", compute_type(width)), width),
                     UnaryOp::Not => format!("!({value})"),
@@ -216,6 +217,8 @@ impl Generator<'_> {
             }
         };
         match op {
+            Add if width > 64 => truncate(&format!("({wide}){a} + sp_opaque128({b})"), width),
+            Sub if width > 64 => truncate(&format!("({wide}){a} - sp_opaque128({b})"), width),
             Add => truncate(&format!("({wide}){a} + {b}"), width),
             Sub => truncate(&format!("({wide}){a} - {b}"), width),
             Mul if width > 64 => truncate(&format!("sp_mul128({a}, {b})"), width),
@@ -291,6 +294,9 @@ impl Generator<'_> {
         if add {
             let bits = if width <= 64 { 64 } else { 128 };
             return format!("({})sp_sat_add{bits}({a}, {b}, {})", c_type(width), mask_text(width));
+        }
+        if width > 64 {
+            return format!("({})({a} > {b} ? {a} - sp_opaque128({b}) : 0)", c_type(width));
         }
         format!("({})sp_sat_sub({a}, {b})", c_type(width))
     }

@@ -476,9 +476,42 @@ fn same_layout(program: &Program, facts: &Facts) -> bool {
         extracted.insert(after.clone());
     }
     plain
+        && !ousts(program, &pairs)
         && extracted.iter().all(|name| position.contains_key(name.as_str()))
         && pairs.iter().all(|(before, after)| match (position.get(before.as_str()), position.get(after.as_str())) {
             (Some(first), Some(second)) => first < second,
             _ => false,
         })
+}
+
+/// May a way through the parser extract two members of one header union? The second ousts the first, which is then not emitted.
+fn ousts(program: &Program, pairs: &HashSet<(String, String)>) -> bool {
+    let mut unions = UnionMembers::default();
+    walk::program(program, &mut unions);
+    unions.members.iter().any(|(member, union)| {
+        let (mut reached, mut work) = (HashSet::new(), vec![member.as_str()]);
+        while let Some(from) = work.pop() {
+            let next = pairs.iter().filter(|(before, _)| before == from).map(|(_, after)| after.as_str());
+            work.extend(next.filter(|after| reached.insert(*after)));
+        }
+        reached.iter().any(|name| unions.members.get(*name) == Some(union))
+    })
+}
+
+/// Members of header unions that are extracted, and their unions.
+#[derive(Default)]
+struct UnionMembers {
+    members: HashMap<String, String>,
+}
+
+impl Visitor for UnionMembers {
+    fn statement(&mut self, statement: &Statement) {
+        if let StatementKind::Extract { header, .. } = &statement.kind
+            && let ExprKind::Field(base, _) = &header.kind
+            && matches!(base.ty, Type::Union(_))
+            && let (Some(member), Some(union)) = (key(header), key(base))
+        {
+            self.members.insert(member, union);
+        }
+    }
 }

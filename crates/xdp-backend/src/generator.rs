@@ -436,7 +436,7 @@ impl<'a> Generator<'a> {
                 Some(offset) => format!("__builtin_offsetof(struct sp_state, {})", offset.name),
                 None => "sizeof(*state)".into(),
             };
-            text.line(format!("__builtin_memset(state, 0, {zeroed});"));
+            text.line(format!("sp_clear(state, {zeroed});"));
         }
         for declaration in declarations {
             let Declaration { ty, name, array, scratch, initial } = declaration;

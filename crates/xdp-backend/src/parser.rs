@@ -1,6 +1,6 @@
 //! The parser in C: states are labels, the cursor is a byte offset, every access is checked against the packet's end.
 
-use crate::expr::literal;
+use crate::expr::{is_signed, literal, signed};
 use crate::generator::Generator;
 use crate::layout::{HeaderPlace, Place, Scalar, c_type, scalar_width};
 use crate::packet::load_bits;
@@ -98,8 +98,8 @@ impl Generator<'_> {
         for (matches, target, location) in cases {
             self.out.at(*location);
             let mut tests = Vec::new();
-            for ((value, width), matched) in values.iter().zip(matches) {
-                tests.extend(self.match_test(value, *width, matched, *location));
+            for (((value, width), key), matched) in values.iter().zip(keys).zip(matches) {
+                tests.extend(self.match_test(value, *width, is_signed(&key.ty), matched, *location));
             }
             if tests.is_empty() {
                 self.go(*target);
@@ -117,7 +117,14 @@ impl Generator<'_> {
     }
 
     /// The C condition of one match; None if it is always true.
-    pub fn match_test(&mut self, value: &str, width: u32, matched: &Match, location: Location) -> Option<String> {
+    pub fn match_test(
+        &mut self,
+        value: &str,
+        width: u32,
+        minus: bool,
+        matched: &Match,
+        location: Location,
+    ) -> Option<String> {
         if width > 128 {
             self.error(location, "keys wider than 128 bits are not supported by the XDP target", None);
             return None;
@@ -136,6 +143,10 @@ impl Generator<'_> {
                     let both = number & mask;
                     Some(format!("({value} & {}) == {}", text(mask), text(&both)))
                 }
+            }
+            Match::Range { low, high } if minus => {
+                let (value, low, high) = (signed(value, width), signed(&text(low), width), signed(&text(high), width));
+                Some(format!("{value} >= {low} && {value} <= {high}"))
             }
             Match::Range { low, high } => Some(format!("{value} >= {} && {value} <= {}", text(low), text(high))),
             Match::ValueSet(_) => {

@@ -1,6 +1,6 @@
 //! Tables: BPF maps or code, the lookup, and the actions in a switch at the place of `apply`.
 
-use crate::expr::literal;
+use crate::expr::{is_signed, literal};
 use crate::generator::Generator;
 use crate::layout::{Place, c_type, scalar_width};
 use crate::packet::{Bits, runs, store_run};
@@ -8,7 +8,7 @@ use crate::walk::Visitor;
 use manifest::{KeyMatch, TableKind, scalar_bytes};
 use num_bigint::BigInt;
 use num_traits::{ToPrimitive, Zero};
-use p4_ir::{ActionCall, Entry, ExternId, Key, Match, Statement, StatementKind, Table, TableId, VariableId};
+use p4_ir::{ActionCall, Entry, ExternId, Key, Match, Program, Statement, StatementKind, Table, TableId, VariableId};
 
 /// A ternary table tries at most so many masks for a packet.
 pub(crate) const MAX_MASKS: u32 = 64;
@@ -92,7 +92,7 @@ impl Generator<'_> {
             .entries
             .iter()
             .enumerate()
-            .map(|(index, entry)| manifest_entry(table, entry, index, table.entries.len()))
+            .map(|(index, entry)| manifest_entry(self.program, table, entry, index, table.entries.len()))
             .collect();
         let (const_entries, initial_entries) =
             if table.const_entries { (entries, Vec::new()) } else { (Vec::new(), entries) };
@@ -111,7 +111,7 @@ impl Generator<'_> {
             actions,
             kind,
             default_map,
-            default_action: manifest_call(&table.default_action),
+            default_action: manifest_call(self.program, table, &table.default_action),
             const_default: table.const_default,
             initial_entries,
             const_entries,
@@ -518,8 +518,9 @@ impl Generator<'_> {
         for entry in entries {
             self.out.at(entry.location);
             let mut tests = Vec::new();
-            for ((value, width), matched) in keys.iter().zip(&entry.matches) {
-                tests.extend(self.match_test(value, *width, matched, entry.location));
+            for (((value, width), key), matched) in keys.iter().zip(&table.keys).zip(&entry.matches) {
+                let minus = is_signed(&key.expr.ty);
+                tests.extend(self.match_test(value, *width, minus, matched, entry.location));
             }
             let test = if tests.is_empty() { "1".to_string() } else { tests.join(" && ") };
             self.open(&format!("{word} ({test})"));
@@ -594,11 +595,20 @@ fn prefix_length(matched: &Match, width: u32) -> u32 {
     }
 }
 
-fn manifest_call(call: &ActionCall) -> manifest::ActionCall {
-    manifest::ActionCall { action: call.action, arguments: call.arguments.iter().map(BigInt::to_string).collect() }
+/// A number's bits, as the manifest has them: not negative.
+fn bits_text(value: &BigInt, width: u32) -> String {
+    if value < &BigInt::zero() { (value + (BigInt::from(1) << width)).to_string() } else { value.to_string() }
 }
 
-fn manifest_entry(table: &Table, entry: &Entry, index: usize, count: usize) -> manifest::Entry {
+fn manifest_call(program: &Program, table: &Table, call: &ActionCall) -> manifest::ActionCall {
+    let action = table.actions.get(call.action as usize).and_then(|listed| program.actions.get(listed.action.index()));
+    let parameters = action.map_or(&[][..], |action| &action.parameters);
+    let width = |variable: &VariableId| scalar_width(&program.variables[variable.index()].ty).unwrap_or(0);
+    let arguments = parameters.iter().zip(&call.arguments).map(|(variable, value)| bits_text(value, width(variable)));
+    manifest::ActionCall { action: call.action, arguments: arguments.collect() }
+}
+
+fn manifest_entry(program: &Program, table: &Table, entry: &Entry, index: usize, count: usize) -> manifest::Entry {
     let matches = table
         .keys
         .iter()
@@ -606,12 +616,14 @@ fn manifest_entry(table: &Table, entry: &Entry, index: usize, count: usize) -> m
         .map(|(key, matched)| {
             let width = scalar_width(&key.expr.ty).unwrap_or(0);
             match matched {
-                Match::Value(value) => KeyMatch::Exact { value: value.to_string() },
+                Match::Value(value) => KeyMatch::Exact { value: bits_text(value, width) },
                 Match::Mask { value, mask } if key.match_kind == "lpm" => {
                     KeyMatch::Prefix { value: (value & mask).to_string(), length: prefix_length(matched, width) }
                 }
                 Match::Mask { value, mask } => KeyMatch::Mask { value: value.to_string(), mask: mask.to_string() },
-                Match::Range { low, high } => KeyMatch::Range { low: low.to_string(), high: high.to_string() },
+                Match::Range { low, high } => {
+                    KeyMatch::Range { low: bits_text(low, width), high: bits_text(high, width) }
+                }
                 Match::Any | Match::ValueSet(_) => KeyMatch::Any,
             }
         })
@@ -621,5 +633,5 @@ fn manifest_entry(table: &Table, entry: &Entry, index: usize, count: usize) -> m
         Some(priority) => u32::MAX - priority,
         None => (count - index) as u32,
     };
-    manifest::Entry { matches, action: manifest_call(&entry.action), priority }
+    manifest::Entry { matches, action: manifest_call(program, table, &entry.action), priority }
 }

@@ -1,0 +1,380 @@
+//! Statements: one on a line, so that a failing program is made shorter by leaving out lines.
+
+use super::types::{HeaderType, Named, Ty, literal, scalar};
+use rand::Rng;
+use rand::rngs::StdRng;
+
+/// A function that can be called.
+#[derive(Clone)]
+pub(super) struct Function {
+    pub name: String,
+    pub result: Ty,
+    /// (`in`, `inout` or `out`, type)
+    pub parameters: Vec<(&'static str, Ty)>,
+}
+
+/// An action that can be called.
+#[derive(Clone)]
+pub(super) struct Action {
+    pub name: String,
+    /// Types of the parameters, without direction.
+    pub parameters: Vec<Ty>,
+}
+
+/// A table that is not applied yet.
+#[derive(Clone)]
+pub(super) struct Table {
+    pub name: String,
+    pub actions: Vec<String>,
+}
+
+/// A register or counter array.
+#[derive(Clone)]
+pub(super) struct Array {
+    pub name: String,
+    /// None: a counter.
+    pub ty: Option<Ty>,
+    pub size: u32,
+}
+
+/// A body under construction, and what it can see.
+pub(super) struct Body<'a> {
+    pub random: &'a mut StdRng,
+    pub header_types: &'a [HeaderType],
+    pub readable: Vec<Named>,
+    pub writable: Vec<Named>,
+    /// (path, index of the type); without varbit fields.
+    pub headers: Vec<(String, usize)>,
+    pub stacks: Vec<(String, usize)>,
+    pub functions: Vec<Function>,
+    pub actions: Vec<Action>,
+    pub tables: Vec<Table>,
+    pub arrays: Vec<Array>,
+    /// May it look at standard_metadata.parser_error?
+    pub in_control: bool,
+    /// May it end the control?
+    pub may_exit: bool,
+    pub lines: Vec<String>,
+    pub indent: usize,
+    /// For names of locals.
+    pub locals: usize,
+}
+
+impl Body<'_> {
+    pub fn line(&mut self, text: impl AsRef<str>) {
+        self.lines.push(format!("{}{}", "    ".repeat(self.indent), text.as_ref()));
+    }
+
+    fn open(&mut self, text: impl AsRef<str>) {
+        self.line(text);
+        self.indent += 1;
+    }
+
+    fn close(&mut self, text: &str) {
+        self.indent -= 1;
+        self.line(text);
+    }
+
+    /// So many statements, nested so deep.
+    pub fn statements(&mut self, count: usize, depth: u32) {
+        // What is declared in a block is gone behind it.
+        let (readable, writable) = (self.readable.len(), self.writable.len());
+        for _ in 0..count {
+            self.statement(depth);
+        }
+        self.readable.truncate(readable);
+        self.writable.truncate(writable);
+    }
+
+    fn level(&mut self) -> u32 {
+        self.random.random_range(1..4)
+    }
+
+    fn statement(&mut self, depth: u32) {
+        match self.random.random_range(0..40) {
+            0..12 => self.assignment(),
+            12..15 => self.slice_assignment(),
+            15..20 if depth > 0 => self.if_statement(depth),
+            20 | 21 if depth > 0 => self.switch(depth),
+            22 | 23 => self.validity(),
+            24 | 25 => self.header_assignment(),
+            26 | 27 => self.call(),
+            28 => self.action_call(),
+            29..32 => self.array(),
+            32 => self.hash(),
+            33 => self.stack_operation(),
+            34 if self.may_exit && self.random.random_bool(0.2) => {
+                let word = if self.random.random() { "exit;" } else { "return;" };
+                let condition = self.expression(Ty::Bool, 2);
+                self.open(format!("if ({condition}) {{"));
+                self.line(word);
+                self.close("}");
+            }
+            35..38 if !self.tables.is_empty() => self.apply(depth),
+            38 => self.local(),
+            _ => self.assignment(),
+        }
+    }
+
+    fn target(&mut self) -> Option<Named> {
+        if self.writable.is_empty() {
+            return None;
+        }
+        Some(self.writable[self.random.random_range(0..self.writable.len())].clone())
+    }
+
+    fn assignment(&mut self) {
+        if self.random.random_bool(0.08)
+            && let Some((stack, header)) = self.stacks.first().cloned()
+            && let Some(index) = self.index()
+        {
+            let fields = &self.header_types[header].fields;
+            let (name, ty) = fields[self.random.random_range(0..fields.len())].clone();
+            let value = self.expression(ty, 2);
+            return self.line(format!("{stack}[{index}].{name} = {value};"));
+        }
+        let Some(target) = self.target() else { return };
+        let level = self.level();
+        let value = self.expression(target.ty, level);
+        self.line(format!("{} = {value};", target.path));
+    }
+
+    fn slice_assignment(&mut self) {
+        let Some(target) = self.target() else { return };
+        let Ty::Bits { width, .. } = target.ty else { return self.assignment() };
+        let low = self.random.random_range(0..width);
+        let high = self.random.random_range(low..width);
+        let value = self.expression(Ty::bits(high - low + 1), 2);
+        self.line(format!("{}[{high}:{low}] = {value};", target.path));
+    }
+
+    fn if_statement(&mut self, depth: u32) {
+        let level = self.level();
+        let condition = self.expression(Ty::Bool, level);
+        self.open(format!("if ({condition}) {{"));
+        let count = self.random.random_range(1..4);
+        self.statements(count, depth - 1);
+        if self.random.random_bool(0.4) {
+            self.close("} else {");
+            self.indent += 1;
+            let count = self.random.random_range(1..3);
+            self.statements(count, depth - 1);
+        }
+        self.close("}");
+    }
+
+    fn switch(&mut self, depth: u32) {
+        let width = self.random.random_range(1..5);
+        let on = self.expression(Ty::bits(width), 2);
+        self.open(format!("switch ({on}) {{"));
+        let mut left: Vec<u32> = (0..1 << width).collect();
+        for _ in 0..self.random.random_range(1..4) {
+            if left.is_empty() {
+                break;
+            }
+            let value = left.swap_remove(self.random.random_range(0..left.len()));
+            // A label without a block falls through to the next one's.
+            if !left.is_empty() && self.random.random_bool(0.2) {
+                let also = left.swap_remove(self.random.random_range(0..left.len()));
+                self.line(format!("{width}w{also}:"));
+            }
+            self.open(format!("{width}w{value}: {{"));
+            let count = self.random.random_range(1..3);
+            self.statements(count, depth - 1);
+            self.close("}");
+        }
+        if self.random.random_bool(0.6) {
+            self.open("default: {");
+            self.statements(1, depth - 1);
+            self.close("}");
+        }
+        self.close("}");
+    }
+
+    fn validity(&mut self) {
+        if self.headers.is_empty() {
+            return self.assignment();
+        }
+        let (header, kind) = self.headers[self.random.random_range(0..self.headers.len())].clone();
+        if self.random.random_bool(0.4) {
+            return self.line(format!("{header}.setInvalid();"));
+        }
+        self.line(format!("{header}.setValid();"));
+        for (field, ty) in self.header_types[kind].fields.clone() {
+            if self.random.random_bool(0.5) {
+                let value = self.expression(ty, 1);
+                self.line(format!("{header}.{field} = {value};"));
+            }
+        }
+    }
+
+    fn header_assignment(&mut self) {
+        if self.headers.is_empty() {
+            return self.assignment();
+        }
+        let (header, kind) = self.headers[self.random.random_range(0..self.headers.len())].clone();
+        let same: Vec<String> = self
+            .headers
+            .iter()
+            .filter(|other| other.1 == kind && other.0 != header)
+            .map(|other| other.0.clone())
+            .collect();
+        match self.random.random_range(0..4) {
+            0 if self.random.random_bool(0.3) => self.line(format!("{header} = {{#}};")),
+            0 | 1 => {
+                let fields = self.header_types[kind].fields.clone();
+                let values: Vec<String> = fields.iter().map(|(_, ty)| self.expression(*ty, 1)).collect();
+                self.line(format!("{header} = {{ {} }};", values.join(", ")));
+            }
+            _ if !same.is_empty() => {
+                let other = same[self.random.random_range(0..same.len())].clone();
+                self.line(format!("{header} = {other};"));
+            }
+            _ => self.assignment(),
+        }
+    }
+
+    fn call(&mut self) {
+        if self.functions.is_empty() {
+            return self.assignment();
+        }
+        let function = self.functions[self.random.random_range(0..self.functions.len())].clone();
+        let mut arguments = Vec::new();
+        for (direction, ty) in &function.parameters {
+            if *direction == "in" {
+                arguments.push(self.expression(*ty, 2));
+                continue;
+            }
+            let fitting: Vec<String> =
+                self.writable.iter().filter(|named| named.ty == *ty).map(|named| named.path.clone()).collect();
+            match fitting.is_empty() {
+                false => arguments.push(fitting[self.random.random_range(0..fitting.len())].clone()),
+                true => {
+                    let name = self.declare(*ty);
+                    arguments.push(name);
+                }
+            }
+        }
+        let call = format!("{}({})", function.name, arguments.join(", "));
+        let Some(target) = self.target() else { return self.line(format!("{call};")) };
+        let value = super::types::convert(&call, function.result, target.ty);
+        if self.random.random_bool(0.3) {
+            // Its order among other operands shows.
+            let Ty::Bits { .. } = target.ty else { return self.line(format!("{} = {value};", target.path)) };
+            let other = self.expression(target.ty, 1);
+            return self.line(format!("{} = ({other} ^ {value});", target.path));
+        }
+        self.line(format!("{} = {value};", target.path));
+    }
+
+    fn action_call(&mut self) {
+        if self.actions.is_empty() {
+            return self.assignment();
+        }
+        let action = self.actions[self.random.random_range(0..self.actions.len())].clone();
+        let arguments: Vec<String> = action.parameters.iter().map(|ty| self.expression(*ty, 2)).collect();
+        self.line(format!("{}({});", action.name, arguments.join(", ")));
+    }
+
+    fn array(&mut self) {
+        if self.arrays.is_empty() {
+            return self.assignment();
+        }
+        let array = self.arrays[self.random.random_range(0..self.arrays.len())].clone();
+        let index = if self.random.random_bool(0.8) {
+            format!("32w{}", self.random.random_range(0..array.size))
+        } else {
+            // Out of range now and then.
+            let bits = self.random.random_range(1..5);
+            format!("((bit<32>){})", self.expression(Ty::bits(bits), 2))
+        };
+        let Some(ty) = array.ty else { return self.line(format!("{}.count({index});", array.name)) };
+        if self.random.random() {
+            let value = self.expression(ty, 2);
+            return self.line(format!("{}.write({index}, {value});", array.name));
+        }
+        let name = self.declare(ty);
+        self.line(format!("{}.read({name}, {index});", array.name));
+    }
+
+    fn hash(&mut self) {
+        let algorithms = ["crc32", "crc16", "csum16", "xor16", "identity"];
+        let algorithm = algorithms[self.random.random_range(0..algorithms.len())];
+        let mut data = Vec::new();
+        let mut bits = 0;
+        for _ in 0..self.random.random_range(1..4) {
+            let width = self.random.random_range(1..=40);
+            bits += width;
+            data.push(self.expression(Ty::bits(width), 1));
+        }
+        // Whole 16-bit words: how less is filled up is every target's own.
+        let rest = (16 - bits % 16) % 16;
+        if rest > 0 {
+            data.push(self.expression(Ty::bits(rest), 1));
+        }
+        let width = self.random.random_range(8..=32);
+        let name = self.declare(Ty::bits(width));
+        let max = self.random.random_range(1..1u32 << width.min(31));
+        let list = format!("{{ {} }}", data.join(", "));
+        self.line(format!("hash({name}, HashAlgorithm.{algorithm}, {width}w{}, {list}, {width}w{max});", max / 3));
+    }
+
+    fn stack_operation(&mut self) {
+        let Some((stack, _)) = self.stacks.first().cloned() else { return self.assignment() };
+        let operation = if self.random.random() { "push_front" } else { "pop_front" };
+        let count = self.random.random_range(1..4);
+        self.line(format!("{stack}.{operation}({count});"));
+    }
+
+    fn apply(&mut self, depth: u32) {
+        let table = self.tables.swap_remove(self.random.random_range(0..self.tables.len()));
+        match self.random.random_range(0..4) {
+            0 if depth > 0 => {
+                let part = if self.random.random() { "hit" } else { "miss" };
+                self.open(format!("if ({}.apply().{part}) {{", table.name));
+                self.statements(1, depth - 1);
+                self.close("} else {");
+                self.indent += 1;
+                self.statements(1, depth - 1);
+                self.close("}");
+            }
+            1 if depth > 0 => {
+                self.open(format!("switch ({}.apply().action_run) {{", table.name));
+                for action in &table.actions {
+                    if self.random.random_bool(0.6) {
+                        self.open(format!("{action}: {{"));
+                        self.statements(1, depth - 1);
+                        self.close("}");
+                    }
+                }
+                self.open("default: {");
+                self.statements(1, depth - 1);
+                self.close("}");
+                self.close("}");
+            }
+            _ => self.line(format!("{}.apply();", table.name)),
+        }
+    }
+
+    /// A new local with a value; its name.
+    pub fn declare(&mut self, ty: Ty) -> String {
+        let value = literal(ty, self.random);
+        self.declare_with(ty, &value)
+    }
+
+    fn declare_with(&mut self, ty: Ty, value: &str) -> String {
+        self.locals += 1;
+        let name = format!("v{}", self.locals);
+        self.line(format!("{} {name} = {value};", ty.name()));
+        let named = Named { path: name.clone(), ty };
+        self.readable.push(named.clone());
+        self.writable.push(named);
+        name
+    }
+
+    fn local(&mut self) {
+        let ty = scalar(self.random);
+        let value = self.expression(ty, 2);
+        self.declare_with(ty, &value);
+    }
+}

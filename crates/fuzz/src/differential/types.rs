@@ -1,0 +1,144 @@
+//! Types, literals and conversions of generated programs.
+
+use rand::Rng;
+use rand::rngs::StdRng;
+
+/// The widest value that the target computes with, in bits.
+pub(super) const MAX_WIDTH: u32 = 128;
+
+/// A scalar type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ty {
+    Bits { width: u32, signed: bool },
+    Bool,
+}
+
+impl Ty {
+    pub fn bits(width: u32) -> Ty {
+        Ty::Bits { width, signed: false }
+    }
+
+    /// As P4 writes it.
+    pub fn name(self) -> String {
+        match self {
+            Ty::Bits { width, signed: false } => format!("bit<{width}>"),
+            Ty::Bits { width, signed: true } => format!("int<{width}>"),
+            Ty::Bool => "bool".into(),
+        }
+    }
+
+    pub fn width(self) -> u32 {
+        match self {
+            Ty::Bits { width, .. } => width,
+            Ty::Bool => 1,
+        }
+    }
+}
+
+/// A variable, field or parameter.
+#[derive(Clone, Debug)]
+pub(super) struct Named {
+    pub path: String,
+    pub ty: Ty,
+}
+
+/// A header type: fields without a path.
+#[derive(Clone, Debug)]
+pub(super) struct HeaderType {
+    pub name: String,
+    pub fields: Vec<(String, Ty)>,
+    /// The widest that its varbit field, its last, can be.
+    pub varbit: Option<u32>,
+}
+
+/// Any width, mostly odd ones, sometimes more than a machine word.
+pub(super) fn width(random: &mut StdRng) -> u32 {
+    match random.random_range(0..20) {
+        0 => 1,
+        1..4 => [8, 16, 32, 64][random.random_range(0..4)],
+        4 => random.random_range(65..=MAX_WIDTH),
+        5..8 => random.random_range(33..=64),
+        _ => random.random_range(2..=32),
+    }
+}
+
+/// Any scalar type.
+pub(super) fn scalar(random: &mut StdRng) -> Ty {
+    match random.random_range(0..10) {
+        0 => Ty::Bool,
+        1..4 => Ty::Bits { width: width(random).max(2), signed: true },
+        _ => Ty::bits(width(random)),
+    }
+}
+
+/// A number of this many bits, with a liking for the ends.
+pub(super) fn number(width: u32, random: &mut StdRng) -> u128 {
+    let all = u128::MAX >> (MAX_WIDTH - width);
+    match random.random_range(0..8) {
+        0 => 0,
+        1 => 1,
+        2 => all,
+        3 => all >> 1,
+        4 => (all >> 1).wrapping_add(1) & all,
+        5 => u128::from(random.random_range(0..20u8)) & all,
+        _ => random.random::<u128>() & all,
+    }
+}
+
+/// A constant as P4 writes it.
+pub(super) fn literal(ty: Ty, random: &mut StdRng) -> String {
+    match ty {
+        Ty::Bool => if random.random() { "true" } else { "false" }.into(),
+        Ty::Bits { width, signed: false } => format!("{width}w{}", number(width, random)),
+        Ty::Bits { width, signed: true } => {
+            let value = number(width - 1, random);
+            if random.random() { format!("{width}s{value}") } else { format!("(-{width}s{value})") }
+        }
+    }
+}
+
+/// The expression, of type `from`, as one of type `to`.
+pub(super) fn convert(text: &str, from: Ty, to: Ty) -> String {
+    match (from, to) {
+        (Ty::Bool, Ty::Bool) => text.into(),
+        (Ty::Bool, Ty::Bits { signed, .. }) => {
+            let prefix = if signed { "s" } else { "w" };
+            let width = to.width();
+            if width == 1 && !signed {
+                format!("((bit<1>){text})")
+            } else {
+                format!("({text} ? {width}{prefix}1 : {width}{prefix}0)")
+            }
+        }
+        (Ty::Bits { width: 1, signed: false }, Ty::Bool) => format!("((bool){text})"),
+        (Ty::Bits { width, signed }, Ty::Bool) => format!("({text} != {width}{}0)", if signed { "s" } else { "w" }),
+        (Ty::Bits { width: a, signed: s }, Ty::Bits { width: b, signed: t }) => {
+            let sized =
+                if a == b { text.to_owned() } else { format!("(({}){text})", Ty::Bits { width: b, signed: s }.name()) };
+            if s == t { sized } else { format!("(({}){sized})", to.name()) }
+        }
+    }
+}
+
+/// Fields that fill whole bytes: groups of at most 64 bits between byte boundaries, now and then 128.
+pub(super) fn header_fields(random: &mut StdRng) -> Vec<(String, Ty)> {
+    let mut fields = Vec::new();
+    for _ in 0..random.random_range(1..4) {
+        let mut left = match random.random_range(0..12) {
+            0 => 128,
+            1 => random.random_range(9..=16) * 8,
+            _ => random.random_range(1..=8) * 8,
+        };
+        while left > 0 {
+            let width = if random.random_bool(0.3) { left } else { random.random_range(1..=left) };
+            left -= width;
+            let ty = match random.random_range(0..8) {
+                0 | 1 if width > 1 => Ty::Bits { width, signed: true },
+                2..5 if width == 1 => Ty::Bool,
+                _ => Ty::bits(width),
+            };
+            fields.push((format!("f{}", fields.len()), ty));
+        }
+    }
+    fields
+}

@@ -1,0 +1,162 @@
+//! The interpreter against the packet tests below `p4/`, whose expectations people worked out: a wrong interpreter would call a right compiler wrong.
+//!
+//! Names of tables, keys and actions are resolved as the packet tests' runner does it, by the manifest.
+
+use dataplane::{Dataplane, TableRef};
+use num_bigint::BigInt;
+use p4_interpreter::{Interpreter, KeyMatch, RuntimeEntry, Stop, Verdict};
+use p4_ir::{ActionCall, ExternId, Program, TableId};
+use packet_test::stf::Port;
+use packet_test::{Case, Command};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+fn cases(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            cases(&path, found);
+        } else if path.extension().is_some_and(|ending| ending == "stf") && path.with_extension("p4").exists() {
+            found.push(path);
+        }
+    }
+}
+
+fn table_id(program: &Program, table: &TableRef<'_>) -> TableId {
+    let index = program.tables.iter().position(|known| known.name == table.description().name).unwrap();
+    TableId(index as u32)
+}
+
+fn action_call(call: &dataplane::ActionCall) -> ActionCall {
+    let arguments = call.arguments.iter().map(|value| BigInt::from(*value)).collect();
+    ActionCall { action: call.action as u32, arguments }
+}
+
+/// A switch, and what has come out of it.
+struct Run<'a> {
+    program: &'a Program,
+    names: &'a Dataplane,
+    switch: Interpreter<'a>,
+    sent: BTreeMap<Port, Vec<Vec<u8>>>,
+    expected: BTreeMap<Port, Vec<(u32, Option<&'a packet_test::Pattern>)>>,
+    adds: u32,
+    now_us: u64,
+}
+
+impl<'a> Run<'a> {
+    fn command(&mut self, line: u32, command: &'a Command) -> Result<(), Stop> {
+        match command {
+            Command::Packet { port, bytes } => {
+                let (port, frame) = match self.switch.run(bytes, *port, self.now_us)? {
+                    Verdict::Drop => return Ok(()),
+                    Verdict::ToHost => (Port::Host, bytes.clone()),
+                    Verdict::Forward { port, frame } => (port.into(), frame),
+                };
+                self.sent.entry(port).or_default().push(frame);
+            }
+            Command::Expect { port, pattern } => {
+                self.expected.entry(*port).or_default().push((line, pattern.as_ref()));
+            }
+            Command::Add { table, entry } => {
+                let table = self.names.table(table).unwrap();
+                let ternary = matches!(table.description().kind, manifest::TableKind::Ternary { .. });
+                let priority = if ternary { entry.priority.unwrap_or(1) * 4096 + 4095 - self.adds } else { 0 };
+                self.adds += u32::from(ternary);
+                let entry = table.resolve(&dataplane::EntrySpec { priority: None, ..entry.clone() }).unwrap();
+                let keys = entry.matches.iter().zip(&table.description().keys);
+                let matches = keys
+                    .map(|(matched, key)| KeyMatch {
+                        value: BigInt::from(matched.value()),
+                        mask: BigInt::from(matched.mask(key.width)),
+                    })
+                    .collect();
+                let entry = RuntimeEntry::new(matches, priority, action_call(&entry.action));
+                self.switch.add_entry(table_id(self.program, &table), entry);
+            }
+            Command::SetDefault { table, action } => {
+                let table = self.names.table(table).unwrap();
+                let action = action_call(&table.resolve_action(action).unwrap());
+                self.switch.set_default(table_id(self.program, &table), action);
+            }
+            Command::CheckCounter { counter, index, bytes, comparison, value } => {
+                let name = &self.names.counter(counter).unwrap().name;
+                let count = self.switch.counter(self.object("counter", name)).unwrap()[*index as usize];
+                let found = if *bytes { count.bytes } else { count.packets };
+                assert!(comparison.holds(found, *value), "line {line}: counter {name}[{index}] is {found}");
+            }
+            Command::CheckRegister { register, index, comparison, value } => {
+                let name = &self.names.register(register).unwrap().name;
+                let found = self.switch.register(self.object("register", name)).unwrap()[*index as usize];
+                assert!(comparison.holds(found, *value), "line {line}: register {name}[{index}] is {found}");
+            }
+            Command::Clock { nanoseconds } => self.now_us += nanoseconds / 1000,
+            Command::NoPacket | Command::Wait => {}
+        }
+        Ok(())
+    }
+
+    fn object(&self, kind: &str, name: &str) -> ExternId {
+        let externs = &self.program.externs;
+        ExternId(externs.iter().position(|one| one.extern_type == kind && one.name == name).unwrap() as u32)
+    }
+
+    fn compare(&self, case: &str) {
+        for (port, wanted) in &self.expected {
+            let came = self.sent.get(port).map_or(&[][..], |came| came);
+            let any = wanted.iter().all(|(_, pattern)| pattern.is_none());
+            assert!(any || came.len() == wanted.len(), "{case}: port {port}: {} packets came out", came.len());
+            for ((line, pattern), frame) in wanted.iter().zip(came) {
+                assert!(pattern.is_none_or(|pattern| pattern.fits(frame)), "{case}:{line}: {frame:02x?}");
+            }
+        }
+        for port in self.sent.keys() {
+            assert!(self.expected.contains_key(port), "{case}: a packet for port {port}, where none is expected");
+        }
+    }
+}
+
+/// None: the program has something that is not interpreted.
+fn run(path: &Path) -> Option<usize> {
+    let text = std::fs::read_to_string(path).unwrap();
+    let case = Case::parse(&path.display().to_string(), &text).unwrap();
+    if !case.setup.ports.is_empty() {
+        // It needs the kernel's routes.
+        return None;
+    }
+    let defines = case.setup.defines.iter().map(|(_, define)| define.clone()).collect();
+    let options = p4_syntax::Options { defines, ..Default::default() };
+    let outcome = p4_check::check_file(&path.with_extension("p4"), &options);
+    let program = outcome.program.as_ref().unwrap();
+    let generated = xdp_backend::generate(program, &xdp_backend::Options::default()).unwrap();
+    let names = Dataplane::description_only(generated.manifest);
+    let switch = Interpreter::new(program).ok()?;
+    let (sent, expected) = (BTreeMap::new(), BTreeMap::new());
+    let mut run = Run { program, names: &names, switch, sent, expected, adds: 0, now_us: 1_000_000 };
+    let mut packets = 0;
+    for (line, command) in &case.commands {
+        packets += usize::from(matches!(command, Command::Packet { .. }));
+        match run.command(*line, command) {
+            Ok(()) => {}
+            Err(Stop::Unsupported(_)) => return None,
+            Err(stop) => panic!("{}:{line}: {stop}", path.display()),
+        }
+    }
+    run.compare(&path.display().to_string());
+    Some(packets)
+}
+
+#[test]
+fn packet_tests() {
+    let mut found = Vec::new();
+    cases(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../p4"), &mut found);
+    found.sort();
+    let (mut interpreted, mut packets, mut skipped) = (0, 0, Vec::new());
+    for path in &found {
+        match run(path) {
+            Some(count) => (interpreted, packets) = (interpreted + 1, packets + count),
+            None => skipped.push(path.file_name().unwrap()),
+        }
+    }
+    println!("{interpreted} cases with {packets} packets; not interpreted: {skipped:?}");
+    assert!(interpreted >= 20 && packets > 200, "{interpreted} cases, {packets} packets");
+}
