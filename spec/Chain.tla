@@ -53,6 +53,7 @@ Init ==
 (* Rule 2: only the tail answers, rule 5: and not once the joining server has its whole state. *)
 Answers(s, log) == IF Ends(s) /\ (Behind(s) = {} \/ "tail_answers_on" \in Bugs) THEN In(log) ELSE {}
 
+\* Code: crates/state-store/src/core/mod.rs commit
 Order(s) ==
     LET log == Append(server[s].log, ordered + 1) IN
     /\ Leads(s) /\ ordered < Entries
@@ -63,6 +64,8 @@ Order(s) ==
     /\ UNCHANGED <<views, net>>
 
 (* Rule 1: entries go on to whoever is behind, with the view and the place in the log. *)
+\* Code: crates/state-store/src/core/chain.rs send_chain
+\* Code: crates/state-store/src/core/link.rs send
 Send(s) ==
     /\ Member(s)
     /\ \E to \in Behind(s), i \in 1..Len(server[s].log) :
@@ -71,6 +74,7 @@ Send(s) ==
     /\ UNCHANGED <<views, server, answered, ordered>>
 
 (* Taken only in the same view, from the neighbour that it names, and in order. Who joins answers like a tail once it is whole. *)
+\* Code: crates/state-store/src/core/chain.rs chain_message data take_entry answers
 Take(m) ==
     LET s == m.to
         log == Append(server[s].log, m.entry)
@@ -85,12 +89,15 @@ Take(m) ==
        /\ UNCHANGED <<views, net, ordered>>
 
 (* Rule 5: the stream that describes the tail's state ends; from then on the tail answers nothing by itself. *)
+\* Code: crates/state-store/src/core/copy.rs is_complete hand_over
 Copied(s) ==
     /\ Ends(s) /\ View(s).joining # {} /\ server[s].copied # server[s].view
     /\ server' = [server EXCEPT ![s].copied = server[s].view]
     /\ UNCHANGED <<views, net, answered, ordered>>
 
-(* Rule 6: it has taken the whole stream. (What of the log came by the stream, and what behind it, is one here.) *)
+(* Rule 6: it has taken the whole stream, and, one with it here, what has come behind it until now; that it answers like a tail. *)
+\* Code: crates/state-store/src/core/copy.rs copy_message take_copied take_handover
+\* Code: crates/state-store/src/core/chain.rs notice_ready
 Whole(s, tail) ==
     /\ server[s].alive /\ server[s].view > 0 /\ s \in View(s).joining /\ server[s].whole # server[s].view
     /\ tail = Final(View(s).members)
@@ -98,9 +105,12 @@ Whole(s, tail) ==
     /\ server[tail].copied = server[s].view \/ "whole_early" \in Bugs
     /\ server' = [server EXCEPT ![s].whole = server[s].view,
                                 ![s].log = IF "whole_early" \in Bugs THEN <<>> ELSE server[tail].log]
-    /\ UNCHANGED <<views, net, answered, ordered>>
+    /\ answered' = answered \cup (IF "whole_early" \in Bugs THEN {} ELSE In(server[tail].log))
+    /\ UNCHANGED <<views, net, ordered>>
 
 (* A newer view; a new tail answers what the old one may not have (rule 3). Who has no place in it drops what it has (rule 7). *)
+\* Code: crates/state-store/src/core/node.rs adopt adopt_shard
+\* Code: crates/state-store/src/core/chain.rs adopt adopt_as_member adopt_as_joining answer_what_nobody_follows
 Learn(s, v) ==
     LET view == views[v]
         stays == s \in In(view.members)
@@ -112,6 +122,7 @@ Learn(s, v) ==
        /\ answered' = answered \cup (IF tail THEN In(told.log) ELSE {})
        /\ UNCHANGED <<views, net, ordered>>
 
+\* Code: none: a server dies
 Die(s) ==
     /\ server[s].alive
     /\ Cardinality({x \in Servers : ~server[x].alive}) < Deaths
@@ -129,12 +140,14 @@ Decide(members, joining) ==
 Without(members, out) == SelectSeq(members, LAMBDA s : s \notin out)
 
 (* Rule 3: as long as one of them lives. Rule 8: no more than that many failures at a time. *)
+\* Code: crates/controller/src/core/decide.rs survivors decide_shard
 TakeOut ==
     \E out \in SUBSET In(Newest.members) :
         /\ out # {}
         /\ \E s \in In(Newest.members) \ out : server[s].alive
         /\ Decide(Without(Newest.members, out), {})
 
+\* Code: crates/controller/src/core/decide.rs decide_joining
 Join ==
     \E s \in Servers :
         /\ server[s].alive /\ s \notin In(Newest.members) /\ Newest.joining = {}
@@ -142,11 +155,13 @@ Join ==
         /\ \A x \in In(Newest.members) : server[x].view = Len(views)
         /\ Decide(Newest.members, {s})
 
+\* Code: crates/controller/src/core/decide.rs decide_joining
 Admit ==
     \E s \in Newest.joining :
         /\ server[s].whole = Len(views) /\ server[s].view = Len(views)
         /\ Decide(Append(Newest.members, s), {})
 
+\* Code: crates/controller/src/core/decide.rs decide_joining
 GiveUp == Newest.joining # {} /\ Decide(Newest.members, {})
 
 Next ==

@@ -58,6 +58,7 @@ Init ==
 Entry(s) == switch[s].entry
 
 (* "A flow is the switch's while the flow's session is the current one and the session's lease lives." sp_flow_owned *)
+\* Code: crates/xdp-backend/include/stateplane_flow_session.h sp_flow_owned sp_session_lives
 Owns(s) ==
     /\ Entry(s).epoch > 0 /\ ~Entry(s).released
     /\ Entry(s).session > 0 /\ Entry(s).session = switch[s].session
@@ -78,6 +79,8 @@ Release(s, state) ==
 Counted(state) == [state EXCEPT !.seq = @ + 1, !.value = @ + 1]
 
 (* A packet comes in (rules of the switch, 1 and 2). *)
+\* Code: crates/xdp-backend/include/stateplane_flow_access.h sp_flow_get sp_flow_set sp_flow_request
+\* Code: crates/xdp-backend/include/stateplane_flow_send.h sp_flow_finish sp_flow_park
 Arrive(s) ==
     LET packet == Len(begun) + 1 IN
     /\ Len(begun) < Packets
@@ -94,23 +97,26 @@ Arrive(s) ==
     /\ UNCHANGED <<store, sessions, numbers, budget>>
 
 (* A packet that only reads, with nothing in flight: the answer leaves at once. Written down only when somebody learns something. *)
+\* Code: crates/xdp-backend/include/stateplane_flow_access.h sp_flow_get sp_flow_depend
 Read(s) ==
     /\ Owns(s) /\ Entry(s).seq = Entry(s).acked /\ Entry(s).value > floor
     /\ floor' = Entry(s).value
     /\ UNCHANGED <<store, sessions, numbers, switch, net, begun, left, budget>>
 
 (* Rule 5: the generator sends again what is not acknowledged, without a packet; rule 7: a release too. *)
+\* Code: crates/xdp-backend/include/stateplane_flow_generator.h sp_flow_generate
 Resend(s) ==
     LET state == Entry(s) IN
     /\ state.epoch > 0
     /\ \/ /\ ~state.released /\ state.seq > state.acked
-          /\ ~Under(s, "UPDATE")
+          /\ ~Under(s, "UPDATE") /\ "never_sent_again" \notin Bugs
           /\ net' = net \cup {Update(s, state, 0)}
        \/ /\ state.released /\ state.gone = 0
-          /\ ~Under(s, "RELEASE")
+          /\ ~Under(s, "RELEASE") /\ "released_once" \notin Bugs
           /\ net' = net \cup {Release(s, state)}
     /\ UNCHANGED <<store, sessions, numbers, switch, begun, left, floor, budget>>
 
+\* Code: crates/xdp-backend/include/stateplane_flow_generator.h sp_flow_heartbeat
 Heartbeat(s) ==
     /\ switch[s].session > 0
     /\ ~Under(s, "HEARTBEAT")
@@ -118,6 +124,7 @@ Heartbeat(s) ==
     /\ UNCHANGED <<store, sessions, numbers, switch, begun, left, floor, budget>>
 
 (* Rule 7: unasked, with no update pending. *)
+\* Code: crates/xdp-backend/include/stateplane_flow_sweep.h sp_flow_is_done sp_flow_claim
 GiveBack(s) ==
     LET state == [Entry(s) EXCEPT !.released = TRUE] IN
     /\ ~Published
@@ -128,12 +135,14 @@ GiveBack(s) ==
     /\ UNCHANGED <<store, sessions, numbers, begun, left, floor, budget>>
 
 (* Rule 7: removed no sooner than two seconds (the window) after the answer to the release. *)
+\* Code: crates/xdp-backend/include/stateplane_flow_sweep.h sp_flow_claim
 Forget(s) ==
     /\ Entry(s).released
     /\ Entry(s).gone > Window + 1 \/ ("forget_early" \in Bugs /\ Entry(s).gone > 0)
     /\ switch' = [switch EXCEPT ![s].entry = NoEntry]
     /\ UNCHANGED <<store, sessions, numbers, net, begun, left, floor, budget>>
 
+\* Code: crates/switch-agent/src/start.rs rest_of_first_tick
 Crash(s) ==
     /\ budget.crashes > 0
     /\ budget' = [budget EXCEPT !.crashes = @ - 1]
@@ -141,6 +150,7 @@ Crash(s) ==
     /\ UNCHANGED <<store, sessions, numbers, net, begun, left, floor>>
 
 (* Rule 4 and "Sessions" 1: a lease counts from when the request was sent. *)
+\* Code: crates/xdp-backend/include/stateplane_flow_session.h sp_session_prolong
 Prolonged(s, m) ==
     LET lease == IF "lease_from_reply" \in Bugs THEN Lease ELSE IF m.age >= Lease THEN 0 ELSE Lease - m.age IN
     IF m.session > switch[s].session THEN [switch[s] EXCEPT !.session = m.session, !.left = lease]
@@ -148,6 +158,7 @@ Prolonged(s, m) ==
     ELSE switch[s]
 
 (* Rule 3. *)
+\* Code: crates/xdp-backend/include/stateplane_flow_receive.h sp_flow_install
 Granted(state, m) ==
     IF m.epoch > state.epoch \/ (Published /\ (state.epoch = 0 \/ m.seq > state.seq))
       THEN [NoEntry EXCEPT !.epoch = m.epoch, !.seq = m.seq, !.acked = m.seq, !.value = m.value, !.session = m.session]
@@ -155,6 +166,7 @@ Granted(state, m) ==
     ELSE state
 
 (* Rules 3, 6 and 7: what a switch does with a reply. The packet of a grant runs through the program again. *)
+\* Code: crates/xdp-backend/include/stateplane_flow_receive.h sp_flow_apply sp_flow_acknowledge sp_flow_recall sp_flow_forget sp_flow_is_replayed sp_flow_let_go
 SwitchTakes(s, m) ==
     LET mine == m.life = switch[s].life /\ m.age <= Window
         base == Prolonged(s, m)
@@ -198,9 +210,11 @@ SwitchTakes(s, m) ==
 (* The head (crates/state-store/src/core) *)
 
 (* A life that began later is heard, an earlier one no more (old_incarnation). *)
+\* Code: crates/state-store/src/core/request.rs acceptable
 Heard(m) == m.life >= sessions[m.switch].life
 
 (* "Sessions" 1 and 3: what the head knows of the sender's session once it has taken the request. A new session's number is `fresh`. *)
+\* Code: crates/state-store/src/core/request.rs hear begin_session
 Session(m) ==
     LET known == sessions[m.switch] IN
     IF known.number = 0 \/ known.life # m.life
@@ -220,6 +234,8 @@ Alive == /\ store.owner # Nobody
          /\ sessions[store.owner].left > 0
 
 (* Rules 2, 3 and 6: a grant, or a recall while the request waits (it stays in the network). *)
+\* Code: crates/state-store/src/core/request.rs lease_request grant grant_again end_session
+\* Code: crates/state-store/src/core/recall.rs hold send_recall
 TakesRequest(m) ==
     LET session == Session(m)
         epoch == IF Published \/ Owner(m) THEN Max(store.epoch, 1) ELSE store.epoch + 1
@@ -240,6 +256,7 @@ TakesRequest(m) ==
                     [epoch |-> epoch, seq |-> store.seq, value |-> store.value, packet |-> m.packet]}
 
 (* Rule 4. *)
+\* Code: crates/state-store/src/core/request.rs update owned acknowledge
 TakesUpdate(m) ==
     LET session == Session(m)
         current == Published \/ "no_epoch" \in Bugs \/ (Owner(m) /\ m.epoch = store.epoch)
@@ -256,6 +273,8 @@ TakesUpdate(m) ==
        /\ net' = (net \ {m}) \cup {IF current THEN acked ELSE refused}
 
 (* Rule 7. *)
+\* Code: crates/state-store/src/core/request.rs release
+\* Code: crates/state-store/src/core/recall.rs end_recall
 TakesRelease(m) ==
     LET session == Session(m)
         current == Owner(m) /\ m.epoch = store.epoch
@@ -269,6 +288,7 @@ TakesRelease(m) ==
        /\ numbers' = Max(numbers, session.number)
        /\ net' = (net \ {m}) \cup (IF never THEN {} ELSE {Reply(m, "RELEASE_ACK", session) @@ [epoch |-> m.epoch]})
 
+\* Code: crates/state-store/src/core/request.rs heartbeat
 TakesHeartbeat(m) ==
     LET known == sessions[m.switch]
         session == Session(m)
@@ -278,6 +298,7 @@ TakesHeartbeat(m) ==
                                      THEN {Reply(m, "HEARTBEAT_ACK", session) @@ [epoch |-> 0]} ELSE {})
        /\ UNCHANGED store
 
+\* Code: crates/state-store/src/core/request.rs request acceptable
 StoreTakes(m) ==
     /\ \/ ~Heard(m) /\ net' = net \ {m} /\ UNCHANGED <<store, sessions, numbers>>
        \/ Heard(m) /\ m.type = "REQUEST" /\ TakesRequest(m)
@@ -287,6 +308,8 @@ StoreTakes(m) ==
     /\ UNCHANGED <<switch, begun, left, floor, budget>>
 
 (* A new head has every answered entry; what leases the old one prolonged it does not know ("Sessions" 2). *)
+\* Code: crates/state-store/src/core/mod.rs take_over
+\* Code: crates/state-store/src/core/chain.rs adopt_as_member
 Takeover ==
     /\ budget.takeovers > 0
     /\ budget' = [budget EXCEPT !.takeovers = @ - 1]
@@ -298,15 +321,18 @@ Takeover ==
 -----------------------------------------------------------------------------
 (* Time and the network *)
 
+\* Code: none: time
 Tick ==
     /\ net' = {[m EXCEPT !.age = Older(@)] : m \in net}
-    /\ sessions' = [s \in Switches |-> [sessions[s] EXCEPT !.left = Less(@), !.newest = Older(@)]]
+    /\ sessions' = [s \in Switches |-> [sessions[s] EXCEPT !.left = IF "lease_never_ends" \in Bugs THEN @ ELSE Less(@),
+                                                         !.newest = Older(@)]]
     /\ switch' = [s \in Switches |-> [switch[s] EXCEPT !.left = Less(@),
                     !.entry.gone = IF @ = 0 \/ @ > Window + 1 THEN @ ELSE @ + 1]]
     /\ <<net', sessions', switch'>> # <<net, sessions, switch>>
     /\ UNCHANGED <<store, numbers, begun, left, floor, budget>>
 
 (* That a message is lost is that it is never taken; a late one is gone some time. *)
+\* Code: none: the network
 Lose(m) == m.age > Window /\ net' = net \ {m} /\ UNCHANGED <<store, sessions, numbers, switch, begun, left, floor, budget>>
 
 Requests == {"REQUEST", "UPDATE", "RELEASE", "HEARTBEAT"}

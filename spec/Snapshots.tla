@@ -47,6 +47,7 @@ Init ==
     /\ instant = <<>>
 
 (* sp_snapshot_add: the first update of a slot since the flip leaves the newest value in the copy that the snapshot is read from. *)
+\* Code: crates/xdp-backend/include/stateplane_snapshot.h sp_snapshot_access sp_slot_access
 Update(touched) ==
     /\ updates < Updates
     /\ updates' = updates + 1
@@ -59,6 +60,7 @@ Update(touched) ==
     /\ UNCHANGED <<number, taking, acked, epoch, net, coming, whole, instant>>
 
 (* Snapshot `number` is taken, interval number + 1 begins. The next waits until this one is acknowledged whole. *)
+\* Code: crates/xdp-backend/include/stateplane_snapshot_message.h sp_snapshot_decide
 Flip ==
     /\ ~taking
     /\ instant' = (<<epoch, number>> :> Now) @@ instant
@@ -69,6 +71,7 @@ Flip ==
     /\ UNCHANGED <<copy, tag, epoch, updates, net, coming, whole>>
 
 (* The generator reads a slot and sends it, and again until it is acknowledged. Reading brings the tag up to date. *)
+\* Code: crates/xdp-backend/include/stateplane_snapshot_message.h sp_snapshot_generate sp_snapshot_read_part
 Send(slot) ==
     LET newer == tag[slot] = number
         value == IF newer THEN copy[slot][(number - 1) % 2] ELSE Active(slot)
@@ -80,6 +83,7 @@ Send(slot) ==
        /\ UNCHANGED <<number, taking, acked, epoch, updates, coming, whole, instant>>
 
 (* "The store", 2 and 3. *)
+\* Code: crates/state-store/src/core/snapshots.rs snapshot take effects
 Take(m) ==
     LET same == coming.epoch = m.epoch /\ coming.number = m.number
         older == m.epoch < coming.epoch \/ (m.epoch = coming.epoch /\ m.number < coming.number)
@@ -92,14 +96,15 @@ Take(m) ==
     IN /\ m.type = "PART"
        /\ m.epoch = epoch \/ "no_epoch" \in Bugs \* else REFUSED: another has it
        /\ IF known \/ older \/ (whole.epoch = m.epoch /\ whole.number >= m.number)
-            THEN /\ net' = IF known THEN net \cup {ack} ELSE net
+            THEN /\ net' = IF known /\ "whole_unanswered" \notin Bugs THEN net \cup {ack} ELSE net
                  /\ UNCHANGED <<coming, whole>>
-            ELSE /\ net' = net \cup {ack}
+            ELSE /\ net' = IF ready /\ "whole_unanswered" \in Bugs THEN net ELSE net \cup {ack}
                  /\ coming' = IF ready THEN Nothing ELSE put
                  /\ whole' = IF ready \/ "part_is_whole" \in Bugs
                                THEN [put EXCEPT !.slots = slots @@ (IF whole.epoch = 0 THEN Zeros ELSE whole.slots)] ELSE whole
        /\ UNCHANGED <<copy, tag, number, taking, acked, epoch, updates, instant>>
 
+\* Code: crates/xdp-backend/include/stateplane_snapshot_message.h sp_snapshot_acknowledge
 Acknowledged(m) ==
     LET all == acked \cup {m.slot} IN
     /\ m.type = "ACK" /\ m.epoch = epoch /\ taking /\ m.number = number - 1
@@ -108,6 +113,8 @@ Acknowledged(m) ==
     /\ UNCHANGED <<copy, tag, number, epoch, updates, net, coming, whole, instant>>
 
 (* Another switch: the newest whole snapshot in both copies, its number goes on ("The store", 4 and 5). *)
+\* Code: crates/state-store/src/core/snapshots.rs send_snapshot
+\* Code: crates/xdp-backend/include/stateplane_snapshot_message.h sp_snapshot_install sp_snapshot_take_part
 Grant ==
     LET slots == IF whole.epoch = 0 THEN Zeros ELSE whole.slots IN
     /\ epoch < Grants
