@@ -125,7 +125,9 @@ fn check(file: File, directory: &Path) -> Result<Config, Problem> {
     })?;
     let founding_servers = file.founding_servers.unwrap_or(file.chain_length);
     require((1..=1_000).contains(&founding_servers), "founding_servers", || {
-        format!("{founding_servers} is out of range; write how many servers the cluster begins with, 1 to 1000")
+        format!(
+            "{founding_servers} is out of range; write with how many servers, each on a machine of its own, the cluster begins, 1 to 1000"
+        )
     })?;
     require((100..=60_000).contains(&file.dead_ms), "dead_ms", || {
         format!("{} is out of range; write 100 to 60000: servers report every 50 (default 250)", file.dead_ms)

@@ -144,3 +144,30 @@ fn heads_are_spread_again() {
     assert!(gap < SECOND, "{gap} ns");
     world.finish(world.time + 10 * SECOND);
 }
+
+/// Machines with two workers each: both die at once, and every chain loses one server. (Each decision of the run is checked: no chain has two workers of a machine.)
+#[test]
+fn workers_of_a_machine_are_in_no_chain_together() {
+    let mut world = World::paired(7);
+    world.run(3 * SECOND);
+    let shards = 0..usize::from(SHARDS);
+    assert!(shards.clone().all(|shard| world.members(shard).len() == 3), "one of each machine");
+    let used: std::collections::BTreeSet<_> = shards.clone().flat_map(|shard| world.members(shard)).collect();
+    assert!(used.len() > 3, "both workers of a machine have shards: {used:?}");
+    for machine in 0..2 {
+        let workers = [2 * machine, 2 * machine + 1];
+        workers.into_iter().for_each(|at| world.kill(at));
+        world.checks.longest_gap_of_shard.fill(0);
+        world.run(world.time + 2 * SECOND);
+        for shard in shards.clone() {
+            let members = world.members(shard);
+            assert!(members.len() == 2 && workers.iter().all(|at| !members.contains(at)), "{shard}: {members:?}");
+        }
+        let gap = world.checks.longest_gap_of_shard.iter().max().copied().unwrap_or(0);
+        assert!(gap < SECOND, "{gap} ns");
+        workers.into_iter().for_each(|at| world.revive(at));
+        world.run(world.time + 4 * SECOND);
+        assert!(shards.clone().all(|shard| world.members(shard).len() == 3), "the machine is back");
+    }
+    world.finish(world.time + 10 * SECOND);
+}

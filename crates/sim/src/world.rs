@@ -418,8 +418,14 @@ impl World {
         let around = &mut self.around[switch];
         around.report_at_ns = self.now_ns + REPORT_NS;
         let reporter = Reporter::Switch { switch_id: switch as u32 + 1 };
-        let report =
-            Report { reporter, version: around.views_version, shards: SHARDS, heard_ms: 0, replicas: Vec::new() };
+        let report = Report {
+            reporter,
+            version: around.views_version,
+            shards: SHARDS,
+            heard_ms: 0,
+            machine: String::new(),
+            replicas: Vec::new(),
+        };
         let incarnation = u64::from(around.incarnation);
         let Ok(mut bytes) = (Control::Report { sent_ns: self.now_ns, incarnation, report }).encode() else { return };
         let (from, to) = (SocketAddrV4::new(self.switches[switch].address(), AGENT_PORT), controller_address());

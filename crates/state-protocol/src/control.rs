@@ -7,6 +7,9 @@ use std::net::SocketAddrV4;
 /// Longest control message: what one UDP datagram over IPv4 holds.
 pub const MAX_CONTROL_BYTES: usize = 65_507;
 
+/// Longest name of a machine in a report.
+pub const MOST_MACHINE_BYTES: usize = 64;
+
 /// Type of a control message; the number is the wire's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -17,6 +20,8 @@ pub enum ControlType {
     Views = 49,
     /// Controller to server or switch: your report came.
     Heard = 50,
+    /// Controller that lost its views to server: what are yours?
+    ViewsWanted = 51,
 }
 
 impl ControlType {
@@ -25,6 +30,7 @@ impl ControlType {
             48 => ControlType::Report,
             49 => ControlType::Views,
             50 => ControlType::Heard,
+            51 => ControlType::ViewsWanted,
             _ => return None,
         })
     }
@@ -212,6 +218,9 @@ pub struct Report {
     /// Server: for how long it has heard nothing from anybody, in ms.
     #[serde(default)]
     pub heard_ms: u32,
+    /// Server: the machine, or whatever else it dies with others of: no chain has two servers of one. Empty: it is alone.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub machine: String,
     /// Server: one for each shard that it has.
     pub replicas: Vec<ShardReport>,
 }
@@ -228,10 +237,12 @@ pub enum Control {
         /// How it is.
         report: Report,
     },
-    /// Controller to server or switch.
+    /// Controller to server or switch; server to a controller that wants them.
     Views(Views),
     /// Controller to server or switch: the answer to each report. Who is answered by nobody knows that it is deaf.
     Heard,
+    /// Controller to server: answered by `Views`, unless another controller is heard.
+    ViewsWanted,
 }
 
 impl Control {
@@ -249,8 +260,9 @@ impl Control {
                 Ok(Control::Report { sent_ns: word(8)?, incarnation: word(16)?, report })
             }
             ControlType::Views => Views::from_json(json).map(Control::Views),
-            ControlType::Heard if json.is_empty() => Ok(Control::Heard),
-            ControlType::Heard => Err(Malformed::Json),
+            ControlType::Heard | ControlType::ViewsWanted if !json.is_empty() => Err(Malformed::Json),
+            ControlType::Heard => Ok(Control::Heard),
+            ControlType::ViewsWanted => Ok(Control::ViewsWanted),
         }
     }
 
@@ -263,6 +275,7 @@ impl Control {
             }
             Control::Views(views) => (ControlType::Views, views.version, 0, views.to_json()),
             Control::Heard => (ControlType::Heard, 0, 0, Vec::new()),
+            Control::ViewsWanted => (ControlType::ViewsWanted, 0, 0, Vec::new()),
         };
         if json.len() > MAX_CONTROL_BYTES - HEADER_BYTES {
             return Err(EncodeError::FieldTooLong);
@@ -310,12 +323,19 @@ mod tests {
                 ..Default::default()
             },
         ];
-        let report =
-            Report { reporter: Reporter::Switch { switch_id: 1 }, version: 2, shards: 8, heard_ms: 3, replicas };
+        let report = Report {
+            reporter: Reporter::Switch { switch_id: 1 },
+            version: 2,
+            shards: 8,
+            heard_ms: 3,
+            machine: "rack 1".to_owned(),
+            replicas,
+        };
         for control in [
             Control::Views(views(3)),
             Control::Views(Views::default()),
             Control::Heard,
+            Control::ViewsWanted,
             Control::Report { sent_ns: 1, incarnation: 2, report },
         ] {
             let bytes = control.encode().unwrap();

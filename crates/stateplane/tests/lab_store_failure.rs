@@ -114,12 +114,39 @@ fn no_connection_breaks_when_servers_and_the_controller_die() {
     talk.goes_on(20);
     lab.restart_daemon(victim, "store");
     settled(&lab);
+    a_lost_database_is_made_anew(&lab, &talk);
     println!("{} exchanges on each of 20 connections", talk.exchanges.load(Ordering::Relaxed));
     talk.finish().all_answer("all over");
     later.iter_mut().for_each(|connections| connections.all_answer("all over"));
     let records = lab.equal_stores();
     assert!(records >= 2 * 40, "{records} records");
     lab.down();
+}
+
+/// The controller's database is deleted with the controller dead: rebuilt from what the servers have, it goes on above all that there was, and repairs chains.
+fn a_lost_database_is_made_anew(lab: &TestLab, talk: &Talk) {
+    let before = lab.controller().expect("the controller answers")["version"].as_u64().expect("a number");
+    let dir = lab::Lab::open(&lab.name).expect("lab").dir().display().to_string();
+    let rebuild = format!(
+        "{} controller rebuild --config {dir}/nodes/controller/controller.toml",
+        env!("CARGO_BIN_EXE_stateplane")
+    );
+    let (good, said) = lab.run("controller", &rebuild);
+    assert!(!good && said.contains("is another controller running"), "beside a running one: {said}");
+    lab.kill_daemon("controller", "controller");
+    std::fs::remove_file(format!("{dir}/controller.redb")).expect("the database");
+    let said = lab.must_run("controller", &rebuild);
+    assert!(said.contains("start the controller"), "{said}");
+    lab.restart_daemon("controller", "controller");
+    settled(lab);
+    let after = lab.controller().expect("the controller answers")["version"].as_u64().expect("a number");
+    assert!(after > before, "{before}, then {after}");
+    let victim = lab.chain(0)[0];
+    lab.kill_now(victim);
+    talk.goes_on(20);
+    lab.restart_daemon(victim, "store");
+    settled(lab);
+    println!("database lost: views {before}, then {after}; head ({victim}) killed, and all goes on");
 }
 
 #[test]

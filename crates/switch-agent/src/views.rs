@@ -84,7 +84,7 @@ fn follow(agent: &Agent, own: Ipv4Addr) -> Result<(), String> {
             }
             Ok(Control::Views(_)) => drop(agent.refused_views.old.fetch_add(1, Ordering::Relaxed)),
             Ok(Control::Heard) => {}
-            Ok(Control::Report { .. }) | Err(_) => {
+            Ok(Control::Report { .. } | Control::ViewsWanted) | Err(_) => {
                 agent.refused_views.malformed.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -118,7 +118,8 @@ fn ring(path: &std::path::Path) -> Result<KeyRing, String> {
 fn report(agent: &Agent, socket: &UdpSocket, own: Ipv4Addr, keys: &KeyRing, views: &Views) {
     let reporter = Reporter::Switch { switch_id: agent.config.switch_id };
     let shards = views.shards.len() as u16;
-    let report = Report { reporter, version: views.version, shards, heard_ms: 0, replicas: Vec::new() };
+    let report =
+        Report { reporter, version: views.version, shards, heard_ms: 0, machine: String::new(), replicas: Vec::new() };
     // A process of its own: what another one reported before is older, whatever its clock was.
     let incarnation = u64::from(std::process::id()) << 32 | 1;
     let control = Control::Report { sent_ns: now_ns(), incarnation, report };

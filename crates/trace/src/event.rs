@@ -212,6 +212,7 @@ fn control_name(control_type: ControlType) -> &'static str {
         ControlType::Report => "REPORT",
         ControlType::Views => "VIEWS",
         ControlType::Heard => "HEARD",
+        ControlType::ViewsWanted => "VIEWS_WANTED",
     }
 }
 
@@ -221,7 +222,8 @@ pub(crate) fn known_names() -> Vec<String> {
     use ChainType::{Ack, Copy, CopyAck, Data, Hello};
     names.extend([Hello, Data, Ack, Copy, CopyAck].map(chain_name));
     names.extend(
-        [ControlType::Report, ControlType::Views, ControlType::Heard].map(|known| control_name(known).to_owned()),
+        [ControlType::Report, ControlType::Views, ControlType::Heard, ControlType::ViewsWanted]
+            .map(|known| control_name(known).to_owned()),
     );
     names
 }
@@ -316,7 +318,7 @@ fn control_summary(control: &Control) -> String {
             let joining = shards.iter().filter(|shard| shard.joining.is_some()).count();
             format!("views {version}  {} shards, {chained} with a chain, {joining} joining", shards.len())
         }
-        Control::Heard => String::new(),
+        Control::Heard | Control::ViewsWanted => String::new(),
     }
 }
 

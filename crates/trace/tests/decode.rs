@@ -200,8 +200,14 @@ fn chains_say_what_they_carry() {
 
 #[test]
 fn controllers_say_what_they_know() {
-    let report =
-        Report { reporter: Reporter::Switch { switch_id: 7 }, version: 4, shards: 8, heard_ms: 0, replicas: vec![] };
+    let report = Report {
+        reporter: Reporter::Switch { switch_id: 7 },
+        version: 4,
+        shards: 8,
+        heard_ms: 0,
+        machine: String::new(),
+        replicas: vec![],
+    };
     let report = Control::Report { sent_ns: 1, incarnation: 2, report }.encode().unwrap();
     let line = Columns::default().line(&event_of(&report, None), None);
     assert!(line.contains("REPORT") && line.ends_with("sw 7  views 4  8 shards  0 replicas, 0 ready"), "{line}");

@@ -1,6 +1,6 @@
 //! The decisions: who is taken out, who joins, who moves. One change a shard and view.
 
-use super::{Controller, Event, Outputs, Ring, Seen};
+use super::{Controller, Event, Outputs, Ring, Seen, Server};
 use state_protocol::{Joining, Member, Reporter, ShardReport, ShardView, Views};
 use std::collections::HashMap;
 use std::net::SocketAddrV4;
@@ -57,17 +57,12 @@ pub(super) struct JoinWatch {
 impl Controller {
     /// The next views, if anything is to change.
     pub(super) fn decide(&mut self, now_ns: u64, out: &mut Outputs) -> Option<Views> {
-        let live = |(address, seen): (&SocketAddrV4, &Seen)| {
-            let steady = now_ns >= seen.since_ns + STEADY_NS && self.is_alive(now_ns, seen);
-            let fit = seen.reporter == Reporter::Server && !seen.mismatch && steady;
-            fit.then_some(*address)
-        };
-        let live: Vec<_> = self.peers.iter().filter_map(live).collect();
+        let servers = self.peers.iter().filter(|(_, seen)| seen.reporter == Reporter::Server);
+        let ring = Ring::new(servers.map(|(address, seen)| self.as_ring_has_it(now_ns, *address, seen)));
         let mut shards = self.views.shards.clone();
         shards.resize(usize::from(self.settings.shards), ShardView::default());
         let joins = shards.iter().filter(|view| view.joining.is_some()).count();
-        let ring = Ring::new(live.iter().copied());
-        let mut cluster = Cluster { ring, live, joins, heads: Heads::of(&shards) };
+        let mut cluster = Cluster { ring, joins, heads: Heads::of(&shards) };
         let mut changed = false;
         for (shard, view) in (0u16..).zip(&mut shards) {
             let Some((next, why)) = self.decide_shard(now_ns, shard, view, &cluster) else {
@@ -85,6 +80,11 @@ impl Controller {
             (*view, changed) = (next, true);
         }
         changed.then(|| Views { version: self.views.version + 1, shards })
+    }
+
+    fn as_ring_has_it<'a>(&self, now_ns: u64, address: SocketAddrV4, seen: &'a Seen) -> Server<'a> {
+        let steady = now_ns >= seen.since_ns + STEADY_NS && self.is_alive(now_ns, seen);
+        Server { address, machine: &seen.machine, live: !seen.mismatch && steady }
     }
 
     fn decide_shard(
@@ -118,10 +118,10 @@ impl Controller {
     }
 
     fn found(&self, shard: u16, view: &ShardView, cluster: &Cluster, why: Why) -> Option<(ShardView, Why)> {
-        if cluster.live.len() < self.settings.founding_servers {
+        if cluster.ring.machines() < self.settings.founding_servers {
             return None;
         }
-        let members = cluster.ring.servers_of(shard, self.settings.chain_length);
+        let members = cluster.ring.servers_of(shard, self.settings.chain_length, &[]);
         let members = members.iter().filter_map(|address| Some(self.peers.get(address)?.member(*address))).collect();
         Some((ShardView { number: 0, founded: view.number + 1, members, joining: None, draining: false }, why))
     }
@@ -213,7 +213,8 @@ impl Controller {
         if !view.members.iter().all(settled) {
             return None;
         }
-        let wanted = ring.servers_of(shard, self.settings.chain_length);
+        let members: Vec<_> = view.members.iter().map(|member| member.address).collect();
+        let wanted = ring.servers_of(shard, self.settings.chain_length, &members);
         if view.members.len() > self.settings.chain_length {
             let at = view.members.iter().rposition(|member| !wanted.contains(&member.address));
             let mut members = view.members.clone();
@@ -255,8 +256,6 @@ impl Controller {
 /// What all shards' decisions are made by.
 struct Cluster {
     ring: Ring,
-    /// Servers that can be given something.
-    live: Vec<SocketAddrV4>,
     /// Servers that catch up.
     joins: usize,
     heads: Heads,

@@ -4,15 +4,17 @@
 //! version; it is sent to nobody before the caller has said that it is persistent.
 
 mod decide;
+mod rebuild;
 mod ring;
 mod seen;
 
 pub use decide::Why;
-pub use ring::Ring;
+pub use rebuild::{Rebuild, RebuildProblem};
+pub use ring::{Ring, Server};
 pub use seen::Seen;
 
 use decide::JoinWatch;
-use state_protocol::{Control, Malformed, Report, Reporter, ShardView, Views};
+use state_protocol::{Control, MOST_MACHINE_BYTES, Malformed, Report, Reporter, ShardView, Views};
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddrV4;
 
@@ -32,7 +34,7 @@ pub struct Settings {
     pub shards: u16,
     /// Servers in each chain: one more than may die at once.
     pub chain_length: usize,
-    /// The cluster begins when so many servers have reported.
+    /// The cluster begins when servers of so many machines have reported.
     pub founding_servers: usize,
     /// A server that has not reported, or that its predecessor has not heard of, for so long is taken out of its chains, in ns.
     pub dead_ns: u64,
@@ -170,7 +172,7 @@ impl Controller {
                 Ok(Control::Report { sent_ns, incarnation, report }) => {
                     self.report(now_ns, from, sent_ns, incarnation, report, out);
                 }
-                Ok(Control::Views(_) | Control::Heard) => self.counters.malformed += 1,
+                Ok(Control::Views(_) | Control::Heard | Control::ViewsWanted) => self.counters.malformed += 1,
                 Err(reason) => self.malformed(reason),
             },
             Input::Timer => self.look(now_ns, out),
@@ -251,6 +253,11 @@ impl Controller {
         if self.peers.len() >= MOST_PEERS && !self.peers.contains_key(&from) {
             return;
         }
+        let report = match report.machine.len() {
+            0 => Report { machine: from.to_string(), ..report },
+            1..=MOST_MACHINE_BYTES => report,
+            _ => return self.malformed(Malformed::Json),
+        };
         let (reporter, version) = (report.reporter, report.version);
         let mismatch = reporter == Reporter::Server && report.shards != self.settings.shards;
         let seen = self.peers.entry(from).or_insert_with(|| {

@@ -12,6 +12,8 @@ const MOST_FORMER: usize = 16;
 pub struct Seen {
     /// What it is.
     pub reporter: Reporter,
+    /// What it dies with: the machine that it named, or else itself.
+    pub machine: String,
     /// Its life.
     pub incarnation: u64,
     /// When it was last heard of, in ns of the controller's clock.
@@ -42,6 +44,7 @@ impl Seen {
     pub(super) fn new(now_ns: u64, reporter: Reporter) -> Seen {
         Seen {
             reporter,
+            machine: String::new(),
             incarnation: 0,
             heard_ns: now_ns,
             since_ns: now_ns,
@@ -86,6 +89,7 @@ impl Seen {
             self.since_ns = now_ns;
         }
         (self.reporter, self.version, self.sent_ns, self.heard_ns) = (report.reporter, report.version, sent_ns, now_ns);
+        self.machine = report.machine;
         self.replicas = report.replicas.into_iter().map(|replica| (replica.shard, replica)).collect();
         true
     }

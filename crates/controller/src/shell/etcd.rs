@@ -101,7 +101,7 @@ impl Etcd {
     }
 
     /// Writes the views in the place of those that were last read or written, and only then.
-    fn write(&mut self, views: &Views) -> Told {
+    pub(super) fn write(&mut self, views: &Views) -> Told {
         let key = self.key("views");
         let compare =
             json!([{"key": key, "target": "MOD", "mod_revision": self.revision.to_string(), "result": "EQUAL"}]);
@@ -125,7 +125,7 @@ impl Etcd {
         }
     }
 
-    fn read(&mut self) -> Result<Option<Views>, String> {
+    pub(super) fn read(&mut self) -> Result<Option<Views>, String> {
         let answer = self.ask("/v3/kv/range", &json!({"key": self.key("views")}))?;
         let Some(found) = answer["kvs"].get(0) else { return Ok(None) };
         let json = from_base64(found["value"].as_str().unwrap_or_default()).ok_or("a value that is not base64")?;

@@ -2,10 +2,12 @@
 
 mod database;
 mod etcd;
+mod rebuild;
 mod render;
 mod status;
 
 pub use database::DatabaseError;
+pub use rebuild::{RebuildError, rebuild};
 pub use status::{PeerStatus, ShardStatus, Status};
 
 use crate::config::{Config, Keep};
@@ -256,7 +258,8 @@ fn log_event(event: &Event, name: &str) {
             name,
             %address,
             version,
-            "a server has newer views than this controller's database: it decides nothing; give it the newest database"
+            "a server has newer views than this controller's database: it decides nothing; give it the newest database, or stop it and \
+             run `stateplane controller rebuild`"
         ),
     }
 }

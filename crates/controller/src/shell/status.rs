@@ -27,6 +27,9 @@ pub struct PeerStatus {
     pub address: SocketAddrV4,
     /// What it is.
     pub reporter: Reporter,
+    /// Server: what it dies with; no chain has two servers of one machine.
+    #[serde(default)]
+    pub machine: String,
     /// Reported within `dead_ms`.
     pub alive: bool,
     /// The version of the views that it has.
@@ -57,6 +60,7 @@ pub fn status(core: &Controller, now_ns: u64, chain_length: usize) -> Status {
     let peer = |(address, seen): (&SocketAddrV4, &crate::core::Seen)| PeerStatus {
         address: *address,
         reporter: seen.reporter,
+        machine: seen.machine.clone(),
         alive: core.is_alive(now_ns, seen),
         version: seen.version,
         silent_ms: now_ns.saturating_sub(seen.heard_ns) / 1_000_000,

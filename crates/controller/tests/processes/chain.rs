@@ -24,6 +24,7 @@ pub struct Chain {
     pub metrics: Vec<SocketAddr>,
     pub servers: Vec<Child>,
     pub shards: u16,
+    pub workers: u16,
 }
 
 /// What to start.
@@ -37,16 +38,18 @@ pub struct Plan {
     pub etcd: bool,
     /// Servers with a write-ahead log.
     pub logs: bool,
+    /// Workers of each server process.
+    pub workers: u16,
 }
 
 impl Chain {
     /// Starts a controller and `servers` servers of one shard with a chain of three, and waits until all is settled and the head serves.
     pub fn start(servers: usize) -> Chain {
-        Chain::start_as(&Plan { servers, running: servers, shards: 1, etcd: false, logs: false })
+        Chain::start_as(&Plan { servers, running: servers, shards: 1, etcd: false, logs: false, workers: 1 })
     }
 
     pub fn start_as(plan: &Plan) -> Chain {
-        let Plan { servers, running, shards, etcd, logs } = *plan;
+        let Plan { servers, running, shards, etcd, logs, workers } = *plan;
         // Held together, so that all differ; released just before the servers bind them.
         let sockets: Vec<_> = (0..servers + 2).map(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
         let listeners: Vec<_> =
@@ -55,6 +58,13 @@ impl Chain {
         let mut addresses: Vec<_> = sockets.iter().map(|socket| v4(socket.local_addr().unwrap())).collect();
         let mut metrics: Vec<_> = listeners.iter().map(|listener| listener.local_addr().unwrap()).collect();
         drop((sockets, listeners));
+        if workers > 1 {
+            // Each process on an address of its own, where the ports from the first on are free.
+            for at in 0..servers {
+                let host = Ipv4Addr::new(127, 0, 7, at as u8 + 1);
+                (addresses[at], metrics[at]) = (SocketAddrV4::new(host, 5407), SocketAddr::from((host, 9101)));
+            }
+        }
         let directory = tempfile::tempdir().unwrap();
         let keys = SecretsFile::generate(&directory.path().join("secrets.toml")).unwrap().ring().clone();
         let (controller_address, second) = (addresses.pop().unwrap(), addresses.pop().unwrap());
@@ -71,6 +81,7 @@ impl Chain {
             servers: Vec::new(),
             shards,
             logs,
+            workers,
         };
         if etcd {
             let etcd = chain.start_etcd(client, peer);
@@ -85,8 +96,10 @@ impl Chain {
             chain.servers.push(server);
         }
         chain.settle();
-        let head = chain.place_of(0);
-        chain.await_status(head, |status| status.replicas[0].state == "serving");
+        if workers == 1 {
+            let head = chain.place_of(0);
+            chain.await_status(head, |status| status.replicas[0].state == "serving");
+        }
         chain
     }
 
@@ -132,11 +145,11 @@ impl Chain {
         let second = self.etcd.map(|(_, second)| format!(", \"{second}\"")).unwrap_or_default();
         let log = if self.logs { format!("[wal]\ndirectory = \"wal{at}\"\n") } else { String::new() };
         let text = format!(
-            "name = \"s{at}\"\nlisten = \"{}\"\ncontrollers = [\"{}\"{second}]\nshards = {}\nlease_ms = 100\nsecrets = \"secrets.toml\"\n\
+            "name = \"s{at}\"\nlisten = \"{}\"\ncontrollers = [\"{}\"{second}]\nshards = {}\nworkers = {}\nlease_ms = 100\nsecrets = \"secrets.toml\"\n\
              metrics = \"{}\"\n{log}\
              [[object]]\nname = \"counter\"\nid = 1\nkey_bytes = 4\nvalue_bytes = 8\nallocator = \"zero\"\n\
              [[object]]\nname = \"nat\"\nid = 2\nkey_bytes = 13\nvalue_bytes = 6\nallocator = \"nat_ports\"\nexternal = [\"203.0.113.1\"]\n",
-            self.addresses[at], self.controller_address, self.shards, self.metrics[at]
+            self.addresses[at], self.controller_address, self.shards, self.workers, self.metrics[at]
         );
         let path = self.directory.path().join(format!("store{at}.toml"));
         std::fs::write(&path, text).unwrap();
@@ -190,9 +203,20 @@ impl Chain {
 
     /// Which server has that place in the chain; from the end: `usize::MAX`.
     pub fn place_of(&self, place: usize) -> usize {
-        let chain = self.control().shards[0].chain.clone();
+        self.place_by(&self.control(), place)
+    }
+
+    /// The same, by what a controller said.
+    pub fn place_by(&self, status: &Status, place: usize) -> usize {
+        let chain = &status.shards[0].chain;
         let address = chain[place.min(chain.len() - 1)];
-        self.addresses.iter().position(|own| *own == address).unwrap()
+        (0..self.addresses.len()).find(|at| self.workers_of(*at).any(|own| own == address)).unwrap()
+    }
+
+    /// Where the workers of a server process listen.
+    pub fn workers_of(&self, at: usize) -> impl Iterator<Item = SocketAddrV4> {
+        let first = self.addresses[at];
+        (0..self.workers).map(move |number| SocketAddrV4::new(*first.ip(), first.port() + number))
     }
 
     pub fn kill(&mut self, at: usize) {

@@ -4,8 +4,10 @@
 //! This file has its own `main`: run with `serve FILE` it is a server, with `control FILE` a controller.
 
 mod chain;
+mod lost_database;
 mod moves;
 mod switch;
+mod workers;
 
 use chain::{Chain, Plan};
 use controller::shell::Status;
@@ -41,6 +43,8 @@ fn main() -> ExitCode {
         ("when_all_are_gone_the_shard_begins_anew", when_all_are_gone_the_shard_begins_anew),
         ("all_lose_power_and_nothing_acknowledged_is_lost", all_lose_power_and_nothing_acknowledged_is_lost),
         ("servers_are_added_and_shards_move_while_they_are_updated", moves::servers_are_added),
+        ("a_lost_database_is_made_anew", lost_database::a_lost_database_is_made_anew),
+        ("workers_die_together_and_nothing_is_lost", workers::workers_die_together_and_nothing_is_lost),
         ("two_controllers_elect_through_etcd", two_controllers_elect_through_etcd),
     ] {
         test();
@@ -265,7 +269,7 @@ fn when_all_are_gone_the_shard_begins_anew() {
 /// SIGKILL to all servers and the controller at once, again and again, while updates are on their way; they start again with what is on their disks.
 /// (What the kernel would lose with the power is what the log has not synchronised; the simulation in state-store loses that too.)
 fn all_lose_power_and_nothing_acknowledged_is_lost() {
-    let mut chain = Chain::start_as(&Plan { servers: 3, running: 3, shards: 1, etcd: false, logs: true });
+    let mut chain = Chain::start_as(&Plan { servers: 3, running: 3, shards: 1, etcd: false, logs: true, workers: 1 });
     let mut switch = Switch::new(&chain, 1);
     let epoch = switch.ask(&switch.request(MessageType::LeaseRequest, 1, b"flow")).message().epoch;
     let mut acked = 0;
@@ -312,7 +316,7 @@ fn all_lose_power_and_nothing_acknowledged_is_lost() {
 }
 
 fn two_controllers_elect_through_etcd() {
-    let mut chain = Chain::start_as(&Plan { servers: 3, running: 3, shards: 1, etcd: true, logs: false });
+    let mut chain = Chain::start_as(&Plan { servers: 3, running: 3, shards: 1, etcd: true, logs: false, workers: 1 });
     let mut switch = Switch::new(&chain, 1);
     let epoch = switch.ask(&switch.request(MessageType::LeaseRequest, 1, b"flow")).message().epoch;
     update_until(&chain, &mut switch, epoch, 1, 100);

@@ -3,7 +3,7 @@
 use crate::PATIENCE;
 use crate::chain::{Chain, Plan};
 use crate::switch::Switch;
-use controller::core::Ring;
+use controller::core::{Ring, Server};
 use state_protocol::{Message, MessageType, shard_of};
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
@@ -91,12 +91,14 @@ impl Flows {
 
     /// Whether each shard is where it belongs among so many servers.
     fn placed(&self, servers: &[SocketAddrV4]) -> bool {
-        let ring = Ring::new(servers.iter().copied());
+        let named: Vec<_> = servers.iter().map(|server| (*server, server.to_string())).collect();
+        let servers = named.iter().map(|(address, machine)| Server { address: *address, machine, live: true });
+        let ring = Ring::new(servers);
         let sorted = |mut servers: Vec<SocketAddrV4>| {
             servers.sort_unstable();
             servers
         };
-        let place = |(shard, chain): (u16, &Vec<_>)| sorted(chain.clone()) == sorted(ring.servers_of(shard, 3));
+        let place = |(shard, chain): (u16, &Vec<_>)| sorted(chain.clone()) == sorted(ring.servers_of(shard, 3, chain));
         (0..SHARDS).zip(&self.chains).all(place)
     }
 
@@ -118,7 +120,8 @@ impl Flows {
 }
 
 pub fn servers_are_added() {
-    let mut chain = Chain::start_as(&Plan { servers: 5, running: 3, shards: SHARDS, etcd: false, logs: false });
+    let mut chain =
+        Chain::start_as(&Plan { servers: 5, running: 3, shards: SHARDS, etcd: false, logs: false, workers: 1 });
     let mut flows = Flows::new(&chain);
     flows.until(&chain, "all flows have been updated", |flows| flows.flows.values().all(|flow| flow.acked >= 10));
     for count in [4, 5] {

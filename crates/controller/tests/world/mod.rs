@@ -180,6 +180,8 @@ pub struct World {
     nodes: Vec<Option<Node>>,
     /// Empty: servers keep no journals.
     disks: Vec<Disk>,
+    /// Servers of a machine.
+    workers: usize,
     clocks: Vec<Clock>,
     scheduled: Vec<u64>,
     controller: Option<Controller>,
@@ -207,6 +209,13 @@ impl World {
         world
     }
 
+    /// The first two servers are workers of one machine, so are the next two; the last one is alone. Without faults but those that the test makes.
+    pub fn paired(seed: u64) -> World {
+        let mut world = World::with(seed, false);
+        world.workers = 2;
+        world
+    }
+
     /// Without faults but those that the test makes.
     pub fn calm(seed: u64) -> World {
         World::with(seed, false)
@@ -224,6 +233,7 @@ impl World {
             next_event: 0,
             nodes: (0..SERVERS).map(|_| None).collect(),
             disks: Vec::new(),
+            workers: 1,
             clocks,
             scheduled: vec![u64::MAX; SERVERS],
             controller: None,
@@ -303,6 +313,9 @@ impl World {
         }
         let start = Start { incarnation, epoch_base, seed, now_ns };
         let mut node = Node::new(settings(), start, keys(), server_address(at), vec![controller_address()]);
+        if self.workers > 1 {
+            node.set_machine(format!("machine {}", self.machine_of(at)));
+        }
         let mut out = Outputs::new();
         if let Some(disk) = self.disks.get(at) {
             let mut restored = Restored::new(settings().objects, SHARDS);
@@ -390,6 +403,22 @@ impl World {
         self.restart(at);
     }
 
+    /// The machine that a server is on.
+    pub fn machine_of(&self, at: usize) -> usize {
+        at / self.workers
+    }
+
+    /// No chain has two servers of one machine, and none gets one.
+    fn check_machines(&self, views: &Views) {
+        for shard in &views.shards {
+            let named = shard.members.iter().copied().chain(shard.joining.map(|joining| joining.member));
+            let on = |member: Member| (0..SERVERS).find(|at| server_address(*at) == member.address).unwrap();
+            let mut machines: Vec<_> = named.map(|member| self.machine_of(on(member))).collect();
+            machines.sort_unstable();
+            assert!(machines.windows(2).all(|pair| pair[0] != pair[1]), "{shard:?}");
+        }
+    }
+
     /// The members of a shard's chain, by the controller's database.
     pub fn members(&self, shard: usize) -> Vec<usize> {
         (0..self.database.shards[shard].members.len()).map(|place| self.member(shard, place)).collect()
@@ -400,7 +429,7 @@ impl World {
     }
 
     /// Whether some server with every shard's state is left if this one dies. One that is cut off does not count: it may be about to lose its places, and its state with
-    /// them, so its partner's death would be one failure more than a chain survives (docs/state-protocol.md, "Rules of the controller", 9).
+    /// them, so its partner's death would be one failure more than a chain survives (docs/state-protocol.md, "Rules of the controller", 10).
     fn is_spare(&self, at: usize) -> bool {
         let Some(node) = &self.nodes[at] else { return false };
         let me = node.me();
@@ -517,6 +546,7 @@ impl World {
         if self.deciding.as_ref().is_some_and(|(deciding, _)| *deciding == number)
             && let Some((_, views)) = self.deciding.take()
         {
+            self.check_machines(&views);
             self.database = views;
             self.controller(ControllerInput::Persisted);
         }

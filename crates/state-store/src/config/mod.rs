@@ -13,7 +13,7 @@ use manifest::Manifest;
 use objects::{ObjectTable, check_backends, check_health, check_objects, fill_from_manifest};
 use secrets::{SecretsError, SecretsFile};
 use serde::Deserialize;
-use state_protocol::{KeyRing, MOST_SHARDS};
+use state_protocol::{KeyRing, MOST_MACHINE_BYTES, MOST_SHARDS};
 use std::net::{SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 
@@ -24,6 +24,10 @@ pub struct Config {
     pub name: String,
     /// The UDP address of requests and of the chain.
     pub listen: SocketAddrV4,
+    /// Threads, each a server of its own, on the ports from `listen`'s on.
+    pub workers: u16,
+    /// What this process dies with, as controllers are told: no chain has two servers of one machine. Empty: it is alone, and has one worker.
+    pub machine: String,
     /// The controllers that it reports to and hears from.
     pub controllers: Vec<SocketAddrV4>,
     /// TCP address of the metrics over HTTP.
@@ -66,6 +70,9 @@ struct WalTable {
 struct File {
     name: String,
     listen: SocketAddrV4,
+    #[serde(default = "default_workers")]
+    workers: u16,
+    machine: Option<String>,
     controllers: Vec<SocketAddrV4>,
     #[serde(default = "default_shards")]
     shards: u16,
@@ -121,6 +128,10 @@ impl Default for LimitsTable {
     }
 }
 
+fn default_workers() -> u16 {
+    1
+}
+
 fn default_checkpoint_mib() -> u64 {
     64
 }
@@ -159,6 +170,7 @@ fn default_chain_datagram_bytes() -> usize {
 
 /// Switches take no reply to a request that is older than a second; the rest is for the way.
 pub const MOST_HOLD_MS: u32 = 900;
+const MOST_WORKERS: u16 = 64;
 
 impl Config {
     /// Reads and checks a file.
@@ -185,6 +197,24 @@ impl Config {
         Ok(Config { file: path.to_owned(), ..config })
     }
 
+    /// The configuration of one of the workers: a server with its own ports, log and seed.
+    pub fn worker(&self, number: u16) -> Config {
+        let mut own = Config { workers: 1, ..self.clone() };
+        if number > 0 {
+            own.name = format!("{}-{number}", self.name);
+            // Within the range: checked.
+            own.listen.set_port(self.listen.port().saturating_add(number));
+            if let Some(metrics) = &mut own.metrics {
+                metrics.set_port(metrics.port().saturating_add(number));
+            }
+            if let Some(wal) = &mut own.wal {
+                wal.directory = wal.directory.join(format!("worker-{number}"));
+            }
+            own.seed = self.seed.map(|seed| seed.wrapping_add(u64::from(number)));
+        }
+        own
+    }
+
     /// Reads the shared secrets.
     pub fn keys(&self) -> Result<KeyRing, SecretsError> {
         Ok(SecretsFile::load(&self.secrets)?.ring().clone())
@@ -192,6 +222,7 @@ impl Config {
 }
 
 fn check(file: File) -> Result<Config, Problem> {
+    check_workers(&file)?;
     let wal = file.wal.map(|wal| WalSettings {
         directory: wal.directory,
         checkpoint_bytes: wal.checkpoint_mib.saturating_mul(1 << 20),
@@ -241,6 +272,9 @@ fn check(file: File) -> Result<Config, Problem> {
         "there is none; add an [[object]] for each FlowState object".to_owned()
     })?;
     let limits = check_limits(&file.limits)?;
+    // Workers die together; a single one is known by its address, too, but needs not to be told.
+    let machine =
+        file.machine.unwrap_or_else(|| if file.workers > 1 { file.listen.to_string() } else { String::new() });
     let backends = check_backends(&file.object)?;
     let health = check_health(&file.object)?;
     let objects = check_objects(file.object)?;
@@ -248,6 +282,8 @@ fn check(file: File) -> Result<Config, Problem> {
     Ok(Config {
         name: file.name,
         listen: file.listen,
+        workers: file.workers,
+        machine,
         controllers: file.controllers,
         metrics: file.metrics,
         seed: file.seed,
@@ -270,6 +306,23 @@ fn check(file: File) -> Result<Config, Problem> {
             limits,
             objects,
         },
+    })
+}
+
+fn check_workers(file: &File) -> Result<(), Problem> {
+    require((1..=MOST_WORKERS).contains(&file.workers), "workers", || {
+        format!("{} is out of range; write 1 to {MOST_WORKERS}: one for each core (default 1)", file.workers)
+    })?;
+    let last = file.workers - 1;
+    for (port, field) in [(Some(file.listen.port()), "listen"), (file.metrics.map(|metrics| metrics.port()), "metrics")]
+    {
+        require(port.is_none_or(|port| port.checked_add(last).is_some()), field, || {
+            format!("{} workers take as many ports from this one on; write a lower one", file.workers)
+        })?;
+    }
+    let length = file.machine.as_ref().map_or(1, String::len);
+    require((1..=MOST_MACHINE_BYTES).contains(&length), "machine", || {
+        format!("has {length} bytes; write 1 to {MOST_MACHINE_BYTES}, or leave it out")
     })
 }
 

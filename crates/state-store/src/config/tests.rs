@@ -77,11 +77,32 @@ fn objects_come_from_the_manifest() {
 }
 
 #[test]
+fn workers_have_their_own_ports_and_logs_and_die_together() {
+    let log = "[wal]\ndirectory = \"log\"\n\n[limits]";
+    let text = GOOD.replace("shards = 8", "shards = 8\nworkers = 3").replace("[limits]", log);
+    let config = Config::parse(Path::new("/etc/store.toml"), &text).unwrap();
+    let last = config.worker(2);
+    assert_eq!((config.worker(0).listen.port(), last.listen.port()), (5407, 5409));
+    assert_eq!((last.name.as_str(), last.metrics.unwrap().port()), ("store-1-2", 9103));
+    assert_eq!(config.worker(0).wal.unwrap().directory, Path::new("/etc/log"));
+    assert_eq!(last.wal.unwrap().directory, Path::new("/etc/log/worker-2"));
+    assert_eq!((config.worker(0).machine.as_str(), last.machine.as_str()), ("10.0.3.1:5407", "10.0.3.1:5407"));
+    assert_eq!(last.settings.digest(), config.settings.digest());
+    let alone = Config::parse(Path::new("store.toml"), GOOD).unwrap();
+    assert_eq!((alone.workers, alone.machine.as_str()), (1, ""));
+    let named = GOOD.replace("shards = 8", "shards = 8\nmachine = \"rack 1\"");
+    assert_eq!(Config::parse(Path::new("store.toml"), &named).unwrap().machine, "rack 1");
+}
+
+#[test]
 fn every_fault_names_its_field_and_remedy() {
     for (from, to, field, remedy) in [
         ("listen = \"10.0.3.1:5407\"", "listen = \"0.0.0.0:5407\"", "listen", "own address"),
         ("controllers = [\"10.0.3.1:5408\"]", "controllers = []", "controllers", "10.2.1.10:5408"),
         ("shards = 8", "shards = 0", "shards", "1 to 256"),
+        ("shards = 8", "shards = 8\nworkers = 0", "workers", "1 to 64"),
+        ("shards = 8", "shards = 8\nworkers = 64\nmachine = \"\"", "machine", "leave it out"),
+        ("listen = \"10.0.3.1:5407\"", "workers = 2\nlisten = \"10.0.3.1:65535\"", "listen", "a lower one"),
         ("lease_ms = 250", "lease_ms = 0", "lease_ms", "1 to 60000"),
         ("key_bytes = 13", "key_bytes = 12", "key_bytes", "needs 13"),
         ("value_bytes = 6", "value_bytes = 65", "value_bytes", "1 to 64"),

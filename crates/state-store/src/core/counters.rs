@@ -124,6 +124,8 @@ counters! {
     conversations_dropped,
     /// Views dropped because they are no newer than those that are here.
     views_old,
+    /// Times a controller wanted the views and did not get them, because another controller runs.
+    views_kept,
     /// Status requests answered.
     status_requests,
     /// Questions of `stateplane state` answered.

@@ -12,6 +12,8 @@ use std::net::SocketAddrV4;
 
 /// How often controllers hear from a server.
 const REPORT_NS: u64 = 50_000_000;
+/// A controller that answered not longer ago than this is running.
+const CONTROLLER_RUNS_NS: u64 = 2_000_000_000;
 const SHARD_AT: usize = 52;
 
 /// A server process.
@@ -21,6 +23,10 @@ pub struct Node {
     me: Member,
     door: Door,
     controllers: Vec<SocketAddrV4>,
+    /// When each of them last answered a report or sent views; 0: never.
+    controllers_heard_ns: Vec<u64>,
+    /// What it tells controllers that it dies with.
+    machine: String,
     views: Views,
     replicas: Vec<Option<Box<Server>>>,
     /// By object: which backends the operator wants, for replicas that are yet to come too.
@@ -54,7 +60,9 @@ impl Node {
         Node {
             me: Member { address: listen, incarnation: start.incarnation },
             door: Door::new(keys, *listen.ip()),
+            controllers_heard_ns: vec![0; controllers.len()],
             controllers,
+            machine: String::new(),
             views: Views::default(),
             replicas: (0..shards).map(|_| None).collect(),
             backends: BTreeMap::new(),
@@ -143,13 +151,7 @@ impl Node {
         match state_protocol::kind(bytes) {
             Ok(Kind::Message(MessageType::StatusRequest)) => self.answer_status(now_ns, from, bytes, out),
             Ok(Kind::Message(MessageType::StateRequest)) => self.answer_state(from, bytes, out),
-            Ok(Kind::Control(_)) => match Control::decode(bytes) {
-                Ok(Control::Views(views)) if views.version <= self.views.version => self.counters.views_old += 1,
-                Ok(Control::Views(views)) => self.adopt(now_ns, &views, out),
-                Ok(Control::Heard) => {}
-                Ok(Control::Report { .. }) => self.counters.dropped_wrong_direction += 1,
-                Err(reason) => self.counters.count_malformed(reason),
-            },
+            Ok(Kind::Control(_)) => self.control(now_ns, from, bytes, out),
             Ok(Kind::Message(_) | Kind::Chain(_)) => {
                 let shard = bytes.get(SHARD_AT..SHARD_AT + 2).and_then(|bytes| bytes.try_into().ok());
                 let shard = u16::from_be_bytes(shard.unwrap_or([0xff; 2]));
@@ -162,6 +164,38 @@ impl Node {
                 }
             }
             Err(reason) => self.counters.count_malformed(reason),
+        }
+    }
+
+    fn control(&mut self, now_ns: u64, from: SocketAddrV4, bytes: &[u8], out: &mut Outputs) {
+        let controller = self.controllers.iter().position(|known| *known == from);
+        let control = Control::decode(bytes);
+        if let (Some(at), Ok(Control::Heard | Control::Views(_))) = (controller, &control) {
+            self.controllers_heard_ns[at] = now_ns;
+        }
+        match control {
+            Ok(Control::Views(views)) if views.version <= self.views.version => self.counters.views_old += 1,
+            Ok(Control::Views(views)) => self.adopt(now_ns, &views, out),
+            Ok(Control::Heard) => {}
+            Ok(Control::ViewsWanted) => match controller {
+                Some(at) => self.give_views(now_ns, at, out),
+                None => self.counters.dropped_wrong_direction += 1,
+            },
+            Ok(Control::Report { .. }) => self.counters.dropped_wrong_direction += 1,
+            Err(reason) => self.counters.count_malformed(reason),
+        }
+    }
+
+    /// Gives the newest views to a controller that lost its own. Not while another one runs: with its views a second one would decide beside it.
+    fn give_views(&mut self, now_ns: u64, to: usize, out: &mut Outputs) {
+        let runs = |(at, heard_ns): (usize, &u64)| at != to && *heard_ns != 0 && now_ns < heard_ns + CONTROLLER_RUNS_NS;
+        if self.controllers_heard_ns.iter().enumerate().any(runs) {
+            self.counters.views_kept += 1;
+            return;
+        }
+        // Fits, as in the controller that sent them.
+        if let Ok(bytes) = Control::Views(self.views.clone()).encode() {
+            out.push(self.controllers[to], &bytes);
         }
     }
 
@@ -206,6 +240,11 @@ impl Node {
             (self.ticket, out.ticket) = (ticket, ticket);
         }
         self.door.seal(out);
+    }
+
+    /// What this server dies with, as controllers are told from now on: no chain gets two servers of one machine.
+    pub fn set_machine(&mut self, machine: String) {
+        self.machine = machine;
     }
 
     /// Other secrets from now on.
@@ -336,7 +375,8 @@ impl Node {
         let replicas = self.replicas.iter().flatten().map(|replica| replica.report(now_ns)).collect();
         let (version, shards) = (self.views.version, self.settings.shards);
         let heard_ms = u32::try_from(now_ns.saturating_sub(self.heard_ns) / 1_000_000).unwrap_or(u32::MAX);
-        let report = Report { reporter: Reporter::Server, version, shards, heard_ms, replicas };
+        let machine = self.machine.clone();
+        let report = Report { reporter: Reporter::Server, version, shards, heard_ms, machine, replicas };
         let control = Control::Report { sent_ns: now_ns, incarnation: self.me.incarnation, report };
         // Always fits: a row has less than 100 characters, and there are 256 at most.
         if let Ok(bytes) = control.encode() {

@@ -1,25 +1,27 @@
-//! The shell around the core: UDP socket, clock, timers, signals, metrics. One thread.
+//! The shell around the core: UDP socket, clock, timers, metrics. One thread a server ([`workers`]).
 
 mod durability;
 mod query;
 mod render;
 mod udp;
+mod workers;
 
 pub use query::{QueryError, query, query_state, query_status};
+pub use workers::run;
 
 use crate::config::Config;
 use crate::core::{EPOCH_TICK_NS, Event, Input, Node, Outputs, Start};
 use crate::health::Checks;
 use crate::wal::WalError;
 use durability::{Durability, OpenLog};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signal::Signal;
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
 use secrets::SecretsError;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
 use std::time::Duration;
 use thiserror::Error;
@@ -96,16 +98,8 @@ fn epoch_base() -> u32 {
     u32::try_from(since_2025.as_nanos() / u128::from(EPOCH_TICK_NS)).unwrap_or(u32::MAX / 2)
 }
 
-/// Runs a server until SIGTERM or SIGINT; SIGHUP has it read its secrets and backends again. Must be called before the process starts other threads: it blocks those
-/// signals.
-pub fn run(config: Config) -> Result<(), RunError> {
-    let mut signals = SigSet::empty();
-    signals.add(Signal::SIGTERM);
-    signals.add(Signal::SIGINT);
-    signals.add(Signal::SIGHUP);
-    signals.thread_block().map_err(system("blocking signals"))?;
-    let signal_fd = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
-        .map_err(system("opening a signal descriptor"))?;
+/// Runs a server until it is ordered to stop: all but signals, which the process's first thread takes.
+fn work(config: &Config, orders: UnixStream) -> Result<(), RunError> {
     let keys = config.keys()?;
     let listen = config.listen;
     let socket =
@@ -126,6 +120,7 @@ pub fn run(config: Config) -> Result<(), RunError> {
         now_ns: now_ns(),
     };
     let mut server = Node::new(config.settings.clone(), start, keys, listen, config.controllers.clone());
+    server.set_machine(config.machine.clone());
     for (object_id, backends) in &config.backends {
         server.set_backends(*object_id, backends.clone());
     }
@@ -137,14 +132,15 @@ pub fn run(config: Config) -> Result<(), RunError> {
         .set(&config.backends, &config.health)
         .map_err(|source| RunError::System { what: "starting a check of a backend's health", source })?;
     tracing::info!(name = config.name, %listen, incarnation = start.incarnation, seed = start.seed, "state store started");
-    Loop { server, socket, signal_fd, metrics, durability, checks, out, last_events: Vec::new(), polled: Vec::new() }
-        .run(&config)
+    Loop { server, socket, orders, metrics, durability, checks, out, last_events: Vec::new(), polled: Vec::new() }
+        .run(config)
 }
 
 struct Loop {
     server: Node,
     socket: BatchSocket,
-    signal_fd: SignalFd,
+    /// Signals, one byte each.
+    orders: UnixStream,
     metrics: Option<metrics::Server>,
     durability: Option<Durability>,
     checks: Checks,
@@ -155,7 +151,7 @@ struct Loop {
 
 /// What `wait` found ready beside the socket.
 struct Ready {
-    signal: bool,
+    order: bool,
     metrics: bool,
 }
 
@@ -189,16 +185,17 @@ impl Loop {
             }
             batches = 0;
             let ready = self.wait(if more { Duration::ZERO } else { self.time_to_deadline() })?;
-            if ready.signal
-                && let Ok(Some(signal)) = self.signal_fd.read_signal()
-            {
-                if signal.ssi_signo == Signal::SIGHUP as u32 {
+            match ready.order.then(|| self.order()).flatten() {
+                Some(Signal::SIGHUP) => {
                     self.read_secrets(config);
                     self.read_backends(config);
                     continue;
                 }
-                self.summarise(signal.ssi_signo, config);
-                return Ok(());
+                Some(signal) => {
+                    self.summarise(signal, config);
+                    return Ok(());
+                }
+                None => {}
             }
             let (server, send_errors) = (&self.server, self.socket.send_errors);
             let log = self.durability.as_ref().map(Durability::stats);
@@ -206,6 +203,16 @@ impl Loop {
                 let now = now_ns();
                 metrics.serve(now, || render::render(server, now, send_errors, log));
             }
+        }
+    }
+
+    /// The signal that came; SIGTERM when the thread that takes signals is gone.
+    fn order(&mut self) -> Option<Signal> {
+        let mut order = [0];
+        match self.orders.read(&mut order) {
+            Ok(0) => Some(Signal::SIGTERM),
+            Ok(_) => Signal::try_from(i32::from(order[0])).ok(),
+            Err(_) => None,
         }
     }
 
@@ -258,7 +265,7 @@ impl Loop {
     fn wait(&mut self, sleep: Duration) -> Result<Ready, RunError> {
         // A pollfd with a negative descriptor is passed over: poll(2).
         let log = self.durability.as_ref().map_or(-1, Durability::descriptor);
-        let descriptors = [self.socket.as_raw_fd(), self.signal_fd.as_raw_fd(), log].into_iter();
+        let descriptors = [self.socket.as_raw_fd(), self.orders.as_raw_fd(), log].into_iter();
         let descriptors =
             descriptors.chain(self.metrics.iter().flat_map(|metrics| metrics.descriptors().map(|fd| fd.as_raw_fd())));
         self.polled.clear();
@@ -274,7 +281,7 @@ impl Loop {
         let ready = |polled: &libc::pollfd| result > 0 && polled.revents != 0;
         let metrics = self.metrics.as_ref().is_some_and(metrics::Server::has_connections);
         Ok(Ready {
-            signal: self.polled.get(1).is_some_and(ready),
+            order: self.polled.get(1).is_some_and(ready),
             metrics: metrics || self.polled.iter().skip(3).any(ready),
         })
     }
@@ -294,12 +301,12 @@ impl Loop {
         }
     }
 
-    fn summarise(&self, signal: u32, config: &Config) {
+    fn summarise(&self, signal: Signal, config: &Config) {
         let status = self.server.status(now_ns());
         let counters = self.server.counters();
         tracing::info!(
             name = config.name,
-            signal,
+            %signal,
             state = status.state,
             shards = status.replicas.len(),
             uptime_ms = status.uptime_ms,

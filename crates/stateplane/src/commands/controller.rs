@@ -3,12 +3,15 @@
 use super::daemon::StatusArgs;
 use controller::config::Config;
 use controller::shell::{self, Status};
+use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const EXAMPLES: &str = "Examples:
   stateplane controller --config controller.toml --check   say what is wrong with the configuration
   stateplane controller --config controller.toml           run, until SIGTERM; SIGHUP has it read its secrets again
   stateplane controller status --address 10.2.1.10:5408 --secrets fabric.secrets
+  stateplane controller rebuild --config controller.toml   its database is lost: make it anew from what the servers have
 
 docs/controller.example.toml is a commented configuration.";
 
@@ -32,6 +35,18 @@ pub struct Args {
 
 #[derive(clap::Subcommand, Debug)]
 enum Command {
+    /// Make a lost database anew from what the servers have. No controller may run meanwhile, and all servers of the newest chains must answer.
+    Rebuild {
+        /// Configuration file of the controller.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// A server that is gone for good, with whatever only it had (may be repeated).
+        #[arg(long, value_name = "IP:PORT")]
+        without: Vec<SocketAddrV4>,
+        /// How long to wait for the servers.
+        #[arg(long, value_name = "MS", default_value_t = 5000)]
+        wait_ms: u64,
+    },
     /// Ask a running controller how it and the cluster are: exit code 0 if every chain is complete, 1 if not or if there is no answer.
     Status(StatusArgs),
 }
@@ -40,6 +55,9 @@ enum Command {
 pub fn run(args: Args) -> u8 {
     match (args.command, args.config) {
         (Some(Command::Status(args)), _) => status(&args),
+        (Some(Command::Rebuild { config, without, wait_ms }), _) => {
+            rebuild(&config, &without, Duration::from_millis(wait_ms))
+        }
         (None, Some(config)) => serve(&config, args.check),
         (None, None) => 2, // clap demands --config without a subcommand
     }
@@ -57,6 +75,21 @@ fn serve(path: &Path, check: bool) -> u8 {
     super::daemon::log();
     match shell::run(&config) {
         Ok(()) => 0,
+        Err(error) => fault(&error),
+    }
+}
+
+fn rebuild(path: &Path, without: &[SocketAddrV4], patience: Duration) -> u8 {
+    let config = match Config::load(path) {
+        Ok(config) => config,
+        Err(error) => return fault(&error),
+    };
+    super::daemon::log();
+    match shell::rebuild(&config, without, patience) {
+        Ok(views) => {
+            outln!("views {} of {} shards: start the controller", views.version, views.shards.len());
+            0
+        }
         Err(error) => fault(&error),
     }
 }

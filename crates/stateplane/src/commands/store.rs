@@ -65,10 +65,10 @@ fn serve(path: &Path, check: bool) -> u8 {
         return 1;
     }
     if check {
-        if let Some(wal) = &config.wal
-            && let Err(error) = check_log(wal, &config.settings)
-        {
-            return fault(&error);
+        for wal in (0..config.workers).filter_map(|number| config.worker(number).wal) {
+            if let Err(error) = check_log(&wal, &config.settings) {
+                return fault(&error);
+            }
         }
         outln!("{}: good", path.display());
         return 0;
