@@ -1,18 +1,13 @@
 //! `docs/deploy.md` and `deploy/`: every configuration is good, every unit loads, every metric that is named exists.
 
+mod page;
+
+use page::{blocks, read, repository};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 const STATEPLANE: &str = env!("CARGO_BIN_EXE_stateplane");
-
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-fn read(path: &str) -> String {
-    std::fs::read_to_string(repository().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-}
 
 /// Standard output and error, for messages.
 fn said(output: &Output) -> String {
@@ -22,20 +17,6 @@ fn said(output: &Output) -> String {
 fn is_there(program: &str) -> bool {
     let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
     found.is_ok_and(|output| output.status.success())
-}
-
-/// The page's blocks of a language, each with the path in its first line (`# PATH`).
-fn blocks(page: &str, language: &str) -> Vec<(PathBuf, String)> {
-    let parts = page.split("\n```").skip(1).step_by(2);
-    let blocks = parts.filter_map(|part| part.strip_prefix(language)?.strip_prefix('\n'));
-    blocks
-        .map(|text| {
-            let path = text.lines().next().and_then(|line| line.strip_prefix("# /")).unwrap_or_else(|| {
-                panic!("a {language} block does not begin with `# /path/of/the/file`:\n{text}");
-            });
-            (PathBuf::from("/").join(path), text.to_owned())
-        })
-        .collect()
 }
 
 #[test]
