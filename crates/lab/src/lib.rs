@@ -20,6 +20,7 @@ pub mod netns;
 
 pub mod peer;
 pub mod process;
+pub mod raw;
 pub mod registry;
 pub mod status;
 pub mod template;

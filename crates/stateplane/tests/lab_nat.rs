@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -24,21 +24,7 @@ struct Capture {
 
 impl Capture {
     fn start(lab: &TestLab, node: &str) -> Self {
-        let socket = lab.netns(node).run(|| {
-            // SAFETY: socket() takes no pointers; a descriptor that it returns belongs to nobody else.
-            let fd = unsafe {
-                let fd = libc::socket(libc::AF_PACKET, libc::SOCK_DGRAM, i32::from((libc::ETH_P_ALL as u16).to_be()));
-                if fd < 0 {
-                    return Err(std::io::Error::last_os_error());
-                }
-                OwnedFd::from_raw_fd(fd)
-            };
-            // A plain read with a time-out works on any socket.
-            let socket = UdpSocket::from(fd);
-            socket.set_read_timeout(Some(Duration::from_millis(50)))?;
-            Ok(socket)
-        });
-        let socket = socket.expect("packet socket");
+        let socket = lab.netns(node).run(lab::raw::all_packets).expect("packet socket");
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {

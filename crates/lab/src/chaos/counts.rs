@@ -15,7 +15,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -142,7 +141,10 @@ impl Counts {
             flows: Mutex::new(Vec::new()),
             events: Mutex::new(Vec::new()),
         });
-        let socket = lab.netns("outside")?.run(raw_socket).map_err(Error::system("a raw socket in outside"))?;
+        let socket = lab
+            .netns("outside")?
+            .run(crate::raw::udp_with_headers)
+            .map_err(Error::system("a raw socket in outside"))?;
         // Without one at the port, the host answers each datagram with an ICMP error.
         let sink = lab.netns("outside")?.run(|| UdpSocket::bind(to)).map_err(Error::system(format!("binding {to}")))?;
         let (receiving, sending) = (Arc::clone(&shared), Arc::clone(&shared));
@@ -385,22 +387,6 @@ fn send(to: SocketAddrV4, packets_per_s: u64, shared: &Shared) {
         due = (due + period).max(Instant::now());
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
     }
-}
-
-/// A raw UDP socket sees the IPv4 header.
-fn raw_socket() -> std::io::Result<UdpSocket> {
-    // SAFETY: socket() takes no pointers; a descriptor that it returns belongs to nobody else.
-    let fd = unsafe {
-        let fd = libc::socket(libc::AF_INET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::IPPROTO_UDP);
-        if fd < 0 {
-            return Err(std::io::Error::last_os_error());
-        }
-        OwnedFd::from_raw_fd(fd)
-    };
-    // A plain read with a time-out works on any socket.
-    let socket = UdpSocket::from(fd);
-    socket.set_read_timeout(Some(Duration::from_millis(50)))?;
-    Ok(socket)
 }
 
 fn receive(socket: &UdpSocket, port: u16, shared: &Shared) {

@@ -3,7 +3,6 @@
 use super::{INSIDE, OUTSIDE, TestLab};
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -32,20 +31,7 @@ pub struct Receiver {
 impl Receiver {
     /// A raw UDP socket sees the IPv4 header, whose identification field carries the count.
     pub fn start(lab: &TestLab) -> Self {
-        let socket = lab.netns("outside").run(|| {
-            // SAFETY: socket() takes no pointers; a descriptor that it returns belongs to nobody else.
-            let fd = unsafe {
-                let fd = libc::socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_UDP);
-                if fd < 0 {
-                    return Err(std::io::Error::last_os_error());
-                }
-                OwnedFd::from_raw_fd(fd)
-            };
-            let socket = UdpSocket::from(fd);
-            socket.set_read_timeout(Some(Duration::from_millis(50)))?;
-            Ok(socket)
-        });
-        let socket = socket.expect("raw socket");
+        let socket = lab.netns("outside").run(lab::raw::udp_with_headers).expect("raw socket");
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
