@@ -14,8 +14,8 @@ use config_file::ConfigError;
 use serde::Deserialize;
 use state_protocol::{KeyRing, MOST_SECRETS, SECRET_BYTES, Secret};
 use std::fmt::Write as _;
-use std::io::{Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -25,7 +25,7 @@ const MODE: u32 = 0o600;
 #[derive(Debug, Error)]
 pub enum SecretsError {
     /// The file cannot be read.
-    #[error("{path}: cannot read: {source}; `stateplane keys generate {path}` makes one")]
+    #[error("{path}: cannot read: {source}{}", remedy(path, source))]
     Read {
         /// The file.
         path: PathBuf,
@@ -56,6 +56,15 @@ pub enum SecretsError {
     /// No randomness.
     #[error("/dev/urandom: {0}")]
     Random(std::io::Error),
+}
+
+/// What helps against a file that cannot be read.
+fn remedy(path: &Path, error: &std::io::Error) -> String {
+    match error.kind() {
+        ErrorKind::NotFound => format!("; `stateplane keys generate {}` makes one", path.display()),
+        ErrorKind::PermissionDenied => "; it must belong to the user that the daemon (or command) runs as".to_owned(),
+        _ => String::new(),
+    }
 }
 
 #[derive(Deserialize)]
@@ -138,7 +147,7 @@ impl SecretsFile {
     pub fn generate(path: &Path) -> Result<SecretsFile, SecretsError> {
         let Some(ring) = KeyRing::new(0, random_secret()?) else { unreachable!("0 is in range") };
         let file = SecretsFile { path: path.to_owned(), ring };
-        file.write_new(path).map_err(|source| SecretsError::Write { path: path.to_owned(), source })?;
+        file.write_new(path, None).map_err(|source| SecretsError::Write { path: path.to_owned(), source })?;
         Ok(file)
     }
 
@@ -196,19 +205,30 @@ impl SecretsFile {
         Ok(())
     }
 
-    /// Writes the file anew, in one step: whoever reads it meanwhile sees the old one or the new one.
+    /// Writes the file anew, in one step: whoever reads it meanwhile sees the old one or the new one. Owner, group and mode stay, so that the daemon that could
+    /// read it still can, also when root changes it.
     pub fn save(&self) -> Result<(), SecretsError> {
         let mut name = self.path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}.new", std::process::id()));
         let new = self.path.with_file_name(name);
-        let saved = self.write_new(&new).and_then(|()| std::fs::rename(&new, &self.path));
+        let write = || {
+            let old = match std::fs::metadata(&self.path) {
+                Ok(old) => Some(old),
+                Err(error) if error.kind() == ErrorKind::NotFound => None,
+                Err(error) => return Err(error),
+            };
+            self.write_new(&new, old.as_ref())?;
+            std::fs::rename(&new, &self.path)
+        };
+        let saved = write();
         saved.map_err(|source| {
             let _ = std::fs::remove_file(&new);
             SecretsError::Write { path: self.path.clone(), source }
         })
     }
 
-    fn write_new(&self, path: &Path) -> std::io::Result<()> {
+    /// With owner, group and mode of `like`.
+    fn write_new(&self, path: &Path, like: Option<&std::fs::Metadata>) -> std::io::Result<()> {
         let mut text = format!(
             "# Shared secrets of the state protocol: keep them from others. `stateplane keys --help` says how to rotate them.\nsend = {}\n",
             self.ring.sending()
@@ -219,6 +239,13 @@ impl SecretsFile {
             }
         }
         let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)?;
+        if let Some(like) = like {
+            let made = file.metadata()?;
+            if (made.uid(), made.gid()) != (like.uid(), like.gid()) {
+                fchown(&file, Some(like.uid()), Some(like.gid()))?;
+            }
+            file.set_permissions(like.permissions())?;
+        }
         file.write_all(text.as_bytes())?;
         file.sync_all()
     }
@@ -284,6 +311,39 @@ mod tests {
         assert!(file.add().unwrap_err().to_string().contains("keys remove"));
         let distinct: std::collections::HashSet<_> = file.fingerprints().map(|(_, print)| print).collect();
         assert_eq!(distinct.len(), 4);
+    }
+
+    #[test]
+    fn its_owner_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("secrets.toml");
+        let mut file = SecretsFile::generate(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).unwrap();
+        // Only root may give a file away.
+        let root = std::fs::metadata(&path).unwrap().uid() == 0;
+        if root {
+            std::os::unix::fs::chown(&path, Some(12_345), Some(54_321)).unwrap();
+        }
+        let about = || {
+            let found = std::fs::metadata(&path).unwrap();
+            (found.uid(), found.gid(), found.mode() & 0o7777, found.ino())
+        };
+        let before = about();
+        file.add().unwrap();
+        file.save().unwrap();
+        let after = about();
+        assert_eq!((before.0, before.1, before.2), (after.0, after.1, after.2));
+        assert_ne!(before.3, after.3, "replaced in one step");
+        assert_eq!(SecretsFile::load(&path).unwrap(), file);
+        eprintln!("{}", if root { "as root" } else { "not as root: its own file only" });
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_told_from_one_that_is_not_there() {
+        let says = |kind| SecretsError::Read { path: "s.toml".into(), source: std::io::Error::from(kind) }.to_string();
+        let (missing, closed) = (says(ErrorKind::NotFound), says(ErrorKind::PermissionDenied));
+        assert!(missing.contains("keys generate"), "{missing}");
+        assert!(!closed.contains("keys generate") && closed.contains("belong to the user"), "{closed}");
     }
 
     #[test]
