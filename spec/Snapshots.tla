@@ -9,7 +9,8 @@ EXTENDS Naturals, FiniteSets, TLC
 CONSTANTS
     Slots,      \* slots of the structure
     Updates,    \* packets that update, in all
-    Grants,     \* owners one after another: each loses all that it has when the next comes
+    Grants,     \* owners one after another
+    OwnCopy,    \* MARK, CONTINUE: who was owner before goes on with its own copy until it is refused
     InFlight,   \* bound: parts under way at the same time
     Bugs        \* mistakes made on purpose
 
@@ -24,9 +25,10 @@ VARIABLES
     net,        \* parts and acknowledgements: they stay, so they may be late and taken twice
     coming,     \* at the store: the snapshot that is coming in
     whole,      \* at the store: the newest whole one
+    former,     \* the owner before, without a lease: its grant, the snapshot that it takes next, its copy, and whether it goes on
     instant     \* history: by epoch and number, what the slots held at the flip
 
-vars == <<copy, tag, number, taking, acked, epoch, updates, net, coming, whole, instant>>
+vars == <<copy, tag, number, taking, acked, epoch, updates, net, coming, whole, former, instant>>
 
 Active(slot) == copy[slot][tag[slot] % 2]
 Now == [slot \in Slots |-> Active(slot)]
@@ -44,6 +46,7 @@ Init ==
     /\ net = {}
     /\ coming = Nothing
     /\ whole = Nothing
+    /\ former = [epoch |-> 0, number |-> 0, slots |-> Zeros, on |-> FALSE]
     /\ instant = <<>>
 
 (* sp_snapshot_add: the first update of a slot since the flip leaves the newest value in the copy that the snapshot is read from. *)
@@ -57,7 +60,7 @@ Update(touched) ==
          ELSE IF "in_place" \in Bugs THEN [side \in 0..1 |-> Active(slot) + 1]
          ELSE [side \in 0..1 |-> IF side = number % 2 THEN Active(slot) + 1 ELSE Active(slot)]]
     /\ tag' = [slot \in Slots |-> IF slot \in touched THEN number ELSE tag[slot]]
-    /\ UNCHANGED <<number, taking, acked, epoch, net, coming, whole, instant>>
+    /\ UNCHANGED <<number, taking, acked, epoch, net, coming, whole, instant, former>>
 
 (* Snapshot `number` is taken, interval number + 1 begins. The next waits until this one is acknowledged whole. *)
 \* Code: crates/xdp-backend/include/stateplane_snapshot_message.h sp_snapshot_decide
@@ -68,7 +71,7 @@ Flip ==
     /\ taking' = TRUE
     /\ acked' = {}
     /\ number <= Updates \* (bound: no more flips than there can be changes)
-    /\ UNCHANGED <<copy, tag, epoch, updates, net, coming, whole>>
+    /\ UNCHANGED <<copy, tag, epoch, updates, net, coming, whole, former>>
 
 (* The generator reads a slot and sends it, and again until it is acknowledged. Reading brings the tag up to date. *)
 \* Code: crates/xdp-backend/include/stateplane_snapshot_message.h sp_snapshot_generate sp_snapshot_read_part
@@ -80,7 +83,7 @@ Send(slot) ==
        /\ net' # net
        /\ copy' = IF newer THEN copy ELSE [copy EXCEPT ![slot] = [side \in 0..1 |-> value]]
        /\ tag' = [tag EXCEPT ![slot] = number]
-       /\ UNCHANGED <<number, taking, acked, epoch, updates, coming, whole, instant>>
+       /\ UNCHANGED <<number, taking, acked, epoch, updates, coming, whole, instant, former>>
 
 (* "The store", 2 and 3. *)
 \* Code: crates/state-store/src/core/snapshots.rs snapshot take effects
@@ -102,7 +105,7 @@ Take(m) ==
                  /\ coming' = IF ready THEN Nothing ELSE put
                  /\ whole' = IF ready \/ "part_is_whole" \in Bugs
                                THEN [put EXCEPT !.slots = slots @@ (IF whole.epoch = 0 THEN Zeros ELSE whole.slots)] ELSE whole
-       /\ UNCHANGED <<copy, tag, number, taking, acked, epoch, updates, instant>>
+       /\ UNCHANGED <<copy, tag, number, taking, acked, epoch, updates, instant, former>>
 
 \* Code: crates/xdp-backend/include/stateplane_snapshot_message.h sp_snapshot_acknowledge
 Acknowledged(m) ==
@@ -110,7 +113,7 @@ Acknowledged(m) ==
     /\ m.type = "ACK" /\ m.epoch = epoch /\ taking /\ m.number = number - 1
     /\ acked' = all
     /\ taking' = (all # Slots)
-    /\ UNCHANGED <<copy, tag, number, epoch, updates, net, coming, whole, instant>>
+    /\ UNCHANGED <<copy, tag, number, epoch, updates, net, coming, whole, instant, former>>
 
 (* Another switch: the newest whole snapshot in both copies, its number goes on ("The store", 4 and 5). *)
 \* Code: crates/state-store/src/core/snapshots.rs send_snapshot
@@ -125,13 +128,39 @@ Grant ==
     /\ taking' = FALSE
     /\ acked' = {}
     /\ coming' = IF "mixed" \in Bugs THEN coming ELSE Nothing
+    /\ former' = IF OwnCopy THEN [epoch |-> epoch, number |-> number, slots |-> Now, on |-> TRUE] ELSE former
     /\ UNCHANGED <<updates, net, whole, instant>>
+
+(* "Without a lease": the owner before counts on in its copy, and sends snapshots of it (taken and read in one step here: that they are of one instant is checked above). *)
+\* Code: crates/xdp-backend/include/stateplane_snapshot.h sp_snapshot_access sp_snapshot_goes_on
+FormerUpdate(touched) ==
+    /\ former.on /\ updates < Updates
+    /\ updates' = updates + 1
+    /\ former' = [former EXCEPT !.slots = [slot \in Slots |-> IF slot \in touched THEN @[slot] + 1 ELSE @[slot]]]
+    /\ UNCHANGED <<copy, tag, number, taking, acked, epoch, net, coming, whole, instant>>
+
+\* Code: crates/xdp-backend/include/stateplane_snapshot_message.h sp_snapshot_decide sp_snapshot_generate
+FormerSnapshot ==
+    /\ former.on /\ former.number <= Updates + 1 \* (bound)
+    /\ instant' = (<<former.epoch, former.number>> :> former.slots) @@ instant
+    /\ net' = net \cup {[type |-> "PART", epoch |-> former.epoch, number |-> former.number, slot |-> slot, value |-> former.slots[slot]] : slot \in Slots}
+    /\ former' = [former EXCEPT !.number = @ + 1]
+    /\ UNCHANGED <<copy, tag, number, taking, acked, epoch, updates, coming, whole>>
+
+(* REFUSED: a part of an epoch that is over came to the store. The copy goes, with all that is in no snapshot of the store. *)
+\* Code: crates/xdp-backend/include/stateplane_snapshot_message.h sp_snapshot_forget
+FormerRefused(m) ==
+    /\ former.on /\ m.type = "PART" /\ m.epoch = former.epoch
+    /\ former' = [former EXCEPT !.on = FALSE, !.slots = Zeros]
+    /\ UNCHANGED <<copy, tag, number, taking, acked, epoch, updates, net, coming, whole, instant>>
 
 Next ==
     \/ \E touched \in SUBSET Slots \ {{}} : Update(touched)
     \/ Flip \/ Grant
     \/ \E slot \in Slots : Send(slot)
-    \/ \E m \in net : Take(m) \/ Acknowledged(m)
+    \/ \E touched \in SUBSET Slots \ {{}} : FormerUpdate(touched)
+    \/ FormerSnapshot
+    \/ \E m \in net : Take(m) \/ Acknowledged(m) \/ FormerRefused(m)
 
 Spec == Init /\ [][Next]_vars
 

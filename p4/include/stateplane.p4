@@ -73,9 +73,9 @@ extern FlowState<K, V> {
 enum Overdue {
     /// Drops the packet (counted): nothing is counted that a failure could take back by more than ε.
     DROP,
-    /// Goes on; the program asks `is_overdue` and marks the packet in its own way. (The program must ask.)
+    /// Goes on, also without a lease, with the switch's own copy; the program asks `is_overdue` and marks the packet in its own way. (The program must ask.)
     MARK,
-    /// Goes on; the runtime counts such packets.
+    /// Goes on, also without a lease, with the switch's own copy; the runtime counts such packets.
     CONTINUE
 }
 
@@ -100,6 +100,7 @@ extern SnapshotState<K, T> {
     /// Adds to several slots at once, all or none in any snapshot: the rows of a sketch. I is a struct or list of bit<32>, R a struct of as many T.
     StateResult add_each<I, R>(in K key, in I indices, in T delta, out R results);
     /// Does the store lack an update of this key that is older than ε? Then a failure now would take back more than ε.
+    /// Or (MARK, CONTINUE) is the lease over, so that another switch may have the key?
     bool is_overdue(in K key);
 }
 

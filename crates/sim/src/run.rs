@@ -34,6 +34,8 @@ pub struct Outcome {
     pub digest: u64,
     /// Snapshots: taken; tenants that another switch went on with; counts that were taken back by that.
     pub snapshots: [u64; 3],
+    /// Packets of a SnapshotState that went on without a lease.
+    pub without_lease: u64,
 }
 
 impl Bench {
@@ -83,6 +85,7 @@ impl Bench {
             outputs: sketch.map_or(outputs, |sketch| sketch.updates),
             digest: world.digest(),
             snapshots: sketch.map_or([0; 3], |sketch| [sketch.snapshots, sketch.handed_over, sketch.lost]),
+            without_lease: sketch.map_or(0, |sketch| sketch.without_lease),
         };
         let chart = world.chart.take();
         self.switches = world.into_switches();

@@ -34,6 +34,8 @@ pub struct SketchChecker {
     object: SnapshotState,
     epsilon_ns: u64,
     drops: bool,
+    /// Packets are marked when they saw what may be lost, or behind: unmarked ones are as those of `Overdue.DROP`.
+    marks: bool,
     held: BTreeMap<(usize, u16), Held>,
     /// What a grant gives.
     granted: HashMap<(u16, u32), (u64, Slots)>,
@@ -47,6 +49,8 @@ pub struct SketchChecker {
     pub handed_over: u64,
     /// Updates that a take-over took back.
     pub lost: u64,
+    /// Packets that went on without a lease.
+    pub without_lease: u64,
 }
 
 /// A key's slots in wire form.
@@ -68,6 +72,11 @@ pub fn sketch_frame(tenant: u16, indices: [u32; 4]) -> Vec<u8> {
     frame
 }
 
+/// Did the program mark the frame (sketch.p4 with ASK_OVERDUE)?
+fn is_marked(frame: &[u8]) -> bool {
+    frame.get(48..50) != Some(&[0, 0])
+}
+
 /// The tenant that a frame is of.
 pub fn tenant_of(frame: &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes(frame.get(46..48)?.try_into().ok()?))
@@ -80,6 +89,7 @@ impl SketchChecker {
             object: object.clone(),
             epsilon_ns: u64::from(object.epsilon_us) * 1000,
             drops: object.overdue == "drop",
+            marks: object.overdue == "mark",
             held: BTreeMap::new(),
             granted: HashMap::new(),
             taken: BTreeMap::new(),
@@ -88,6 +98,7 @@ impl SketchChecker {
             snapshots: 0,
             handed_over: 0,
             lost: 0,
+            without_lease: 0,
         }
     }
 
@@ -128,6 +139,23 @@ impl SketchChecker {
         };
         self.granted.insert(granted, (message.seq, slots));
         Ok(())
+    }
+
+    /// A packet left a switch, which has a lease on its tenant (`owns`) or not. Without one only what the program declared may leave (docs/snapshots.md, "Without a
+    /// lease"). Returns whether ε is to be held against it.
+    pub(crate) fn leaves(&mut self, switch: usize, frame: &[u8], epoch: u32, owns: bool) -> Result<bool, String> {
+        let Some(tenant) = tenant_of(frame) else { return Ok(false) };
+        let strict = self.drops || (self.marks && !is_marked(frame));
+        if let Some(held) = self.held.get(&(switch, tenant)).filter(|held| held.epoch > epoch) {
+            return Err(format!("tenant {tenant} at switch {switch}: epoch {epoch} after {}", held.epoch));
+        }
+        if !owns && strict {
+            return Err(format!(
+                "a packet of tenant {tenant} leaves switch {switch}, which has no lease, as if it had"
+            ));
+        }
+        self.without_lease += u64::from(!owns);
+        Ok(strict)
     }
 
     /// A packet left a switch, which holds its tenant under `epoch`.
@@ -237,9 +265,6 @@ impl SketchChecker {
 
     /// Called when a packet came out of a switch: by the store's newest snapshot of its tenant, is it within ε?
     pub(crate) fn within_epsilon(&self, tenant: u16, epoch: u32, store: &Store, now_ns: u64) -> Result<(), String> {
-        if !self.drops {
-            return Ok(());
-        }
         let key = tenant.to_be_bytes();
         let whole = whole_of(store, self.object.object_id, &key);
         let since_ns = match whole {

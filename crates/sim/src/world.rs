@@ -365,10 +365,12 @@ impl World {
         let Some(tenant) = tenant_of(frame) else { return };
         let epoch = self.switches[switch].epoch_of(&tenant.to_be_bytes());
         self.note(Machine::Switch(switch), &format!("-> packet of tenant {tenant} leaves, epoch {epoch}"));
+        let owns = self.switches[switch].holds(&tenant.to_be_bytes(), self.now_ns).is_some();
         let Some(sketch) = &mut self.sketch else { return };
-        let found = sketch
-            .output(switch, frame, epoch, self.now_ns)
-            .and_then(|()| sketch.within_epsilon(tenant, epoch, &self.store, self.now_ns));
+        let found = sketch.leaves(switch, frame, epoch, owns).and_then(|strict| {
+            sketch.output(switch, frame, epoch, self.now_ns)?;
+            if strict { sketch.within_epsilon(tenant, epoch, &self.store, self.now_ns) } else { Ok(()) }
+        });
         if let Err(detail) = found {
             self.violated("snapshots", detail);
         }

@@ -2,7 +2,7 @@
 
 use sim::{Bench, Faults, Kind, Outcome, Program, Scenario, Workload};
 
-fn runs(defines: &[&str], seeds: std::ops::Range<u64>, faults: Faults) {
+fn runs(defines: &[&str], seeds: std::ops::Range<u64>, faults: Faults) -> Outcome {
     let times = std::env::var("SIM_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     let seeds = seeds.start * 1_000_000..seeds.start * 1_000_000 + (seeds.end - seeds.start) * times;
     let mut bench = Bench::with(Program::compile(Kind::Snapshots, defines, &[]).unwrap());
@@ -12,6 +12,7 @@ fn runs(defines: &[&str], seeds: std::ops::Range<u64>, faults: Faults) {
         let (outcome, _) = bench.run(&Scenario::draw(seed, faults, workload), false).unwrap();
         assert_eq!(outcome.violation, None, "seed {seed}");
         total.outputs += outcome.outputs;
+        total.without_lease += outcome.without_lease;
         total.snapshots.iter_mut().zip(outcome.snapshots).for_each(|(sum, part)| *sum += part);
     }
     let [snapshots, handed_over, lost] = total.snapshots;
@@ -21,13 +22,14 @@ fn runs(defines: &[&str], seeds: std::ops::Range<u64>, faults: Faults) {
     );
     assert!(updates > 100 && snapshots > 20, "{updates} updates, {snapshots} snapshots: too few to say anything");
     if faults.moves == 0.0 {
-        return;
+        return total;
     }
     assert!(handed_over > 0);
     // A living switch hands over what is unsaved: only a crash, or a lease that ran out, takes something back.
     if faults.keeps_state() {
         assert_eq!(lost, 0);
     }
+    total
 }
 
 #[test]
@@ -64,4 +66,58 @@ fn switches_that_crash_and_come_back_empty() {
 fn servers_that_die() {
     let faults = Faults { store_crashes: 0.01, moves: 0.03, loss: 0.02, ..Faults::NONE };
     runs(&["OVERDUE=DROP", "EPSILON_US=150000", "SLOTS=400"], 400..404, faults);
+}
+
+/// Links to the stores that are cut for several leases, switches that stand still and come back empty, moves, deaths of servers.
+const LEASES_END: Faults = Faults {
+    cuts: 0.03,
+    freezes: 0.01,
+    crashes: 0.005,
+    moves: 0.03,
+    loss: 0.03,
+    agent_deaths: 0.01,
+    store_crashes: 0.005,
+    hand_over_loss: 0.1,
+    ..Faults::NONE
+};
+
+/// Every packet that leaves has a lease, and is within ε.
+#[test]
+fn drop_waits_for_a_lease() {
+    let total = runs(&["OVERDUE=DROP", "EPSILON_US=150000", "SLOTS=400"], 500..506, LEASES_END);
+    assert_eq!(total.without_lease, 0);
+}
+
+/// So has every packet that is not marked; the marked ones see their switch's own copy, of which nothing gets into the store once another switch has the tenant.
+#[test]
+fn mark_goes_on_without_a_lease() {
+    let defines = ["OVERDUE=MARK", "ASK_OVERDUE", "EPSILON_US=150000", "SLOTS=400"];
+    let total = runs(&defines, 500..506, LEASES_END);
+    println!("{} packets went on without a lease", total.without_lease);
+    assert!(total.without_lease > 0);
+}
+
+#[test]
+fn continue_goes_on_without_a_lease() {
+    let total = runs(&["OVERDUE=CONTINUE", "EPSILON_US=150000", "SLOTS=400"], 500..506, LEASES_END);
+    println!("{} packets went on without a lease", total.without_lease);
+    assert!(total.without_lease > 0);
+}
+
+/// Can the checks fail? Two bugs of the data plane (`SP_BUG_...` of stateplane_flow.h): packets without a lease are not marked; a copy is used on although parts of another
+/// switch's state are in it.
+#[test]
+fn what_is_wrong_without_a_lease_is_found() {
+    for (bug, number) in [("unmarked", 19), ("mixed", 20)] {
+        let defines = ["OVERDUE=MARK", "ASK_OVERDUE", "EPSILON_US=150000", "SLOTS=400"];
+        let program = Program::compile(Kind::Snapshots, &defines, &[&format!("SP_BUG={number}")]).unwrap();
+        let mut bench = Bench::with(program);
+        let found = (500_000_000..500_000_100).find_map(|seed| {
+            let workload = Workload { flows: 3, packets: 300, pause_max_ns: 1_000_000, reads_percent: 0 };
+            let violation = bench.run(&Scenario::draw(seed, LEASES_END, workload), false).unwrap().0.violation?;
+            println!("{bug}: seed {seed}: {violation}");
+            Some(violation.check)
+        });
+        assert_eq!(found, Some("snapshots"), "{bug}");
+    }
 }

@@ -90,7 +90,7 @@ pub(crate) fn set_shards(
 }
 
 /// What the runtime counts, in the order of `enum sp_flow_stat` in stateplane_flow.h.
-const EVENTS: [&str; 37] = [
+const EVENTS: [&str; 39] = [
     "parked",
     "grants",
     "absent",
@@ -128,6 +128,8 @@ const EVENTS: [&str; 37] = [
     "snapshot_overdue",
     "replayed",
     "other_incarnation",
+    "snapshot_without_lease",
+    "snapshot_updates_lost",
 ];
 
 /// What the FlowState runtime did since the maps were made; empty for an object without FlowState.

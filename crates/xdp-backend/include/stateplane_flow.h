@@ -111,6 +111,8 @@ enum sp_flow_stat {
 	SP_STAT_SNAPSHOT_OVERDUE,
 	SP_STAT_REPLAYED,
 	SP_STAT_OTHER_INCARNATION,
+	SP_STAT_SNAPSHOT_WITHOUT_LEASE,
+	SP_STAT_SNAPSHOT_UPDATES_LOST,
 	SP_STAT_COUNT,
 };
 
@@ -474,15 +476,22 @@ enum {
 	SP_BUG_RELEASE_NOT_SENT_AGAIN,
 	SP_BUG_REMOVED_AT_ONCE,
 	SP_BUG_RING_FULL, /* no bug: now and then the ring takes nothing */
+	SP_BUG_UNMARKED_WITHOUT_LEASE = 19,
+	SP_BUG_COPY_SURVIVES_GRANT,
 };
 
 #define sp_barrier() asm volatile("" ::: "memory")
 
-static __always_inline void sp_flow_count(__u32 stat)
+static __always_inline void sp_flow_count_by(__u32 stat, __u64 by)
 {
 	__u64 *count = bpf_map_lookup_elem(&sp_flow_stats, &stat);
 	if (count)
-		*count += 1;
+		*count += by;
+}
+
+static __always_inline void sp_flow_count(__u32 stat)
+{
+	sp_flow_count_by(stat, 1);
 }
 
 static __always_inline struct sp_flow_scratch *sp_flow_get_scratch(void)

@@ -10,6 +10,8 @@
  * - A snapshot is in flight while seq > acked_seq; there is no flip then, so what is read of it in several goes is of one instant: the flip.
  * - unsaved_ns: when the oldest update came that is in no acknowledged snapshot; 0: there is none. The state that a failure falls back to is the state
  *   of just before that moment, so this is what ε is held against.
+ * - Without a lease, an object with MARK or CONTINUE goes on with its own copy, unless the store has said that it is another's (released): docs/snapshots.md,
+ *   "Without a lease". The store takes nothing of it if another switch was granted the key meanwhile (its epoch is over), and then the copy goes.
  * Two CPUs: every update and every read of a slot is under the lock, a packet's updates of several slots in one go; so is the flip. Hence a
  * snapshot holds all of a packet's updates or none. */
 #ifndef STATEPLANE_SNAPSHOT_H
@@ -38,9 +40,17 @@ struct sp_snapshot_book {
 	__u64 seen_parts; /* of a snapshot that is coming in */
 	__u64 seen_seq;
 	__u32 seen_epoch;
-	__u32 reserved;
+	__u32 held_epoch; /* the last grant under which a packet was here with a lease */
+	__u64 unleased_ns; /* since when packets have gone on without a lease; 0: they have one */
+	__u64 wanted_ns; /* the last one that did */
+	__u64 asked_ns; /* when the store was last asked about the instance: by a part of a snapshot, or by LEASE_REQUEST */
+	__u64 since_flip_updates; /* accesses that changed something, since the flip */
+	__u64 in_flight_updates; /* and those of the interval before it, while its snapshot is in flight */
 };
-#define SP_SNAPSHOT_BOOK_BYTES 64
+#define SP_SNAPSHOT_BOOK_BYTES 104
+/* Without a lease: the generator asks for one at most this often; when it has not asked for so long (its agent is dead), a packet does, and waits. */
+#define SP_SNAPSHOT_ASK_NS 20000000ull
+#define SP_SNAPSHOT_PATIENCE_NS 1000000000ull
 _Static_assert(sizeof(struct sp_snapshot_book) == SP_SNAPSHOT_BOOK_BYTES, "the manifest's slots_offset counts on it");
 
 /* What a part's message carries in the place of the packet; on the wire (big-endian). */
@@ -178,23 +188,61 @@ static __always_inline void *sp_snapshot_make(const struct sp_snapshot *object, 
 	return entry;
 }
 
-/* Notes under the lock that something has changed. Returns 1 if the instance needs a place in the ring. */
-static __always_inline int sp_snapshot_dirty(struct sp_flow_entry_head *entry, struct sp_snapshot_book *book, __u64 now)
+/* The instance gets its place (part 0's) in the ring, under the lock. Returns 1 if the caller must put it there. */
+static __always_inline int sp_snapshot_queue(struct sp_flow_entry_head *entry, struct sp_snapshot_book *book)
 {
-	int queue;
+	int queue = !(book->queued_parts & 1);
 
-	if (book->since_flip_ns)
-		return 0;
-	book->since_flip_ns = now;
-	if (!book->unsaved_ns)
-		book->unsaved_ns = now;
-	queue = !(book->queued_parts & 1);
 	book->queued_parts |= 1;
 	entry->flags |= SP_FLOW_QUEUED;
 	return queue;
 }
 
-enum { SP_ACCESS_DONE, SP_ACCESS_GONE, SP_ACCESS_OVERDUE };
+/* Notes under the lock that something has changed. Returns 1 if the instance needs a place in the ring. */
+static __always_inline int sp_snapshot_dirty(struct sp_flow_entry_head *entry, struct sp_snapshot_book *book, __u64 now)
+{
+	book->since_flip_updates++;
+	if (book->since_flip_ns)
+		return 0;
+	book->since_flip_ns = now;
+	if (!book->unsaved_ns)
+		book->unsaved_ns = now;
+	return sp_snapshot_queue(entry, book);
+}
+
+/* What is in no acknowledged snapshot goes, under the lock: another switch has the key. Returns how many updates that is. */
+static __always_inline __u64 sp_snapshot_lose(struct sp_flow_entry_head *entry, struct sp_snapshot_book *book)
+{
+	__u64 lost = book->since_flip_updates + book->in_flight_updates;
+
+	entry->acked_seq = entry->seq;
+	book->since_flip_ns = book->unsaved_ns = 0;
+	book->since_flip_updates = book->in_flight_updates = 0;
+	return lost;
+}
+
+/* May a packet go on with the switch's own copy although there is no lease? Not if no packet ever had one under this grant (a grant that comes when its lease
+ * is over, and another switch may have been granted the key since), and not what was given up or taken. */
+static __always_inline int sp_snapshot_goes_on(const struct sp_snapshot *object, const void *entry, const struct sp_flow_entry_head *seen)
+{
+	return object->overdue != SP_OVERDUE_DROP && seen->epoch && !(seen->flags & (SP_FLOW_RELEASED | SP_FLOW_DYING)) &&
+	       *(volatile __u32 *)&SP_SNAPSHOT_BOOK(entry, object->key_bytes)->held_epoch == seen->epoch;
+}
+
+/* A packet goes on without a lease, under the lock: the generator shall ask for one. Returns 1 if it has not for so long that this packet must, if it can:
+ * with its agent dead, a switch would go on for ever with what another one has had for long. */
+static __always_inline int sp_snapshot_want(struct sp_snapshot_book *book, __u64 now)
+{
+	if (!book->unleased_ns)
+		book->unleased_ns = now;
+	book->wanted_ns = now;
+	if (now <= book->unleased_ns + SP_SNAPSHOT_PATIENCE_NS || now <= book->asked_ns + SP_SNAPSHOT_PATIENCE_NS)
+		return 0;
+	book->asked_ns = now;
+	return 1;
+}
+
+enum { SP_ACCESS_DONE, SP_ACCESS_GONE, SP_ACCESS_OVERDUE, SP_ACCESS_ASK };
 
 /* Reads, writes or adds to `count` slots in one go. Returns a state result. */
 static __always_inline __u32 sp_snapshot_access(struct sp_flow_context *flow, const struct sp_snapshot *object, const __u8 *key,
@@ -202,7 +250,7 @@ static __always_inline __u32 sp_snapshot_access(struct sp_flow_context *flow, co
 {
 	struct sp_flow_entry_head *entry, seen = {};
 	struct sp_snapshot_book *book;
-	int outcome = SP_ACCESS_GONE, queue = 0, overdue = 0;
+	int outcome = SP_ACCESS_GONE, queue = 0, overdue = 0, unleased = 0;
 	__u64 now;
 	void *slots;
 
@@ -219,7 +267,8 @@ static __always_inline __u32 sp_snapshot_access(struct sp_flow_context *flow, co
 			seen.shard = *(volatile __u16 *)&entry->shard;
 			seen.flags = *(volatile __u16 *)&entry->flags;
 		}
-		if (!entry || !sp_flow_owned(&seen, now))
+		unleased = !entry || !sp_flow_owned(&seen, now);
+		if (!entry || (unleased && !sp_snapshot_goes_on(object, entry, &seen)))
 			return sp_flow_request(flow, object->object_id, key, object->key_bytes, 1);
 	} else if (!entry) {
 		entry = sp_snapshot_make(object, key);
@@ -237,10 +286,18 @@ static __always_inline __u32 sp_snapshot_access(struct sp_flow_context *flow, co
 		if (now - entry->used_ns > SP_FLOW_USE_GRAIN_NS)
 			entry->used_ns = now;
 		overdue = object->period_ns && book->unsaved_ns && now > book->unsaved_ns + object->epsilon_ns;
+		if (!unleased && (book->unleased_ns || book->held_epoch != entry->epoch)) {
+			book->unleased_ns = 0;
+			book->held_epoch = entry->epoch;
+		}
 		if (overdue && object->overdue == SP_OVERDUE_DROP) {
 			outcome = SP_ACCESS_OVERDUE;
+		} else if (unleased && !flow->updated && sp_snapshot_want(book, now)) {
+			outcome = SP_ACCESS_ASK;
 		} else {
 			outcome = SP_ACCESS_DONE;
+			if (unleased)
+				queue = sp_snapshot_queue(entry, book);
 			for (__u32 i = 0; i < count; i++) {
 				__u32 at = index[i];
 
@@ -249,17 +306,21 @@ static __always_inline __u32 sp_snapshot_access(struct sp_flow_context *flow, co
 								   operand);
 			}
 			if (object->period_ns && what != SP_SLOT_READ)
-				queue = sp_snapshot_dirty(entry, book, now);
+				queue |= sp_snapshot_dirty(entry, book, now);
 		}
 	}
 	bpf_spin_unlock((struct bpf_spin_lock *)entry);
 	if (overdue)
 		sp_flow_count(SP_STAT_SNAPSHOT_OVERDUE);
+	if (outcome == SP_ACCESS_ASK)
+		return sp_flow_request(flow, object->object_id, key, object->key_bytes, 1);
 	if (outcome != SP_ACCESS_DONE) {
 		flow->park = outcome == SP_ACCESS_OVERDUE ? SP_PARK_DROP : SP_PARK_RUN_AGAIN;
 		flow->kind = SP_FLOW_PARK;
 		return SP_STATE_PENDING;
 	}
+	if (unleased)
+		sp_flow_count(SP_STAT_SNAPSHOT_WITHOUT_LEASE);
 	if (object->period_ns && what != SP_SLOT_READ)
 		flow->updated = 1;
 	if (queue) {
@@ -275,18 +336,26 @@ static __always_inline __u32 sp_snapshot_access(struct sp_flow_context *flow, co
 	return SP_STATE_HIT;
 }
 
+/* Is something unsaved for longer than ε; or (MARK, CONTINUE) is there no lease, so that the copy may be behind what another switch has? */
 static __always_inline int sp_snapshot_overdue(const struct sp_snapshot *object, const __u8 *key)
 {
-	void *entry;
-	__u64 unsaved_ns;
+	struct sp_flow_entry_head *entry, seen = {};
+	__u64 unsaved_ns, now;
 
 	if (!object->period_ns)
 		return 0;
 	entry = bpf_map_lookup_elem(object->map, key);
 	if (!entry)
 		return 0;
+	now = sp_flow_coarse_clock();
+	if (object->overdue != SP_OVERDUE_DROP && SP_BUG != SP_BUG_UNMARKED_WITHOUT_LEASE) {
+		seen.session = *(volatile __u32 *)&entry->session;
+		seen.shard = *(volatile __u16 *)&entry->shard;
+		if (!sp_flow_owned(&seen, now))
+			return 1;
+	}
 	unsaved_ns = *(volatile __u64 *)&SP_SNAPSHOT_BOOK(entry, object->key_bytes)->unsaved_ns;
-	return unsaved_ns && sp_flow_coarse_clock() > unsaved_ns + object->epsilon_ns;
+	return unsaved_ns && now > unsaved_ns + object->epsilon_ns;
 }
 
 #endif

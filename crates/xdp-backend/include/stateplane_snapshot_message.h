@@ -16,9 +16,11 @@ struct sp_snapshot_todo {
 };
 
 /* Under the lock: what the place of `part` in the ring stands for now. Part 0's place is the instance's: it flips, and releases. A released
- * instance (recalled, or idle) first hands over what is unsaved, at once; then it says RELEASE until that is acknowledged. */
-static __always_inline void sp_snapshot_decide(struct sp_flow_entry_head *entry, const struct sp_snapshot *object, __u32 part,
-					       __u64 now, __u64 resend_timeout_ns, struct sp_snapshot_todo *todo)
+ * instance (recalled, or idle) first hands over what is unsaved, at once; then it says RELEASE until that is acknowledged. One whose packets go on without
+ * a lease asks for it: by the parts of its snapshot, which the store acknowledges or refuses; when there are none under way, by LEASE_REQUEST. */
+static __always_inline void sp_snapshot_decide(struct sp_flow_entry_head *entry, const struct sp_snapshot *object,
+					       const struct sp_session *session, __u32 part, __u64 now,
+					       __u64 resend_timeout_ns, struct sp_snapshot_todo *todo)
 {
 	struct sp_snapshot_book *book = SP_SNAPSHOT_BOOK(entry, object->key_bytes);
 	__u64 *sent_ns = SP_SNAPSHOT_SENT(entry, object->key_bytes);
@@ -32,6 +34,8 @@ static __always_inline void sp_snapshot_decide(struct sp_flow_entry_head *entry,
 		entry->seq++;
 		book->flip_ns = now;
 		book->since_flip_ns = 0;
+		book->in_flight_updates = book->since_flip_updates;
+		book->since_flip_updates = 0;
 		book->acked_parts = 0;
 		todo->push = all & ~book->queued_parts;
 		for (__u32 i = 0; i < SP_SNAPSHOT_PARTS(object->slots, object->slot_bytes); i++)
@@ -44,6 +48,7 @@ static __always_inline void sp_snapshot_decide(struct sp_flow_entry_head *entry,
 			todo->send = SP_SNAPSHOT;
 			todo->resent = sent_ns[part] != 0;
 			sent_ns[part] = now;
+			book->asked_ns = now;
 		}
 	} else if (mine && part == 0 && (entry->seq > entry->acked_seq || book->since_flip_ns)) {
 		todo->push |= bit; /* other parts are under way, or the next snapshot waits for its time */
@@ -52,6 +57,14 @@ static __always_inline void sp_snapshot_decide(struct sp_flow_entry_head *entry,
 		if (now > entry->sent_ns && now - entry->sent_ns >= resend_timeout_ns) {
 			todo->send = SP_RELEASE;
 			entry->sent_ns = now;
+		}
+	}
+	if (mine && part == 0 && !released && object->overdue != SP_OVERDUE_DROP && entry->seq == entry->acked_seq &&
+	    book->wanted_ns > book->asked_ns && !(session && sp_session_lives_exactly(session, entry->session, now))) {
+		todo->push |= bit;
+		if (now >= book->asked_ns + SP_SNAPSHOT_ASK_NS) {
+			todo->send = SP_LEASE_REQUEST;
+			book->asked_ns = now;
 		}
 	}
 	book->queued_parts |= todo->push;
@@ -141,6 +154,7 @@ static __always_inline int sp_snapshot_generate(struct xdp_md *xdp, const struct
 	struct sp_snapshot_part *out = bpf_map_lookup_elem(&sp_snapshot_scratch, &zero);
 	struct sp_flow_entry_head *entry;
 	struct sp_snapshot_todo todo = {};
+	struct sp_session *session;
 	__u64 bytes;
 
 	if (!scratch || !out || part >= parts)
@@ -148,9 +162,10 @@ static __always_inline int sp_snapshot_generate(struct xdp_md *xdp, const struct
 	entry = bpf_map_lookup_elem(object->map, scratch->key);
 	if (!entry)
 		return XDP_DROP;
+	session = sp_get_session(*(volatile __u16 *)&entry->shard); /* a key's never changes */
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
 	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, object->key_bytes))
-		sp_snapshot_decide(entry, object, part, now, resend_timeout_ns, &todo);
+		sp_snapshot_decide(entry, object, session, part, now, resend_timeout_ns, &todo);
 	bpf_spin_unlock((struct bpf_spin_lock *)entry);
 	for (__u32 i = 0; i < parts; i++)
 		if (todo.push & (1ull << i))
@@ -168,6 +183,12 @@ static __always_inline int sp_snapshot_generate(struct xdp_md *xdp, const struct
 	if (todo.send == SP_RELEASE) {
 		sp_snapshot_tell_release(scratch, todo.used_ns, now);
 		sp_flow_count(SP_STAT_RELEASED);
+		return sp_flow_send_by_tail_call(xdp, scratch, 0);
+	}
+	if (todo.send == SP_LEASE_REQUEST) { /* without a packet: those go on meanwhile */
+		scratch->flags = SP_FLAG_ALLOCATE;
+		scratch->seq = 0;
+		scratch->epoch = 0;
 		return sp_flow_send_by_tail_call(xdp, scratch, 0);
 	}
 	bytes = sp_snapshot_read_part(entry, object, part, &todo, out);
@@ -209,6 +230,7 @@ static __always_inline void sp_snapshot_acknowledge(struct sp_flow_entry_head *e
 		if (book->acked_parts == all) {
 			entry->acked_seq = entry->seq;
 			book->unsaved_ns = book->since_flip_ns;
+			book->in_flight_updates = 0;
 			whole = 1;
 		}
 	}
@@ -225,6 +247,7 @@ static __always_inline void sp_snapshot_take_part(struct sp_flow_entry_head *ent
 	struct sp_snapshot_book *book = SP_SNAPSHOT_BOOK(entry, object->key_bytes);
 	__u32 per_part = SP_SNAPSHOT_PER_PART(object->slot_bytes), first = part * per_part;
 	void *slots = sp_snapshot_slots(entry, object);
+	__u64 lost = 0;
 
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
 	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, object->key_bytes) &&
@@ -234,9 +257,9 @@ static __always_inline void sp_snapshot_take_part(struct sp_flow_entry_head *ent
 			book->seen_seq = scratch->seq;
 			book->seen_parts = 0;
 			/* What stood here is over, as the store has given the key out anew; what was unsaved of it is fenced. */
-			entry->flags |= SP_FLOW_RELEASED | SP_FLOW_RELEASE_ACKED | SP_FLOW_UNKNOWN;
-			entry->acked_seq = entry->seq;
-			book->since_flip_ns = book->unsaved_ns = 0;
+			if (SP_BUG != SP_BUG_COPY_SURVIVES_GRANT)
+				entry->flags |= SP_FLOW_RELEASED | SP_FLOW_RELEASE_ACKED | SP_FLOW_UNKNOWN;
+			lost = sp_snapshot_lose(entry, book);
 		}
 		for (__u32 i = 0; i < per_part; i++) {
 			__u32 index = first + i;
@@ -259,6 +282,8 @@ static __always_inline void sp_snapshot_take_part(struct sp_flow_entry_head *ent
 		book->seen_parts |= 1ull << part;
 	}
 	bpf_spin_unlock((struct bpf_spin_lock *)entry);
+	if (lost)
+		sp_flow_count_by(SP_STAT_SNAPSHOT_UPDATES_LOST, lost);
 }
 
 /* LEASE_GRANT (rule 3). If parts are missing the instance stays as it is: the grant's packet runs, finds no session, and asks again. */
@@ -290,6 +315,7 @@ static __always_inline void sp_snapshot_install(struct sp_flow_entry_head *entry
 			entry->used_ns = now;
 			entry->flags &= SP_FLOW_QUEUED;
 			book->since_flip_ns = book->unsaved_ns = 0;
+			book->unleased_ns = 0;
 			book->flip_ns = 0;
 			stat = SP_STAT_GRANTS;
 		}
@@ -298,11 +324,12 @@ static __always_inline void sp_snapshot_install(struct sp_flow_entry_head *entry
 	sp_flow_count(stat);
 }
 
-/* RELEASE_ACK and REFUSED: this epoch is over here (as sp_flow_forget). What is unsaved of a refused one is lost, within ε. */
+/* RELEASE_ACK and REFUSED: this epoch is over here (as sp_flow_forget). What is unsaved of a refused one is lost, and counted. */
 static __always_inline void sp_snapshot_forget(struct sp_flow_entry_head *entry, const struct sp_snapshot *object,
 					       struct sp_flow_scratch *scratch, __u64 now)
 {
 	struct sp_snapshot_book *book = SP_SNAPSHOT_BOOK(entry, object->key_bytes);
+	__u64 lost = 0;
 
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
 	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, object->key_bytes) &&
@@ -310,10 +337,11 @@ static __always_inline void sp_snapshot_forget(struct sp_flow_entry_head *entry,
 		if (scratch->type == SP_REFUSED)
 			entry->sent_ns = now;
 		entry->flags |= SP_FLOW_RELEASED | SP_FLOW_RELEASE_ACKED | SP_FLOW_UNKNOWN;
-		entry->acked_seq = entry->seq;
-		book->since_flip_ns = book->unsaved_ns = 0;
+		lost = sp_snapshot_lose(entry, book);
 	}
 	bpf_spin_unlock((struct bpf_spin_lock *)entry);
+	if (lost)
+		sp_flow_count_by(SP_STAT_SNAPSHOT_UPDATES_LOST, lost);
 }
 
 /* RECALL (rule 6). What is unsaved goes first, through the generator; an instance with nothing unsaved answers at once. */
@@ -322,16 +350,15 @@ static __always_inline int sp_snapshot_recall(struct sp_flow_entry_head *entry, 
 {
 	struct sp_snapshot_book *book = SP_SNAPSHOT_BOOK(entry, object->key_bytes);
 	int answer = SP_EFFECT_DONE, queue = 0;
-	__u64 used_ns = 0;
+	__u64 used_ns = 0, lost = 0;
 
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
 	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, object->key_bytes) &&
 	    !(entry->flags & SP_FLOW_DYING) && scratch->epoch >= entry->epoch) {
 		if (scratch->epoch > entry->epoch) { /* the grant is lost or late: it is ignored when it comes */
 			entry->epoch = scratch->epoch;
-			entry->acked_seq = entry->seq;
 			entry->flags = (entry->flags & SP_FLOW_QUEUED) | SP_FLOW_UNKNOWN;
-			book->since_flip_ns = book->unsaved_ns = 0;
+			lost = sp_snapshot_lose(entry, book);
 		}
 		entry->flags |= SP_FLOW_RELEASED;
 		if (!(entry->flags & SP_FLOW_RELEASE_ACKED) && !(book->queued_parts & 1)) {
@@ -350,6 +377,8 @@ static __always_inline int sp_snapshot_recall(struct sp_flow_entry_head *entry, 
 	bpf_spin_unlock((struct bpf_spin_lock *)entry);
 	if (queue)
 		sp_flow_push((void *)scratch->entry, object->object_id, scratch->key, object->key_bytes);
+	if (lost)
+		sp_flow_count_by(SP_STAT_SNAPSHOT_UPDATES_LOST, lost);
 	sp_flow_count(SP_STAT_RECALLED);
 	if (answer == SP_EFFECT_ANSWER)
 		sp_snapshot_tell_release(scratch, used_ns, now);
