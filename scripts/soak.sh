@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # What takes longer than a test may: fuzzing in full counts, the simulator with many seeds, demos in a row, random failures in the lab. Exit code 1 on any failure.
 #
-#   scripts/soak.sh BIN [PART...]   BIN: the release `stateplane`; parts: spec check programs frames messages store sim demos chaos (all by default)
+#   scripts/soak.sh BIN [PART...]   BIN: the release `stateplane`; parts: spec check programs doors frames messages store sim demos chaos (all by default)
 #
-# Every part writes out/soak/PART.log. SOAK_DEMOS=20, SOAK_ROUNDS=200, SIM_RUNS=200 STORE_DATAGRAMS=5000000 and FUZZ_PROGRAMS=10000 set how much.
+# Every part writes out/soak/PART.log. SOAK_DEMOS=20, SOAK_ROUNDS=200, SIM_RUNS=200 STORE_DATAGRAMS=5000000, FUZZ_PROGRAMS=10000 and FUZZ_SECONDS=300 (each target of fuzz/) set how much.
 set -uo pipefail
 usage() { sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 [ $# -ge 1 ] && [ -x "$1" ] || usage
@@ -11,7 +11,7 @@ bin=$(realpath "$1")
 shift
 cd "$(dirname "$0")/.."
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(spec check programs frames messages store sim demos chaos)
+[ ${#parts[@]} -gt 0 ] || parts=(spec check programs doors frames messages store sim demos chaos)
 out=out/soak
 mkdir -p "$out"
 export SIM_RUNS=${SIM_RUNS:-200} FUZZ_DATAGRAMS=${STORE_DATAGRAMS:-5000000}
@@ -34,6 +34,23 @@ one_demo() { # number, arguments of the demo
   [ "$code" -eq 0 ] || { failed=$((failed + 1)); tail -n 5 "$folder.log"; }
 }
 
+# cargo-fuzz on every target of fuzz/, beginning with the committed corpora; what it finds beyond them stays in out/soak/corpus.
+doors() {
+  scripts/setup-fuzz.sh || return 1
+  local source name failed=0 count=0
+  cargo +nightly fuzz build -s none || return 1
+  for source in fuzz/fuzz_targets/*.rs; do
+    name=$(basename "$source" .rs)
+    count=$((count + 1))
+    mkdir -p "$out/corpus/$name"
+    cargo +nightly fuzz run -s none "$name" "$out/corpus/$name" "fuzz/corpus/$name" -- \
+      -max_total_time="${FUZZ_SECONDS:-300}" -max_len=16384 -rss_limit_mb=2048 -timeout=20 -print_final_stats=1 ||
+      failed=$((failed + 1))
+  done
+  echo "doors: $failed of $count targets failed"
+  [ "$failed" -eq 0 ]
+}
+
 demos() {
   local failed=0 number
   printf '%-6s %5s %12s %8s %16s %18s %7s\n' demo exit connections broken recovery_fail_s recovery_return_s took
@@ -48,6 +65,7 @@ run_part() {
     spec) spec/check.sh large ;;
     check) fuzz check --binary "$bin" ;;
     programs) fuzz programs --runs "${FUZZ_PROGRAMS:-10000}" ;;
+    doors) doors ;;
     frames) fuzz frames ;;
     messages) fuzz messages ;;
     store) cargo test --release --locked --quiet -p state-store --test fuzz -- --nocapture ;;

@@ -322,7 +322,8 @@ SP_INLINE sp_u128 sp_opaque128(sp_u128 v)
 {
 	__u64 low = (__u64)v;
 
-	asm("" : "+r"(low));
+	/* volatile: else two of one value would be one again */
+	asm volatile("" : "+r"(low));
 	return SP_U128((__u64)(v >> 64), low);
 }
 

@@ -226,6 +226,8 @@ impl Generator<'_> {
             Div | Mod => self.divide(op, &a, right, width, minus),
             SaturatingAdd | SaturatingSub => self.saturate(expr, op, &a, &b, width, minus),
             BitAnd => format!("({a} & {b})"),
+            BitOr if width > 64 => format!("({a} | sp_opaque128({b}))"),
+            BitXor if width > 64 => format!("({a} ^ sp_opaque128({b}))"),
             BitOr => format!("({a} | {b})"),
             BitXor => format!("({a} ^ {b})"),
             Eq => format!("({a} == {b})"),
@@ -241,6 +243,7 @@ impl Generator<'_> {
                 if total > 128 {
                     return self.too_wide(expr.location, total);
                 }
+                let b = if total > 64 { format!("sp_opaque128({b})") } else { b };
                 format!("({})(({}){a} << {right_width} | {b})", c_type(total), compute_type(total))
             }
             ShiftLeft | ShiftRight => self.internal(expr.location, "shift"),

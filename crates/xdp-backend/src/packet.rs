@@ -106,11 +106,12 @@ pub(crate) fn runs(values: &[Bits]) -> Result<Vec<Run>, usize> {
             return Err(begin);
         }
         let ty = if total > 64 {
-            "sp_u128"
+            // (x << 100 | x is a product to clang: stateplane_xdp.h.)
+            "sp_opaque128"
         } else if total > 32 {
-            "__u64"
+            "(__u64)"
         } else {
-            "__u32"
+            "(__u32)"
         };
         let pad = bytes * 8 - total;
         let value = if members.len() == 1 && pad == 0 {
@@ -122,9 +123,9 @@ pub(crate) fn runs(values: &[Bits]) -> Result<Vec<Run>, usize> {
                 .map(|member| {
                     left -= member.width;
                     if left == 0 {
-                        format!("({ty}){}", member.value)
+                        format!("{ty}({})", member.value)
                     } else {
-                        format!("(({ty}){} << {left})", member.value)
+                        format!("({ty}({}) << {left})", member.value)
                     }
                 })
                 .collect();
@@ -177,7 +178,7 @@ mod tests {
         let found = runs(&[bits("a", 4), bits("b", 4), bits("c", 16), bits("d", 3), bits("e", 13)]).expect("runs");
         let shape: Vec<(u32, u32)> = found.iter().map(|run| (run.offset, run.bytes)).collect();
         assert_eq!(shape, [(0, 1), (1, 2), (3, 2)]);
-        assert_eq!(found[2].value, "(((__u32)d << 13) | (__u32)e)");
+        assert_eq!(found[2].value, "(((__u32)(d) << 13) | (__u32)(e))");
         assert_eq!(store_run("p", &found[1], true), ["sp_put8(p + 1, (c >> 8));", "sp_put8(p + 2, c);"]);
     }
 }

@@ -162,8 +162,14 @@ impl Generator<'_> {
             }
             let hole = ((BigInt::one() << width) - 1) - (((BigInt::one() << slice_width) - 1) << low);
             let kept = format!("{} & {}", scalar.c, literal(&hole, width));
-            let wide = if width <= 32 { "__u32" } else { &c_type(width) };
-            let filled = format!("({kept}) | (({wide})({value}) << {low})");
+            let wide = match width {
+                0..=32 => "__u32".to_string(),
+                33..=64 => c_type(width),
+                // (x << 127 | x is a product to clang: stateplane_xdp.h.)
+                _ => "sp_opaque128".to_string(),
+            };
+            let wide = if width > 64 { wide } else { format!("({wide})") };
+            let filled = format!("({kept}) | ({wide}({value}) << {low})");
             let text = format!("{} = {};", scalar.c, truncate(&filled, width));
             self.guarded(scalar.guard, |g| g.out.line(text));
             return;

@@ -127,10 +127,11 @@ impl Etcd {
 
     pub(super) fn read(&mut self) -> Result<Option<Views>, String> {
         let answer = self.ask("/v3/kv/range", &json!({"key": self.key("views")}))?;
-        let Some(found) = answer["kvs"].get(0) else { return Ok(None) };
-        let json = from_base64(found["value"].as_str().unwrap_or_default()).ok_or("a value that is not base64")?;
-        let views = Views::from_json(&json).map_err(|_| format!("{}views is not this program's", self.prefix))?;
-        self.revision = number(&found["mod_revision"]);
+        let Some((views, revision)) = stored(&answer).map_err(|problem| format!("{}views: {problem}", self.prefix))?
+        else {
+            return Ok(None);
+        };
+        self.revision = revision;
         Ok(Some(views))
     }
 
@@ -171,6 +172,19 @@ impl Etcd {
     }
 }
 
+/// The views, and their revision, in the gateway's answer to a question for them.
+fn stored(answer: &Value) -> Result<Option<(Views, u64)>, String> {
+    let Some(found) = answer["kvs"].get(0) else { return Ok(None) };
+    let json = from_base64(found["value"].as_str().unwrap_or_default()).ok_or("a value that is not base64")?;
+    let views = Views::from_json(&json).map_err(|_| "not this program's")?;
+    Ok(Some((views, number(&found["mod_revision"]))))
+}
+
+/// The same in the bytes of a whole HTTP answer.
+pub fn views_in_answer(answer: &[u8]) -> Result<Option<(Views, u64)>, String> {
+    stored(&answer_json("/v3/kv/range", answer)?)
+}
+
 fn number(value: &Value) -> u64 {
     value.as_str().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
@@ -188,7 +202,12 @@ fn post(endpoint: SocketAddr, path: &str, body: &str) -> Result<Value, String> {
     stream.write_all((head + body).as_bytes()).map_err(text)?;
     let mut answer = Vec::new();
     stream.take(MOST_ANSWER_BYTES).read_to_end(&mut answer).map_err(text)?;
-    let answer = String::from_utf8_lossy(&answer);
+    answer_json(path, &answer)
+}
+
+/// The JSON in an HTTP answer.
+fn answer_json(path: &str, answer: &[u8]) -> Result<Value, String> {
+    let answer = String::from_utf8_lossy(answer);
     let (head, body) = answer.split_once("\r\n\r\n").ok_or("an answer that is no HTTP")?;
     let status = head.split(' ').nth(1).unwrap_or_default();
     if status != "200" {

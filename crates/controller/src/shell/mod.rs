@@ -7,6 +7,7 @@ mod render;
 mod status;
 
 pub use database::DatabaseError;
+pub use etcd::views_in_answer;
 pub use rebuild::{RebuildError, rebuild};
 pub use status::{PeerStatus, ShardStatus, Status};
 
