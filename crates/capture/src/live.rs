@@ -4,9 +4,11 @@
 //! there: capture on the other end of the link, or on the store's machine.
 
 use crate::{Frame, Link};
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, setsockopt, socket, sockopt};
-use nix::sys::time::{TimeVal, TimeValLike};
-use std::io::{Error, ErrorKind, Result};
+use nix::sys::socket::{
+    AddressFamily, ControlMessageOwned, LinkAddr, MsgFlags, SockFlag, SockType, recvmsg, setsockopt, socket, sockopt,
+};
+use nix::sys::time::{TimeSpec, TimeVal, TimeValLike};
+use std::io::{Error, ErrorKind, IoSliceMut, Result};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -24,10 +26,21 @@ pub struct Statistics {
     pub lost: u32,
 }
 
-/// An interface that is listened to.
+/// Where a frame was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The interface's index in its network namespace.
+    pub interface: u32,
+    /// The machine sent it there, rather than received it.
+    pub outgoing: bool,
+}
+
+/// An interface that is listened to, or all of a network namespace.
 pub struct Interface {
     socket: OwnedFd,
     buffer: Vec<u8>,
+    /// The socket's time-out.
+    patience: Option<TimeVal>,
 }
 
 /// Classic BPF: accept untagged IPv4 UDP with one of two ports, as source or destination, and the second and later fragments not.
@@ -71,10 +84,20 @@ impl Interface {
         Interface::open_with(name, None)
     }
 
+    /// Listens on all interfaces of the calling thread's network namespace for UDP datagrams from or to one of `ports`. Needs CAP_NET_RAW.
+    pub fn open_namespace(ports: [u16; 2]) -> Result<Interface> {
+        Interface::open_index("all interfaces", 0, Some(&filter(ports)))
+    }
+
     fn open_with(name: &str, filter: Option<&[libc::sock_filter]>) -> Result<Interface> {
         let index = nix::net::if_::if_nametoindex(name).map_err(|_| {
             Error::new(ErrorKind::NotFound, format!("{name}: there is no such interface; see `ip link`"))
         })?;
+        Interface::open_index(name, index, filter)
+    }
+
+    /// Index 0 stands for all interfaces.
+    fn open_index(name: &str, index: u32, filter: Option<&[libc::sock_filter]>) -> Result<Interface> {
         // Protocol 0: nothing arrives before the filter is there and `bind` names a protocol.
         let socket = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None).map_err(|errno| {
             let remedy = if errno == nix::errno::Errno::EPERM { "; run as root (it needs CAP_NET_RAW)" } else { "" };
@@ -89,28 +112,49 @@ impl Interface {
         }
         // As much as is allowed will do.
         let _ = setsockopt(&socket, sockopt::RcvBufForce, &KERNEL_BUFFER_BYTES);
+        setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
         bind(&socket, index)?;
-        Ok(Interface { socket, buffer: vec![0; BUFFER_BYTES] })
+        Ok(Interface { socket, buffer: vec![0; BUFFER_BYTES], patience: None })
     }
 
     /// The next frame; none if there is none within `patience`.
     pub fn next_frame(&mut self, patience: Duration) -> Result<Option<Frame<'_>>> {
+        Ok(self.next_seen(patience)?.map(|(frame, _)| frame))
+    }
+
+    /// The next frame, with the time at which the kernel saw it, and where it did; none if there is none within `patience`.
+    pub fn next_seen(&mut self, patience: Duration) -> Result<Option<(Frame<'_>, Seen)>> {
         let patience = TimeVal::microseconds(i64::try_from(patience.as_micros()).unwrap_or(i64::MAX).max(1));
-        setsockopt(&self.socket, sockopt::ReceiveTimeout, &patience)?;
-        // MSG_TRUNC: the frame's own length, even if the buffer is shorter.
-        match recv(self.socket.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_TRUNC) {
-            Ok(length) => {
-                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                Ok(Some(Frame {
-                    time_ns: u64::try_from(now.as_nanos()).unwrap_or(u64::MAX),
-                    link: Link::Ethernet,
-                    bytes: &self.buffer[..length.min(BUFFER_BYTES)],
-                    original_bytes: length as u32,
-                }))
-            }
-            Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => Ok(None),
-            Err(errno) => Err(errno.into()),
+        if self.patience != Some(patience) {
+            setsockopt(&self.socket, sockopt::ReceiveTimeout, &patience)?;
+            self.patience = Some(patience);
         }
+        let mut told = nix::cmsg_space!(TimeSpec);
+        let mut parts = [IoSliceMut::new(&mut self.buffer)];
+        // MSG_TRUNC: the frame's own length, even if the buffer is shorter.
+        let flags = MsgFlags::MSG_TRUNC;
+        let message = match recvmsg::<LinkAddr>(self.socket.as_raw_fd(), &mut parts, Some(&mut told), flags) {
+            Ok(message) => message,
+            Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        };
+        let stamped = message.cmsgs()?.find_map(|told| match told {
+            ControlMessageOwned::ScmTimestampns(time) => Some(Duration::from(time)),
+            _ => None,
+        });
+        let time = stamped.unwrap_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+        let seen = message.address.map_or(Seen { interface: 0, outgoing: false }, |address| Seen {
+            interface: u32::try_from(address.ifindex()).unwrap_or(0),
+            outgoing: address.pkttype() == libc::PACKET_OUTGOING,
+        });
+        let length = message.bytes;
+        let frame = Frame {
+            time_ns: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
+            link: Link::Ethernet,
+            bytes: &self.buffer[..length.min(BUFFER_BYTES)],
+            original_bytes: length as u32,
+        };
+        Ok(Some((frame, seen)))
     }
 
     /// What the kernel counted since the last time that this was asked.

@@ -11,6 +11,7 @@
 
 pub mod linearizable;
 
+use linearizable::{Counter, Operation};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{BufRead, Error, ErrorKind, Result as IoResult, Write};
@@ -72,6 +73,39 @@ pub fn read_lines(lines: impl BufRead) -> IoResult<Vec<Timed>> {
         events.push(event);
     }
     Ok(events)
+}
+
+/// Each flow's operations, for [`linearizable::check`]. Of a packet that the network doubled the first output counts.
+pub fn operations(events: &[Timed]) -> BTreeMap<u32, Vec<Operation<Counter>>> {
+    let mut flows: BTreeMap<u32, Vec<Operation<Counter>>> = BTreeMap::new();
+    let mut places: BTreeMap<(u32, u32), usize> = BTreeMap::new();
+    let inputs = events.iter().filter_map(|timed| match timed.event {
+        Event::Input { flow, packet } => Some((timed.ns, flow, packet)),
+        Event::Output { .. } => None,
+    });
+    for (ns, flow, packet) in inputs {
+        let operations = flows.entry(flow).or_default();
+        places.insert((flow, packet), operations.len());
+        operations.push(Operation { input: Counter::Increment, invoked: ns, returned: None });
+    }
+    for timed in events {
+        let Event::Output { flow, packet, count } = timed.event else { continue };
+        let operations = flows.entry(flow).or_default();
+        match places.get(&(flow, packet)).and_then(|place| operations.get_mut(*place)) {
+            Some(operation) => {
+                if operation.returned.is_none_or(|(ns, _)| timed.ns < ns) {
+                    operation.returned = Some((timed.ns, count));
+                }
+            }
+            // What never came in cannot be explained by any order: its input is as late as its output.
+            None => operations.push(Operation {
+                input: Counter::Read,
+                invoked: timed.ns,
+                returned: Some((timed.ns, u64::MAX)),
+            }),
+        }
+    }
+    flows
 }
 
 /// Why a history is not linearizable.

@@ -66,6 +66,35 @@ impl Model for Counter {
     }
 }
 
+/// A register that is written once, by whoever uses it first: what a translator allocates for a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// What this one would have written, had it been the first. Of an operation with an output that is its output.
+    pub allocated: u64,
+}
+
+impl Model for Binding {
+    type State = Option<u64>;
+    type Output = u64;
+
+    fn initial() -> Option<u64> {
+        None
+    }
+
+    fn step(self, state: &Option<u64>) -> (Option<u64>, u64) {
+        let value = state.unwrap_or(self.allocated);
+        (Some(value), value)
+    }
+
+    fn is_past(self, state: &Option<u64>, output: &u64) -> bool {
+        state.is_some_and(|value| value != *output)
+    }
+
+    fn only_reads(self) -> bool {
+        false
+    }
+}
+
 /// One operation of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation<M: Model> {
@@ -109,10 +138,11 @@ const HEAD: usize = 0;
 
 impl Events {
     fn new<M: Model>(operations: &[Operation<M>]) -> Events {
-        let mut order: Vec<(u64, usize, bool)> = Vec::new();
+        // What happens at the same time overlaps: calls first.
+        let mut order: Vec<(u64, bool, usize)> = Vec::new();
         for (at, operation) in operations.iter().enumerate() {
-            order.push((operation.invoked, at, true));
-            order.extend(operation.returned.map(|(when, _)| (when, at, false)));
+            order.push((operation.invoked, false, at));
+            order.extend(operation.returned.map(|(when, _)| (when, true, at)));
         }
         order.sort_unstable();
         let mut events = Events {
@@ -121,7 +151,8 @@ impl Events {
             previous: (0..=order.len() + 1).map(|at| at.saturating_sub(1)).collect(),
             places: vec![(0, None); operations.len()],
         };
-        for (_, operation, call) in order {
+        for (_, returns, operation) in order {
+            let call = !returns;
             let place = events.event.len();
             events.event.push((operation, call));
             match call {
@@ -307,6 +338,18 @@ mod tests {
         assert!(check(&[lost, operation(Increment, 2, Some((3, 3)))]).is_err());
         // It was asked too late to have counted.
         assert!(check(&[operation(Increment, 1, Some((2, 2))), operation(Increment, 3, None)]).is_err());
+    }
+
+    #[test]
+    fn a_binding_is_written_once() {
+        let used = |allocated, invoked, returned| Operation {
+            input: Binding { allocated },
+            invoked,
+            returned: Some((returned, allocated)),
+        };
+        assert_eq!(check(&[used(7, 1, 4), used(7, 2, 3), used(7, 5, 6)]), Ok(()));
+        assert!(check(&[used(7, 1, 4), used(8, 2, 3)]).is_err());
+        assert!(check(&[used(7, 1, 2), used(7, 3, 4), used(8, 5, 6)]).is_err());
     }
 
     /// All orders, for small histories.

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{must, one_at_a_time, skip, stateplane, topology};
+use history::{Timed, linearizable};
 use serde_json::Value;
 use std::path::Path;
 
@@ -24,6 +25,46 @@ fn nothing_left() {
     }
 }
 
+/// All packets of flows that have ended are accounted for: each line of the file of losses has a number or none, a place and a cause.
+fn every_loss_is_named(folder: &Path, counts: &Value) {
+    let text = std::fs::read_to_string(folder.join("losses-counter.jsonl")).expect("the losses");
+    let losses: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("a loss")).collect();
+    assert!(losses.iter().all(|it| it["place"].is_string() && it["cause"].is_string()), "{text}");
+    let counted = losses.iter().filter(|it| it["number"].is_u64()).count() as u64;
+    assert_eq!(Some(counted), counts["counted_and_lost"].as_u64(), "{counts}");
+    assert_eq!(Some(losses.len() as u64 - counted), counts["lost"].as_u64(), "{counts}");
+}
+
+/// The history of a real run with one mistake in it is refused: a number that two packets have, an update that was lost, a number too high.
+fn seeded_mistakes_are_found(events: &[Timed]) {
+    let all: Vec<_> = history::operations(events).into_values().collect();
+    let flow = all.iter().max_by_key(|flow| flow.len()).expect("a flow");
+    assert_eq!(linearizable::check(flow), Ok(()));
+    let answered: Vec<usize> = (0..flow.len()).filter(|at| flow[*at].returned.is_some()).collect();
+    let (middle, last) = (answered[answered.len() / 2], answered[answered.len() - 1]);
+    let with = |at: usize, change: &dyn Fn(u64) -> u64| {
+        let mut wrong = flow.clone();
+        wrong[at].returned = wrong[at].returned.map(|(when, count)| (when, change(count)));
+        linearizable::check(&wrong)
+    };
+    let earlier = flow[answered[0]].returned.expect("an answer").1;
+    assert!(with(middle, &|_| earlier).is_err(), "a number that another packet has");
+    assert!(with(last, &|count| count - 1).is_err(), "an update that was lost");
+    assert!(with(last, &|_| flow.len() as u64 + 1).is_err(), "a count of more packets than there were");
+    // Of the last packet the counter tells, and nothing else does.
+    let (when, count) = flow[last].returned.expect("an answer");
+    let read = |count| {
+        let read = linearizable::Operation {
+            input: linearizable::Counter::Read,
+            invoked: when + 1,
+            returned: Some((when + 2, count)),
+        };
+        linearizable::check(&[&flow[..], &[read]].concat())
+    };
+    assert_eq!(read(count), Ok(()));
+    assert!(read(count - 1).is_err(), "the last update is lost");
+}
+
 #[test]
 fn random_failures_break_no_connection_and_lose_no_count() {
     if skip() {
@@ -41,9 +82,14 @@ fn random_failures_break_no_connection_and_lose_no_count() {
     assert_eq!(report["open_files"][0], report["open_files"][1], "files are left open");
     let lines = std::fs::File::open(folder.path().join("history-counter.jsonl")).expect("the history");
     let events = history::read_lines(std::io::BufReader::new(lines)).expect("events");
-    let history = history::History::of(events);
+    let history = history::History::of(events.clone());
     assert_eq!(Some(history.outputs() as u64), counts["out"].as_u64());
     assert_eq!(history.check(), Ok(()));
+    every_loss_is_named(folder.path(), counts);
+    assert!(counts["histories"].as_u64() >= counts["counters"].as_u64(), "{report}");
+    let bindings = &report["labs"][0]["bindings"];
+    assert!(bindings["flows"].as_u64() >= Some(56) && bindings["operations"].as_u64() > Some(2_000), "{report}");
+    seeded_mistakes_are_found(&events);
     nothing_left();
 }
 
@@ -62,6 +108,10 @@ fn broken_connections_and_counts_that_come_twice_are_found() {
     for lab in 0..2 {
         assert!(report["labs"][lab]["violations"].as_u64() > Some(0), "{report}");
     }
+    let found = report["labs"][1]["violation"].to_string();
+    assert!(found.contains("got out as") || found.contains("both counted as"), "a count that comes twice: {found}");
+    assert!(found.contains("not linearizable"), "{found}");
+    assert!(report["labs"][0]["violation"].to_string().contains("not linearizable"), "bindings that change: {report}");
     let folders = std::fs::read_dir(folder.path()).expect("the results").flatten();
     let names: Vec<String> = folders.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     assert!(names.contains(&"nat-round-1".to_string()), "{names:?}");

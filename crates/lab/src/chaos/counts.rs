@@ -1,16 +1,20 @@
 //! Counted packets through the lab: numbered datagrams of many flows go from `inside` to `outside`, and on the way a switch puts the flow's packet count into each.
 //!
 //! Every packet that was sent and every one that came out is kept with its time, in a file of JSON lines and, for the flows of the present *generation*, in
-//! memory. Each round's end judges the whole history of the generation: [`history::History::check`].
+//! memory. Each round's end judges the whole history of the generation, with the counter that is read then, by Wing and Gong's search ([`history::linearizable`]) and by
+//! [`history::History::check`], and each packet's account ([`crate::chaos::ledger`]).
 
 use crate::chaos::Judge;
+use crate::chaos::held::{Held, held};
+use crate::chaos::ledger::{Account, Ledger, Lost, Outage, Sighting};
+use crate::chaos::tap::{Tap, wall_ns};
 use crate::error::{Error, Result};
 use crate::instance::Lab;
 use crate::interrupt;
-use crate::process;
-use history::{Event, History, Timed, write_lines};
+use crate::topology::Role;
+use history::linearizable::{self, Counter};
+use history::{Event, History, Timed, operations, write_lines};
 use serde::Serialize;
-use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -31,6 +35,8 @@ const GENERATION_ROUNDS: u64 = 20;
 const CLOSING_PATIENCE: Duration = Duration::from_millis(300);
 /// Closing packets of a flow.
 const CLOSING_MOST: u32 = 30;
+/// Within so long of a whole network each packet's account must come out even: the store holds a request for 0.9 s at the most.
+const SETTLED_WITHIN: Duration = Duration::from_secs(5);
 
 /// How many packets there are.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +56,7 @@ impl Default for Load {
 }
 
 /// What has become of them.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Figures {
     /// Flows that there were.
     pub flows: u64,
@@ -60,8 +66,20 @@ pub struct Figures {
     pub out: u64,
     /// Counters compared with the packets that got out.
     pub counters: u64,
-    /// Of these, counters that equal the number of packets that got out; the others count packets too that were lost after they were counted.
+    /// Of these, counters that equal the number of packets that got out; the others are larger by packets that were lost after they were counted, each of which is named.
     pub equal: u64,
+    /// Packets of flows that have ended, lost after they were counted.
+    pub counted_and_lost: u64,
+    /// Packets of flows that have ended, lost before they were counted.
+    pub lost: u64,
+    /// How many of both, by place and cause.
+    pub losses: BTreeMap<String, u64>,
+    /// Histories of flows that the linearizability checker judged, one for each flow and round.
+    pub histories: u64,
+    /// Operations in them, those without an output too.
+    pub operations: u64,
+    /// Time that this took, in milliseconds.
+    pub checked_ms: u64,
 }
 
 struct Flow {
@@ -119,6 +137,14 @@ pub struct Counts {
     path: PathBuf,
     /// The present generation's.
     events: Vec<Timed>,
+    /// How many of them the ledger has.
+    entered: usize,
+    ledger: Ledger,
+    /// What was seen in this round.
+    seen: Vec<Sighting>,
+    tap: Tap,
+    tap_lost: u64,
+    losses: BufWriter<File>,
     rounds: u64,
     next_flow: u32,
     figures: Figures,
@@ -131,8 +157,13 @@ impl Counts {
     /// A socket or the file cannot be opened.
     pub fn start(lab: &Lab, to: SocketAddrV4, load: Load, path: &Path, judge: &Arc<Judge>) -> Result<Self> {
         let file = BufWriter::new(File::create(path).map_err(Error::io(path))?);
+        let losses = path.with_file_name(format!("losses-{}.jsonl", lab.topology().name));
+        let losses = BufWriter::new(File::create(&losses).map_err(Error::io(&losses))?);
+        let nodes: Vec<String> = lab.topology().node.keys().cloned().collect();
+        let (zero, zero_ns) = (Instant::now(), wall_ns());
+        let tap = Tap::start(lab, &nodes, to.port(), FIRST_PORT, zero_ns)?;
         let shared = Arc::new(Shared {
-            zero: Instant::now(),
+            zero,
             stop: AtomicBool::new(false),
             pause: AtomicBool::new(false),
             paused: AtomicBool::new(false),
@@ -164,6 +195,12 @@ impl Counts {
             file,
             path: path.to_path_buf(),
             events: Vec::new(),
+            entered: 0,
+            ledger: ledger(lab, nodes),
+            seen: Vec::new(),
+            tap,
+            tap_lost: 0,
+            losses,
             rounds: 0,
             next_flow: 1,
             figures: Figures::default(),
@@ -175,7 +212,7 @@ impl Counts {
     /// The figures so far.
     pub fn figures(&self) -> Figures {
         let sent = u64::from(self.shared.next_packet.load(Ordering::Relaxed)) - 1;
-        Figures { sent, ..self.figures }
+        Figures { sent, ..self.figures.clone() }
     }
 
     fn add_flows(&mut self, lab: &Lab, count: usize) -> Result<()> {
@@ -200,21 +237,39 @@ impl Counts {
         self.add_flows(lab, self.load.fresh)
     }
 
-    /// The network is whole: each flow must get a packet through that was sent from now on, and then all that happened is judged.
+    /// The time since the recording began.
+    pub fn ns(&self) -> u64 {
+        self.shared.ns()
+    }
+
+    /// The network is whole since `whole_ns`, after these faults: each flow must get a packet through that was sent from now on, and then all that happened is judged.
     ///
     /// # Errors
-    /// A switch does not tell its counters, the history cannot be written, or the process is to stop.
-    pub fn end_round(&mut self, lab: &Lab) -> Result<()> {
+    /// A store or switch does not tell its counters, the history cannot be written, or the process is to stop.
+    pub fn end_round(&mut self, lab: &Lab, outages: Vec<Outage>) -> Result<()> {
+        outages.into_iter().for_each(|outage| self.ledger.outage(outage));
         self.pause()?;
         let closing = self.close_flows()?;
-        let held = held(lab, self.to.port())?;
-        self.take_events()?;
-        self.judge_counters(&held, &closing);
-        if let Err(violation) = History::of(self.events.clone()).check() {
-            self.judge.violation(format!("{violation:?} (history in {})", self.path.display()));
-            return self.end_generation(lab);
+        let (accounts, held, read) = self.settle(lab)?;
+        let before = self.judge.count();
+        self.judge_accounts(&accounts, &held, &closing);
+        self.judge_histories(&held, read);
+        let good = self.judge.count() == before;
+        if !good {
+            self.write_sightings(&accounts)?;
         }
-        self.end_flows(lab)
+        self.seen.clear();
+        // What is wrong is said once.
+        if good { self.end_flows(lab, &accounts) } else { self.end_generation(lab, &accounts) }
+    }
+
+    /// What was seen in this round of the flows with which something is wrong.
+    fn write_sightings(&self, accounts: &BTreeMap<u32, Account>) -> Result<()> {
+        let round = self.judge.round.load(Ordering::Relaxed);
+        let path = self.path.with_extension(format!("round-{round}.sightings"));
+        let wrong = |sighting: &&Sighting| accounts.get(&sighting.flow).is_some_and(|it| !it.problems.is_empty());
+        let lines: Vec<String> = self.seen.iter().filter(wrong).map(|it| self.ledger.describe(it)).collect();
+        std::fs::write(&path, lines.join("\n") + "\n").map_err(Error::io(&path))
     }
 
     /// Goes on after [`Counts::end_round`].
@@ -303,54 +358,158 @@ impl Counts {
         through
     }
 
-    /// A flow's counter is at least each count that got out, and at most the number of its packets. What lies between was counted and then lost.
-    fn judge_counters(&mut self, held: &BTreeMap<u16, u64>, closing: &BTreeMap<u32, u64>) {
-        let mut tally: BTreeMap<u32, (u64, u64, u64)> = BTreeMap::new();
-        for timed in &self.events {
+    /// Reads the counters until all accounts come out even, or for [`SETTLED_WITHIN`]: packets may still be on their way. With the time before and after the last reading.
+    fn settle(&mut self, lab: &Lab) -> Result<(BTreeMap<u32, Account>, Held, (u64, u64))> {
+        let deadline = Instant::now() + SETTLED_WITHIN;
+        loop {
+            let before = self.shared.ns();
+            let held = held(lab, self.to.port())?;
+            let after = self.shared.ns();
+            self.take_events()?;
+            self.enter_events();
+            let counter = |flow: &Flow| held.recorded.get(&flow.port).map_or(0, |(count, _)| *count);
+            let accounts: BTreeMap<u32, Account> = lock(&self.shared.flows)
+                .iter()
+                .map(|flow| (flow.number, self.ledger.account(flow.number, counter(flow))))
+                .collect();
+            let even =
+                accounts.values().all(|account| account.problems.is_empty()) && self.owners_agree(&held).is_none();
+            if even || Instant::now() > deadline {
+                return Ok((accounts, held, (before, after)));
+            }
+            if interrupt::requested() {
+                return Err(Error::Interrupted);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Tells the ledger what has happened since it was last told.
+    fn enter_events(&mut self) {
+        for timed in &self.events[self.entered..] {
             match timed.event {
-                Event::Input { flow, .. } => tally.entry(flow).or_default().0 += 1,
-                Event::Output { flow, count, .. } => {
-                    let (_, out, highest) = tally.entry(flow).or_default();
-                    *out += 1;
-                    *highest = count.max(*highest);
-                }
+                Event::Input { flow, packet } => self.ledger.sent(flow, packet),
+                Event::Output { flow, packet, count } => self.ledger.got_out(flow, packet, count),
             }
         }
-        for flow in lock(&self.shared.flows).iter() {
+        self.entered = self.events.len();
+        for sighting in self.tap.take() {
+            self.ledger.see(sighting);
+            self.seen.push(sighting);
+        }
+    }
+
+    /// A switch that owns a flow has what the store has; or a flow of which that is not so.
+    fn owners_agree(&self, held: &Held) -> Option<String> {
+        lock(&self.shared.flows).iter().find_map(|flow| {
+            let (recorded, owner) = *held.recorded.get(&flow.port)?;
+            let owner = owner?;
+            let own = held.switches.get(&owner)?.get(&flow.port).copied();
+            (own != Some(recorded)).then(|| {
+                format!("flow {}: its owner, switch {owner}, has {own:?}, and the store {recorded}", flow.number)
+            })
+        })
+    }
+
+    /// Every number is a packet's that got out, or that was lost where something was broken.
+    fn judge_accounts(&mut self, accounts: &BTreeMap<u32, Account>, held: &Held, closing: &BTreeMap<u32, u64>) {
+        let lost = self.tap.lost();
+        if lost > self.tap_lost {
+            self.judge
+                .violation(format!("{} frames were captured too slowly: nothing can be said", lost - self.tap_lost));
+            self.tap_lost = lost;
+        }
+        self.owners_agree(held).into_iter().for_each(|what| self.judge.violation(what));
+        for (flow, account) in accounts {
             // A flow that is stuck is reported already.
-            let (Some(_), Some((sent, out, highest))) = (closing.get(&flow.number), tally.get(&flow.number)) else {
-                continue;
-            };
-            let counter = held.get(&flow.port).copied().unwrap_or(0);
-            self.figures.counters += 1;
-            if counter < *highest || counter > *sent {
-                self.judge.violation(format!(
-                    "flow {}: its counter is {counter}, but {sent} packets were sent, and count {highest} got out",
-                    flow.number
-                ));
-            } else if counter == *out {
-                self.figures.equal += 1;
+            if closing.contains_key(flow) {
+                self.figures.counters += 1;
+                let counted = account.lost.iter().any(|lost| lost.number.is_some());
+                self.figures.equal += u64::from(account.problems.is_empty() && !counted);
             }
+            account.problems.iter().for_each(|problem| self.judge.violation(problem.clone()));
+        }
+    }
+
+    /// Each flow's history, with the counter as it was read, must be linearizable.
+    fn judge_histories(&mut self, held: &Held, read: (u64, u64)) {
+        let began = Instant::now();
+        let ports: BTreeMap<u32, u16> = lock(&self.shared.flows).iter().map(|flow| (flow.number, flow.port)).collect();
+        let mut problems = Vec::new();
+        for (flow, mut history) in operations(&self.events) {
+            let counter = ports.get(&flow).and_then(|port| held.recorded.get(port)).map_or(0, |(count, _)| *count);
+            let returned = Some((read.1, counter));
+            history.push(linearizable::Operation { input: Counter::Read, invoked: read.0, returned });
+            self.figures.histories += 1;
+            self.figures.operations += history.len() as u64;
+            if let Err(violation) = linearizable::check(&history) {
+                problems.push(format!("flow {flow} is not linearizable: {violation}"));
+            }
+        }
+        if let Err(violation) = History::of(self.events.clone()).check() {
+            problems.push(format!("{violation:?}"));
+        }
+        self.figures.checked_ms += u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        for problem in problems {
+            self.judge.violation(format!("{problem} (history in {})", self.path.display()));
         }
     }
 
     /// Ends the flows that joined with this round, and from time to time all.
-    fn end_flows(&mut self, lab: &Lab) -> Result<()> {
+    fn end_flows(&mut self, lab: &Lab, accounts: &BTreeMap<u32, Account>) -> Result<()> {
         self.rounds += 1;
         if self.rounds.is_multiple_of(GENERATION_ROUNDS) {
-            return self.end_generation(lab);
+            return self.end_generation(lab, accounts);
         }
-        lock(&self.shared.flows).truncate(self.load.flows);
+        let ended = {
+            let mut flows = lock(&self.shared.flows);
+            let stay = self.load.flows.min(flows.len());
+            flows.split_off(stay)
+        };
+        self.end(&ended, accounts)?;
         let stays: BTreeSet<u32> = lock(&self.shared.flows).iter().map(|flow| flow.number).collect();
         self.events.retain(|timed| stays.contains(&flow_of(&timed.event)));
+        self.entered = self.events.len();
         Ok(())
     }
 
-    fn end_generation(&mut self, lab: &Lab) -> Result<()> {
-        lock(&self.shared.flows).clear();
+    fn end_generation(&mut self, lab: &Lab, accounts: &BTreeMap<u32, Account>) -> Result<()> {
+        let ended = std::mem::take(&mut *lock(&self.shared.flows));
+        self.end(&ended, accounts)?;
         self.events.clear();
+        self.entered = 0;
         self.add_flows(lab, self.load.flows)
     }
+
+    /// Notes what has become of the packets of flows that end.
+    fn end(&mut self, ended: &[Flow], accounts: &BTreeMap<u32, Account>) -> Result<()> {
+        for flow in ended {
+            self.ledger.forget(flow.number);
+            for lost in accounts.get(&flow.number).map_or(&[][..], |account| &account.lost) {
+                self.note(lost).map_err(Error::io(&self.path))?;
+            }
+        }
+        self.losses.flush().map_err(Error::io(&self.path))
+    }
+
+    fn note(&mut self, lost: &Lost) -> std::io::Result<()> {
+        match lost.number {
+            Some(_) => self.figures.counted_and_lost += 1,
+            None => self.figures.lost += 1,
+        }
+        *self.figures.losses.entry(format!("{}: {}", lost.place, lost.cause)).or_default() += 1;
+        serde_json::to_writer(&mut self.losses, lost)?;
+        self.losses.write_all(b"\n")
+    }
+}
+
+/// An empty ledger for a lab.
+fn ledger(lab: &Lab, nodes: Vec<String>) -> Ledger {
+    let role = |name: &String| lab.topology().node.get(name).map_or(Role::Host, |node| node.role);
+    let id = |name: &String| lab.variables(name).get("switch_id").and_then(|id| id.parse::<u32>().ok());
+    let switches = nodes.iter().enumerate().filter_map(|(at, name)| Some((id(name)?, at))).collect();
+    let nodes = nodes.into_iter().map(|name| (name.clone(), role(&name))).collect();
+    Ledger::new(nodes, switches)
 }
 
 fn flow_of(event: &Event) -> u32 {
@@ -409,44 +568,6 @@ fn parse(packet: &[u8], port: u16) -> Option<(u32, u32, u16)> {
     (word(22) == port).then(|| (long(28), long(32), word(4)))
 }
 
-/// The count of each flow, by source port, that the switches hold: the larger where both hold one (one may be of an earlier lease).
-fn held(lab: &Lab, port: u16) -> Result<BTreeMap<u16, u64>> {
-    let mut counts = BTreeMap::new();
-    for (node, spec) in &lab.topology().node {
-        if spec.role != crate::topology::Role::Switch {
-            continue;
-        }
-        let binary = lab.variables(node).get("stateplane").cloned().unwrap_or_default();
-        let name = format!("{}-{node}", lab.name());
-        let command =
-            [&binary, "switch", "flows", "--switch", &name, "--json", "--limit", "100000"].map(str::to_string);
-        let (good, said) = process::run(None, &command)?;
-        let reply: Value = if good { serde_json::from_str(&said).unwrap_or_default() } else { Value::Null };
-        let Some(flows) = reply["flows"].as_array() else {
-            return Err(Error::Command { command: command.join(" "), reason: said });
-        };
-        for flow in flows {
-            let field = |part: &str, name: &str| {
-                let pair = flow[part].as_array()?.iter().find(|pair| pair[0] == name)?;
-                number(pair[1].as_str()?)
-            };
-            let key = (field("key", "source_port"), field("key", "destination_port"));
-            if let ((Some(source), Some(destination)), Some(count)) = (key, field("value", "packets"))
-                && destination == u64::from(port)
-                && let Ok(source) = u16::try_from(source)
-            {
-                let held: &mut u64 = counts.entry(source).or_default();
-                *held = count.max(*held);
-            }
-        }
-    }
-    Ok(counts)
-}
-
-fn number(text: &str) -> Option<u64> {
-    text.strip_prefix("0x").map_or_else(|| text.parse().ok(), |hex| u64::from_str_radix(hex, 16).ok())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -461,6 +582,5 @@ mod tests {
         assert_eq!(parse(&packet, 7000), Some((3, 70_000, 513)));
         assert_eq!(parse(&packet, 7001), None);
         assert_eq!(parse(&packet[1..], 7000), None);
-        assert_eq!((number("0x10"), number("12"), number("x")), (Some(16), Some(12), None));
     }
 }

@@ -13,22 +13,28 @@
 //! - An attempt to connect fails that no failure window overlaps. (Those are the only connections that "had no traffic outside the failure window": they are counted as
 //!   excused. So are attempts while routing went down by itself, which BIRD's times of change tell: on a busy machine BFD misses its 60 ms now and then.)
 //! - The far end sees a UDP flow come from another address or port than before.
-//! - The history of the counted packets is not linearizable, flow by flow: two packets with the same count, a count above the number of packets sent until then, or a packet
-//!   that was sent after another had come out and that has a smaller count ([`::history`]). An acknowledged update that is lost shows as one of the first two.
-//! - After the failure window, a flow of counted packets gets no packet through, or its counter in the switches is less than a count that got out or more than the packets sent.
+//! - The history of a translated flow, captured at both hosts, is not linearizable ([`bindings`]), or an outside address and port is two flows' at the same time.
+//! - The history of the counted packets, with the counter that is read at a round's end, is not linearizable, flow by flow: two packets with the same count, a count above the number of packets
+//!   sent until then, a packet that was sent after another had come out and that has a smaller count, or a counter that does not fit ([`::history`]). An acknowledged update that is lost shows so.
+//! - A counter is not *exactly* the packets that got out and those that were lost after they were counted where something was broken then, each by its number (`ledger`).
+//! - After the failure window, a flow of counted packets gets no packet through, or the switch that owns it has another count than the store.
 //! - The lab does not become whole again, a daemon does not start again, or something is left over in it.
 //!
 //! Faults are never more than what must be survived: one switch goes on forwarding, and of a chain's f + 1 store servers at the most f are hurt in a round.
 
+pub mod bindings;
 mod client;
 pub mod connections;
 pub mod counts;
 mod echo;
+mod held;
 pub mod inject;
+mod ledger;
 pub mod plan;
 mod random;
 pub mod report;
 mod round;
+mod tap;
 pub mod whole;
 
 use crate::error::{Error, Result};
@@ -224,6 +230,7 @@ fn up(
 /// The traffic of a lab.
 struct Traffic {
     connections: Option<(connections::Connections, echo::Echo)>,
+    bindings: Option<bindings::Bindings>,
     counts: Option<counts::Counts>,
 }
 
@@ -234,9 +241,11 @@ impl Traffic {
         let far: std::net::Ipv4Addr = far.ok_or_else(|| {
             Error::Chaos(format!("topology {}: chaos needs a node \"outside\" with a link", topology.name))
         })?;
-        let mut traffic = Self { connections: None, counts: None };
+        let mut traffic = Self { connections: None, bindings: None, counts: None };
         if topology.chaos.contains(&Workload::Connections) {
             let to = std::net::SocketAddrV4::new(far, 7_000);
+            let path = config.out.join(format!("history-{}.jsonl", topology.name));
+            traffic.bindings = Some(bindings::Bindings::start(lab, &path, judge)?);
             let echo = echo::Echo::start(&lab.netns("outside")?, to)?;
             let connections = connections::Connections::start(lab, to, config.connections, config.seed, judge)?;
             traffic.connections = Some((connections, echo));

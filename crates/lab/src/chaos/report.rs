@@ -1,7 +1,7 @@
 //! What a run of chaos leaves: `chaos.json`, the histories of counted packets, and, for each round with a violation, the logs and the state of the lab then.
 
 use crate::chaos::plan::{Fault, Step};
-use crate::chaos::{Violation, connections, counts};
+use crate::chaos::{Violation, bindings, connections, counts};
 use crate::error::{Error, Result};
 use crate::instance::Lab;
 use crate::status;
@@ -35,6 +35,8 @@ pub struct LabReport {
     pub rounds: Vec<RoundReport>,
     /// Connections, if it carried any.
     pub connections: Option<connections::Figures>,
+    /// The connections' histories, recorded at both ends.
+    pub bindings: Option<bindings::Figures>,
     /// Counted packets, if it carried any.
     pub counts: Option<counts::Figures>,
     /// How often routing went down by itself between rounds: the machine is too busy for BFD.
@@ -55,6 +57,7 @@ impl LabReport {
             lab: lab.to_string(),
             rounds: Vec::new(),
             connections: None,
+            bindings: None,
             counts: None,
             routing_went_down: 0,
             excused_by_routing: 0,
@@ -115,8 +118,23 @@ impl Report {
         for figures in self.labs.iter().filter_map(|lab| lab.connections) {
             line.push_str(&format!("; {} connections established, {} broken", figures.established, figures.broken));
         }
-        for figures in self.labs.iter().filter_map(|lab| lab.counts) {
-            line.push_str(&format!("; {} packets counted and out, {} counters checked", figures.out, figures.counters));
+        for figures in self.labs.iter().filter_map(|lab| lab.bindings) {
+            line.push_str(&format!(
+                "; {} flows translated, {} histories of {} operations checked in {} ms",
+                figures.flows, figures.histories, figures.operations, figures.checked_ms
+            ));
+        }
+        for figures in self.labs.iter().filter_map(|lab| lab.counts.as_ref()) {
+            line.push_str(&format!(
+                "; {} packets counted and out, {} counters checked: {} equal, the others by {} packets that were counted and lost, each named; {} histories of {} operations checked in {} ms",
+                figures.out,
+                figures.counters,
+                figures.equal,
+                figures.counted_and_lost,
+                figures.histories,
+                figures.operations,
+                figures.checked_ms
+            ));
         }
         format!("{line}; {} violations", self.violations())
     }

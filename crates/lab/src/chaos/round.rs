@@ -1,10 +1,11 @@
 //! The rounds of one lab.
 
 use crate::bird;
+use crate::chaos::ledger::Outage;
 use crate::chaos::plan::{self, Site, Step};
 use crate::chaos::report::{LabReport, RoundReport, evidence};
 use crate::chaos::whole::Whole;
-use crate::chaos::{Config, Judge, SETTLE_LIMIT, Traffic, VIOLATIONS_ENOUGH, inject};
+use crate::chaos::{Config, Judge, SETTLE_LIMIT, Traffic, VIOLATIONS_ENOUGH, bindings, inject};
 use crate::error::{Error, Result};
 use crate::instance::Lab;
 use crate::interrupt;
@@ -76,13 +77,16 @@ impl Rounds<'_> {
         self.judge_routing();
         let began = Instant::now();
         *self.judge.window() = Some((began, None));
-        play(lab, &steps)?;
+        // In the time of the counted packets' record.
+        let record_ns = || self.traffic.counts.as_ref().map_or(0, |counts| counts.ns());
+        let mut outages = play(lab, &steps, &record_ns)?;
         let repaired = began.elapsed();
         self.whole.wait(lab)?;
-        let whole = Instant::now();
+        let (whole, whole_ns) = (Instant::now(), record_ns());
+        outages.iter_mut().for_each(|outage| outage.until_ns = whole_ns);
         *self.judge.window() = Some((began, Some(whole)));
         self.routing = routing(lab);
-        self.judge_round()?;
+        self.judge_round(outages)?;
         let round = RoundReport {
             round: number,
             began_s: (began - self.judge.zero).as_secs_f64(),
@@ -105,13 +109,16 @@ impl Rounds<'_> {
     }
 
     /// The lab is whole: everything must work, and what happened must have been right.
-    fn judge_round(&mut self) -> Result<()> {
+    fn judge_round(&mut self, outages: Vec<Outage>) -> Result<()> {
         if let Some((connections, _)) = &self.traffic.connections {
             connections.settle(SETTLE_LIMIT)?;
             connections.pause()?;
         }
+        if let Some(bindings) = &mut self.traffic.bindings {
+            bindings.end_round()?;
+        }
         if let Some(counts) = &mut self.traffic.counts {
-            counts.end_round(self.lab)?;
+            counts.end_round(self.lab, outages)?;
         }
         self.whole.wait_stores(self.lab)?;
         if let Some((connections, _)) = &self.traffic.connections {
@@ -149,6 +156,7 @@ impl Rounds<'_> {
     fn finish(mut self) -> LabReport {
         self.judge_routing();
         self.report.connections = self.traffic.connections.as_ref().map(|(connections, _)| connections.figures());
+        self.report.bindings = self.traffic.bindings.as_ref().map(bindings::Bindings::figures);
         self.report.counts = self.traffic.counts.as_ref().map(|counts| counts.figures());
         drop(self.traffic);
         self.report.violations = self.judge.count();
@@ -162,8 +170,8 @@ fn routing(lab: &Lab) -> Vec<Option<String>> {
     lab.topology().node.keys().map(|node| bird::changes(&lab.bird_socket(node))).collect()
 }
 
-/// Does and undoes all faults, each by its own clock.
-fn play(lab: &Lab, steps: &[Step]) -> Result<()> {
+/// Does and undoes all faults, each by its own clock. Returns when each began, by `record_ns`; their effects last longer.
+fn play(lab: &Lab, steps: &[Step], record_ns: &(dyn Fn() -> u64 + Sync)) -> Result<Vec<Outage>> {
     let began = Instant::now();
     std::thread::scope(|scope| {
         let threads: Vec<_> = steps
@@ -171,16 +179,16 @@ fn play(lab: &Lab, steps: &[Step]) -> Result<()> {
             .map(|step| {
                 scope.spawn(move || {
                     std::thread::sleep(Duration::from_millis(step.at_ms).saturating_sub(began.elapsed()));
+                    let from_ns = record_ns();
                     inject::begin(lab, &step.fault)?;
                     std::thread::sleep(Duration::from_millis(step.lasts_ms));
-                    inject::end(lab, &step.fault)
+                    inject::end(lab, &step.fault)?;
+                    Ok(Outage { fault: step.fault.clone(), from_ns, until_ns: u64::MAX })
                 })
             })
             .collect();
         let gone = || Err(Error::Chaos("a fault's thread panicked".to_string()));
-        let results: Vec<Result<()>> =
-            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| gone())).collect();
-        results.into_iter().collect()
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| gone())).collect()
     })
 }
 

@@ -1,0 +1,491 @@
+//! The account of every counted packet: which number it was given, and where it was lost if it did not get out.
+//!
+//! RedPlane's Definitions 2 to 4 let packets get lost, also after they were counted. What they do not allow is a counter that differs from the packets that got out for any
+//! other reason. So each number up to the counter's value must have been given to exactly one packet that got out or was lost *where something was broken at that time*, and each packet
+//! has at most one number. The evidence is what the routers' interfaces carried ([`crate::chaos::tap`]): a message of the state protocol shows the packet, its number, and the grant
+//! (epoch) under which it was given.
+//!
+//! **Which numbers count.** A switch that has lost a flow without knowing it goes on giving numbers, which the store refuses. A grant says from which value it goes on; so number *n* was given
+//! under the last grant that goes on from less than *n*. What other grants say of *n* was refused.
+
+use crate::chaos::plan::{Cut, Fault};
+use crate::topology::Role;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How long a packet may be in a store, which holds requests for other switches' flows (`hold_ms` is at most 900), and how old a reply may be that a switch takes: one second.
+const HELD_NS: u64 = 1_000_000_000;
+/// The times of faults and those of packets are taken by different threads.
+const SLACK_NS: u64 = 50_000_000;
+
+/// A node of the lab, by its place in the list of nodes.
+pub type Node = usize;
+
+/// What was seen of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// The packet itself; with this number, if a switch sent it.
+    Plain(u64),
+    /// In a `LEASE_REQUEST`.
+    Asked {
+        /// The flow's shard.
+        shard: u16,
+    },
+    /// In a `LEASE_GRANT` or `ABSENT`.
+    Returned,
+    /// In an `UPDATE`, numbered.
+    Update {
+        /// The grant.
+        epoch: u32,
+        /// The number.
+        number: u64,
+        /// The flow's shard.
+        shard: u16,
+    },
+    /// In an `UPDATE_ACK`.
+    Acknowledged,
+}
+
+/// What a message or packet says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Something about a packet.
+    Packet {
+        /// Unique over all flows.
+        packet: u32,
+        /// What it was in.
+        form: Form,
+    },
+    /// The store granted the flow.
+    Granted {
+        /// The grant.
+        epoch: u32,
+        /// The number to go on from.
+        number: u64,
+        /// The switch, by its `switch_id`.
+        switch_id: u32,
+    },
+    /// A grant is over: a request under it was refused.
+    Refused {
+        /// The grant.
+        epoch: u32,
+    },
+    /// A shard's chain is another one from now on. (Of no flow.)
+    View {
+        /// The shard.
+        shard: u16,
+        /// The new view's number.
+        view: u64,
+    },
+}
+
+/// A sighting at a router's interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sighting {
+    /// Nanoseconds since the recording began.
+    pub ns: u64,
+    /// The router.
+    pub router: Node,
+    /// Who is at the other end.
+    pub peer: Node,
+    /// The router sent it there, rather than received it.
+    pub outgoing: bool,
+    /// Whom it was addressed to, if that is a node.
+    pub to: Option<Node>,
+    /// The flow.
+    pub flow: u32,
+    /// What it was.
+    pub what: What,
+}
+
+/// A fault with the time in which its effects last.
+#[derive(Clone, Debug)]
+pub struct Outage {
+    /// What was broken.
+    pub fault: Fault,
+    /// From when, in nanoseconds since the recording began.
+    pub from_ns: u64,
+    /// Until the lab was whole again.
+    pub until_ns: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Packet {
+    last: Option<Sighting>,
+    /// When its first request passed a router, for the age of replies.
+    asked_ns: Option<u64>,
+    /// (switch, when) it went there to be counted.
+    entered: Vec<(Node, u64)>,
+    /// (epoch, number): what switches made of it. Epoch 0: seen on its way out only.
+    numbered: BTreeSet<(u32, u64)>,
+    out: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Grant {
+    number: u64,
+    switch_id: u32,
+    ns: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Flow {
+    packets: BTreeMap<u32, Packet>,
+    grants: BTreeMap<u32, Grant>,
+    refused: BTreeSet<u32>,
+}
+
+/// A packet that did not get out.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Lost {
+    /// Its flow.
+    pub flow: u32,
+    /// The packet.
+    pub packet: u32,
+    /// The number that it has in the counter.
+    pub number: Option<u64>,
+    /// Where it was lost.
+    pub place: String,
+    /// What was broken there.
+    pub cause: String,
+}
+
+/// What has become of a flow's packets.
+#[derive(Clone, Debug, Default)]
+pub struct Account {
+    /// Packets that got out.
+    pub out: u64,
+    /// Those that did not, each with its place and cause.
+    pub lost: Vec<Lost>,
+    /// What nothing explains.
+    pub problems: Vec<String>,
+}
+
+/// All accounts.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    nodes: Vec<(String, Role)>,
+    /// By `switch_id`.
+    switches: BTreeMap<u32, Node>,
+    flows: BTreeMap<u32, Flow>,
+    outages: Vec<Outage>,
+    /// When each shard's chain changed, and to which view.
+    views: BTreeMap<u16, Vec<(u64, u64)>>,
+}
+
+impl Ledger {
+    /// An empty one. Switches are told from their `switch_id`.
+    pub fn new(nodes: Vec<(String, Role)>, switches: BTreeMap<u32, Node>) -> Self {
+        Self { nodes, switches, ..Self::default() }
+    }
+
+    /// A packet is being sent.
+    pub fn sent(&mut self, flow: u32, packet: u32) {
+        self.flows.entry(flow).or_default().packets.entry(packet).or_default();
+    }
+
+    /// A packet got out. (A second time it is a doubled one.)
+    pub fn got_out(&mut self, flow: u32, packet: u32, number: u64) {
+        self.flows.entry(flow).or_default().packets.entry(packet).or_default().out.get_or_insert(number);
+    }
+
+    /// Something was broken.
+    pub fn outage(&mut self, outage: Outage) {
+        self.outages.push(outage);
+    }
+
+    /// A flow has ended.
+    pub fn forget(&mut self, flow: u32) {
+        self.flows.remove(&flow);
+        if self.flows.is_empty() {
+            self.outages.clear();
+            self.views.clear();
+        }
+    }
+
+    /// A router's interface carried it. Flows that have ended are nobody's.
+    pub fn see(&mut self, sighting: Sighting) {
+        let from_switch = !sighting.outgoing && self.role(sighting.peer) == Some(Role::Switch);
+        let to_switch = sighting.outgoing && self.role(sighting.peer) == Some(Role::Switch);
+        if let What::View { shard, view } = sighting.what {
+            return self.views.entry(shard).or_default().push((sighting.ns, view));
+        }
+        let Some(flow) = self.flows.get_mut(&sighting.flow) else { return };
+        let (packet, form) = match sighting.what {
+            What::Granted { epoch, number, switch_id } => {
+                let grant = flow.grants.entry(epoch).or_insert(Grant { number, switch_id, ns: sighting.ns });
+                // Repeated to the same owner, it tells what was recorded meanwhile.
+                grant.number = grant.number.min(number);
+                grant.ns = grant.ns.min(sighting.ns);
+                return;
+            }
+            What::Refused { epoch } => {
+                flow.refused.insert(epoch);
+                return;
+            }
+            What::Packet { packet, form } => (packet, form),
+            What::View { .. } => return,
+        };
+        let packet = flow.packets.entry(packet).or_default();
+        match form {
+            Form::Plain(_) if to_switch => packet.entered.push((sighting.peer, sighting.ns)),
+            Form::Plain(number) if from_switch => drop(packet.numbered.insert((0, number))),
+            Form::Returned if to_switch => packet.entered.push((sighting.peer, sighting.ns)),
+            Form::Update { epoch, number, .. } => drop(packet.numbered.insert((epoch, number))),
+            _ => {}
+        }
+        if matches!(form, Form::Asked { .. } | Form::Update { .. }) {
+            packet.asked_ns = Some(sighting.ns);
+        }
+        if packet.last.is_none_or(|last| sighting.ns >= last.ns) {
+            packet.last = Some(sighting);
+        }
+    }
+
+    fn role(&self, node: Node) -> Option<Role> {
+        self.nodes.get(node).map(|(_, role)| *role)
+    }
+
+    fn name(&self, node: Node) -> &str {
+        self.nodes.get(node).map_or("?", |(name, _)| name)
+    }
+
+    /// A sighting for people.
+    pub fn describe(&self, sighting: &Sighting) -> String {
+        let Sighting { ns, router, peer, outgoing, flow, what, .. } = sighting;
+        let (router, peer) = (self.name(*router), self.name(*peer));
+        let way = if *outgoing { "to" } else { "from" };
+        format!("{:.3} ms: {router} {way} {peer}: flow {flow}: {what:?}", *ns as f64 / 1e6)
+    }
+
+    /// What has become of a flow's packets, if its counter is at `counter`.
+    pub fn account(&self, number: u32, counter: u64) -> Account {
+        let mut account = Account::default();
+        let Some(flow) = self.flows.get(&number) else { return account };
+        let owners = self.owners(flow, counter, &mut account);
+        let mut numbers: BTreeMap<u32, u64> = BTreeMap::new();
+        for (given, packet) in &owners {
+            if let Some(other) = numbers.insert(*packet, *given) {
+                account.problems.push(format!("packet {packet} was counted twice, as {other} and as {given}"));
+            }
+        }
+        for (packet, seen) in &flow.packets {
+            match seen.out {
+                Some(out) => {
+                    account.out += 1;
+                    if let Some(problem) = wrong_output(*packet, out, counter, &owners, flow) {
+                        account.problems.push(problem);
+                    }
+                }
+                None => match self.explain(flow, seen) {
+                    Ok((place, cause)) => {
+                        let given = numbers.get(packet).copied();
+                        account.lost.push(Lost { flow: number, packet: *packet, number: given, place, cause });
+                    }
+                    Err(place) => account.problems.push(format!("packet {packet} got lost {place}")),
+                },
+            }
+        }
+        let counted = account.lost.iter().filter(|lost| lost.number.is_some()).count() as u64;
+        if account.problems.is_empty() && account.out + counted != counter {
+            let out = account.out;
+            account
+                .problems
+                .push(format!("its counter is {counter}, {out} packets got out and {counted} were counted and lost"));
+        }
+        account.problems.iter_mut().for_each(|problem| *problem = format!("flow {number}: {problem}"));
+        account
+    }
+
+    /// Who has each number up to the counter's value.
+    fn owners(&self, flow: &Flow, counter: u64, account: &mut Account) -> BTreeMap<u64, u32> {
+        let mut owners: BTreeMap<u64, u32> = BTreeMap::new();
+        for (packet, seen) in &flow.packets {
+            for (epoch, number) in &seen.numbered {
+                if *number > counter || !counts(flow, *epoch, *number) {
+                    continue;
+                }
+                if let Some(other) = owners.insert(*number, *packet).filter(|other| other != packet) {
+                    account
+                        .problems
+                        .push(format!("packets {other} and {packet} were both counted as {number} under one grant"));
+                }
+            }
+        }
+        let mut taken: BTreeSet<u32> = BTreeSet::new();
+        for number in 1..=counter {
+            if owners.contains_key(&number) {
+                continue;
+            }
+            // The update with the packet went missing before any router; a repeated one, or a release, brought the number.
+            match self.unseen(flow, number, &taken) {
+                Some(packet) => {
+                    taken.insert(packet);
+                    owners.insert(number, packet);
+                }
+                None => account.problems.push(format!("number {number} was given to no packet")),
+            }
+        }
+        owners
+    }
+
+    /// The first packet that went to the switch which gave this number, while it had the flow, and of which nothing came out.
+    fn unseen(&self, flow: &Flow, number: u64, taken: &BTreeSet<u32>) -> Option<u32> {
+        let (epoch, grant) = grant_of(flow, number)?;
+        let switch = self.switches.get(&grant.switch_id)?;
+        let next = flow.grants.range(epoch + 1..).next().map_or(u64::MAX, |(_, next)| next.ns);
+        let fits = |(node, ns): &(Node, u64)| {
+            node == switch && *ns >= grant.ns.saturating_sub(SLACK_NS) && *ns <= next.saturating_add(SLACK_NS)
+        };
+        let candidates = flow.packets.iter().filter(|(packet, seen)| {
+            seen.numbered.is_empty() && seen.out.is_none() && !taken.contains(packet) && seen.entered.iter().any(fits)
+        });
+        candidates
+            .min_by_key(|(_, seen)| seen.entered.iter().find(|entry| fits(entry)).map(|(_, ns)| *ns))
+            .map(|(packet, _)| *packet)
+    }
+
+    /// Where a packet was lost, and what was broken there then; or, if nothing was, only where.
+    fn explain(&self, flow: &Flow, seen: &Packet) -> Result<(String, String), String> {
+        let Some(last) = seen.last else { return Err("before the first router".to_string()) };
+        let (router, peer) = (self.name(last.router), self.name(last.peer));
+        let form = match last.what {
+            What::Packet { form, .. } => form,
+            _ => return Err("nowhere".to_string()),
+        };
+        if let Form::Update { epoch, .. } = form
+            && flow.refused.contains(&epoch)
+        {
+            return Ok((
+                format!(
+                    "UPDATE, {}",
+                    if last.outgoing { format!("from {router} at {peer}") } else { format!("in {router}") }
+                ),
+                "refused: the grant was over".to_string(),
+            ));
+        }
+        let what = match form {
+            Form::Plain(_) => "packet",
+            Form::Asked { .. } => "LEASE_REQUEST",
+            Form::Returned => "LEASE_GRANT",
+            Form::Update { .. } => "UPDATE",
+            Form::Acknowledged => "UPDATE_ACK",
+        };
+        let place = match last.outgoing {
+            true => format!("{what} from {router} at {peer}"),
+            false => format!("{what} from {peer} to {} in {router}", last.to.map_or("?", |to| self.name(to))),
+        };
+        let late = seen.asked_ns.is_some_and(|asked| last.ns.saturating_sub(asked) >= HELD_NS);
+        let cause = match self.role(last.peer) {
+            _ if !last.outgoing => self.broken(last.ns, SLACK_NS, |fault| {
+                // What a cut link still brings, a router does not take.
+                node_of(fault) == Some(peer) || self.breaks_way(fault, form, last.to)
+            }),
+            Some(Role::Switch) if late && matches!(form, Form::Acknowledged | Form::Returned) => {
+                Some("too late".to_string())
+            }
+            Some(Role::Switch) => {
+                self.broken(last.ns, SLACK_NS, |fault| node_of(fault) == Some(peer) || self.takes_route(fault))
+            }
+            Some(Role::Store) => self.lost_in_store(form, last.ns),
+            _ => None,
+        };
+        match cause {
+            Some(cause) => Ok((place, cause)),
+            None => Err(format!("as {place} at {} ms while nothing was broken there", last.ns / 1_000_000)),
+        }
+    }
+
+    /// Why a store may have lost a request that came to it then.
+    fn lost_in_store(&self, form: Form, ns: u64) -> Option<String> {
+        let asked = matches!(form, Form::Asked { .. });
+        let broken = self.broken(ns, HELD_NS, |fault| {
+            // Requests for flows of a switch that died wait, and not for ever.
+            let role = node_of(fault).and_then(|node| self.role_of(node));
+            role == Some(Role::Store) || role == Some(Role::Switch) && asked
+        });
+        // A head that is to hand over drops requests, and who is no head any more does (docs/state-protocol.md, "Rules of the chain", 9).
+        let changed = || match form {
+            Form::Asked { shard } | Form::Update { shard, .. } => {
+                let views = self.views.get(&shard)?;
+                let (_, view) = views.iter().find(|(when, _)| when.abs_diff(ns) <= HELD_NS)?;
+                Some(format!("the chain of shard {shard} changed to view {view}"))
+            }
+            _ => None,
+        };
+        broken.or_else(changed)
+    }
+
+    /// Does a fault keep a router from sending this on to a node?
+    fn breaks_way(&self, fault: &Fault, form: Form, to: Option<Node>) -> bool {
+        let Some(node) = node_of(fault) else { return !matches!(form, Form::Plain(_)) };
+        match to.map(|to| (self.name(to), self.role(to))) {
+            // From host to host the way is through a switch.
+            Some((_, Some(Role::Host))) => self.role_of(node) == Some(Role::Switch),
+            Some((name, _)) => name == node,
+            None => true,
+        }
+    }
+
+    /// Without a store's link there is no route to it, and switches drop what is for it.
+    fn takes_route(&self, fault: &Fault) -> bool {
+        matches!(fault, Fault::Link { node, cut: Cut::Carrier, .. } if self.role_of(node) == Some(Role::Store))
+    }
+
+    fn role_of(&self, name: &str) -> Option<Role> {
+        self.nodes.iter().find(|(node, _)| node == name).map(|(_, role)| *role)
+    }
+
+    /// The faults in the time from then on.
+    fn broken(&self, ns: u64, during_ns: u64, concerns: impl Fn(&Fault) -> bool) -> Option<String> {
+        let then = |outage: &&Outage| {
+            outage.from_ns <= ns.saturating_add(during_ns)
+                && ns <= outage.until_ns.saturating_add(SLACK_NS)
+                && concerns(&outage.fault)
+        };
+        let faults: Vec<String> = self.outages.iter().filter(then).map(|outage| outage.fault.to_string()).collect();
+        (!faults.is_empty()).then(|| faults.join(", "))
+    }
+}
+
+fn node_of(fault: &Fault) -> Option<&str> {
+    match fault {
+        Fault::Power { node } | Fault::Link { node, .. } | Fault::Process { node, .. } => Some(node),
+        Fault::Loss => None,
+    }
+}
+
+/// The grant under which a number was given.
+fn grant_of(flow: &Flow, number: u64) -> Option<(u32, Grant)> {
+    flow.grants.iter().rev().find(|(_, grant)| grant.number < number).map(|(epoch, grant)| (*epoch, *grant))
+}
+
+/// Was the number given under the grant that counts? Without a store there are no grants.
+fn counts(flow: &Flow, epoch: u32, number: u64) -> bool {
+    match epoch {
+        0 => flow.grants.is_empty(),
+        epoch => grant_of(flow, number).is_some_and(|(of, _)| of == epoch),
+    }
+}
+
+fn wrong_output(packet: u32, out: u64, counter: u64, owners: &BTreeMap<u64, u32>, flow: &Flow) -> Option<String> {
+    if out == 0 {
+        return Some(format!("packet {packet} got out uncounted"));
+    }
+    if out > counter {
+        return Some(format!("packet {packet} got out as {out}, and the counter is {counter}"));
+    }
+    match owners.get(&out) {
+        Some(owner) if *owner == packet => None,
+        Some(owner) => Some(format!(
+            "packet {packet} got out as {out}, which is packet {owner}'s number: an acknowledged update was lost"
+        )),
+        None => {
+            let grants: Vec<String> =
+                flow.grants.iter().map(|(epoch, grant)| format!("{epoch} from {}", grant.number)).collect();
+            Some(format!("packet {packet} got out as {out}, which no grant ({}) gave", grants.join(", ")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
