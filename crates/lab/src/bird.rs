@@ -2,6 +2,7 @@
 
 use crate::topology::{Node, Topology, in_mode};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
@@ -125,6 +126,22 @@ pub fn changes(socket: &Path) -> Option<String> {
     Some(lines.collect::<Vec<_>>().join("\n"))
 }
 
+/// The neighbours whose BGP or BFD sessions are others in `now` than in `before`, two answers of [`changes`].
+pub fn changed(before: &str, now: &str) -> BTreeSet<String> {
+    let lines = |text: &str| text.lines().map(str::to_string).collect::<BTreeSet<String>>();
+    let (before, now) = (lines(before), lines(now));
+    let neighbour = |line: &String| {
+        let mut words = line.split_whitespace();
+        let (first, second) = (words.next()?, words.next()?);
+        match first.strip_prefix("to_") {
+            Some(neighbour) => Some(neighbour.to_string()),
+            // A BFD session's interface is called after the neighbour.
+            None => first.parse::<std::net::IpAddr>().ok().map(|_| second.to_string()),
+        }
+    };
+    before.symmetric_difference(&now).filter_map(neighbour).collect()
+}
+
 /// The BGP sessions of a node; `None` if its BIRD does not answer.
 pub fn bgp_sessions(socket: &Path) -> Option<Vec<Session>> {
     let answer = ask(socket, "show protocols")?;
@@ -161,4 +178,18 @@ pub fn bfd_sessions(socket: &Path) -> Option<Vec<Session>> {
             })
             .collect(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::changed;
+
+    #[test]
+    fn tells_whose_sessions_changed() {
+        let before = "Name Proto Table State Since\nto_s1 BGP --- up 06:00:01.100\nto_s2 BGP --- up 06:00:01.200\n10.0.3.1 s1 Up 06:00:02.000";
+        let of = |now: &str| changed(before, now).into_iter().collect::<Vec<_>>();
+        assert_eq!(of(before), Vec::<String>::new());
+        assert_eq!(of(&before.replace("01.200", "09.200")), ["s2"]);
+        assert_eq!(of(&before.replace("Up 06:00:02", "Down 06:00:09")), ["s1"]);
+    }
 }

@@ -243,21 +243,86 @@ fn sketches_survive_the_switch_and_every_snapshot_is_of_one_instant() {
     lab.down();
 }
 
+/// The slots of each result that `stateplane state` gives for these arguments.
+fn read_all(lab: &TestLab, store: usize, arguments: &str) -> Vec<Vec<u32>> {
+    let found = lab.state(store, "heavy_hitter.json", arguments);
+    let slots = |one: &serde_json::Value| {
+        let slots = one["slots"].as_array().unwrap_or_else(|| panic!("{arguments}: {found}")).iter();
+        slots.map(|it| it.as_u64().expect("number") as u32).collect()
+    };
+    found.as_array().unwrap_or_else(|| panic!("{arguments}: {found}")).iter().map(slots).collect()
+}
+
+/// The only one.
+fn read_one(lab: &TestLab, store: usize, arguments: &str) -> Vec<u32> {
+    let mut found = read_all(lab, store, arguments);
+    assert_eq!(found.len(), 1, "{arguments}");
+    found.swap_remove(0)
+}
+
+/// Two switches, each with a part of the traffic: the merged sketch is, slot by slot, the sum of the sketches of what both logs have (RedPlane draft §6).
+#[test]
+fn the_merged_sketch_of_two_switches_is_the_sum_of_their_logs() {
+    if skip() {
+        return;
+    }
+    let _turn = one_at_a_time();
+    let seed = tenants::seed();
+    let lab = TestLab::up("merge", "heavy_hitter.toml", &[]);
+    // One tenant goes through s2, the others through s1.
+    lab.must_run("core", "ip route add 10.1.0.0/24 via 10.0.2.2 dev s2 table 30");
+    lab.must_run("core", &format!("ip rule add from 10.20.{COUNTED}.0/24 lookup 30"));
+    let logs = [(MARKED, PacketLog::start(&lab, "s1")), (COUNTED, PacketLog::start(&lab, "s2"))];
+    let injector = Injector::open(&lab);
+    for (tenant, log) in &logs {
+        let mut trace = injector.trace(seed, *tenant, 1_000);
+        wait_for(&format!("a packet of tenant {tenant} comes through"), || {
+            injector.send(&trace.next().expect("a packet").frame);
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            log.packets_of(*tenant) > 0
+        });
+    }
+    let traces = logs.iter().map(|(tenant, _)| injector.trace(seed + 1, *tenant, 20_000)).collect();
+    let load = Load::start(injector, traces, PACKETS_PER_S);
+    wait_for("both count under load", || logs.iter().all(|(tenant, log)| counted(log, *tenant) > 2_000));
+    load.finish();
+    wait_for("the last packets are in a snapshot", || {
+        logs.iter().all(|(tenant, log)| counted(log, *tenant) == log.packets_of(*tenant) as u32)
+    });
+    let newest: Vec<Sketch> = logs.iter().map(|(tenant, log)| log.newest(*tenant).expect("a snapshot")).collect();
+    wait_for("the store has both", || {
+        let stored = |tenant: u8| read_one(&lab, 0, &format!("snapshot vlan={tenant}"));
+        logs.iter().zip(&newest).all(|((tenant, _), sketch)| stored(*tenant) == sketch)
+    });
+    // What is not tagged (the lab's own pings) is a tenant too, with sketches that no log has.
+    let untagged = read_one(&lab, 1, "snapshot vlan=0");
+    let merged = read_one(&lab, 2, "snapshot --merge sum");
+    assert_eq!(read_one(&lab, 1, "snapshot vlan=0"), untagged, "somebody else sends");
+
+    let mut expected = [0; SLOTS];
+    for (tenant, log) in logs {
+        let of_switch = log.finish();
+        let packets: Vec<&Logged> =
+            of_switch.values().flatten().filter(|it| matches!(it, Logged::Packet { .. })).collect();
+        assert!(packets.iter().all(|it| it.tenant() == tenant), "another switch's packets");
+        assert!(packets.len() > 2_000);
+        for it in packets {
+            if let Logged::Packet { flow, .. } = it {
+                count(&mut expected, flow);
+            }
+        }
+    }
+    for slot in 0..SLOTS {
+        assert_eq!(merged[slot], expected[slot] + untagged[slot], "slot {slot}");
+    }
+    println!("{} packets through both switches, merged slot by slot", packets(&expected));
+    lab.down();
+}
+
 /// `stateplane state` tells, by any server, the newest whole snapshots, and their sum.
 fn what_operators_read(lab: &TestLab, switch: &PacketLog) {
-    let read_all = |store, arguments: &str| -> Vec<Vec<u32>> {
-        let found = lab.state(store, "heavy_hitter.json", arguments);
-        let slots = |one: &serde_json::Value| {
-            let slots = one["slots"].as_array().unwrap_or_else(|| panic!("{arguments}: {found}")).iter();
-            slots.map(|it| it.as_u64().expect("number") as u32).collect()
-        };
-        found.as_array().unwrap_or_else(|| panic!("{arguments}: {found}")).iter().map(slots).collect()
-    };
-    let read = |store, arguments: &str| {
-        let mut found = read_all(store, arguments);
-        assert_eq!(found.len(), 1, "{arguments}");
-        found.swap_remove(0)
-    };
+    let read_all = |store, arguments: &str| read_all(lab, store, arguments);
+    let read = |store, arguments: &str| read_one(lab, store, arguments);
     let newest = |tenant| switch.newest(tenant).expect("a snapshot");
     for (store, tenant) in [(0, MARKED), (1, DROPPED), (2, COUNTED)] {
         // Of the packets that are dropped, the last may be on their way to the store.

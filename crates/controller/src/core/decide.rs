@@ -218,7 +218,11 @@ impl Controller {
         if view.members.len() > self.settings.chain_length {
             let at = view.members.iter().rposition(|member| !wanted.contains(&member.address));
             let mut members = view.members.clone();
-            members.remove(at.unwrap_or(members.len() - 1));
+            let at = at.unwrap_or(members.len() - 1);
+            if at == 0 && !self.switches_listen(now_ns) {
+                return None;
+            }
+            members.remove(at);
             return Some((ShardView { members, ..view.clone() }, Why::Moved));
         }
         if *joins >= self.settings.most_joins {
@@ -231,12 +235,20 @@ impl Controller {
         };
         let Some(address) = wanted.iter().find(free).copied() else {
             let calm = *joins == 0 && heads.draining == 0 && now_ns >= self.changed_ns + self.settings.reorder_after_ns;
-            let gain = calm && heads.better(view).is_some();
+            let gain = calm && heads.better(view).is_some() && self.switches_listen(now_ns);
             return gain.then(|| (ShardView { draining: true, ..view.clone() }, Why::Drains));
         };
         let member = self.peers.get(&address).filter(|seen| self.is_alive(now_ns, seen))?.member(address);
         let joining = Some(Joining { member, since: view.number + 1 });
         Some((ShardView { joining, ..view.clone() }, Why::Joins))
+    }
+
+    /// Has no switch been silent lately? One whose agent is away goes on forwarding, and goes on asking the heads that it knew: so heads that live stay heads meanwhile. (A switch that is
+    /// dead looks the same; after a minute it is forgotten. An agent that is back reports from another port.)
+    fn switches_listen(&self, now_ns: u64) -> bool {
+        let switches = || self.peers.values().filter(|seen| seen.reporter != Reporter::Server);
+        let listens = |it: &Seen| switches().any(|seen| seen.reporter == it.reporter && self.is_alive(now_ns, seen));
+        switches().all(listens)
     }
 
     /// A chain that has drained can go on in any order: all members have the same.

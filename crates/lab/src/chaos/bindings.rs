@@ -233,6 +233,8 @@ struct Register {
     known: BTreeMap<Flow, u64>,
     /// Messages on their way, by protocol, direction and name: when, whose, and to whom. Also those of the round before.
     sent: [HashMap<(u8, bool, u64), Sent>; 2],
+    /// Arrivals of the round before whose sending was not known then: one host's thread may be behind the other's.
+    early: Vec<Passing>,
     figures: Figures,
 }
 
@@ -261,10 +263,17 @@ impl Register {
         let mut problems = Vec::new();
         self.sent.swap(0, 1);
         self.sent[0].clear();
+        let early = std::mem::take(&mut self.early);
         for passing in &passings {
             match self.pass(passing) {
                 Ok(Some((flow, operation))) => flows.entry(flow).or_default().push(operation),
                 Ok(None) => {}
+                Err(_) => self.early.push(*passing),
+            }
+        }
+        for passing in &early {
+            match self.pass(passing) {
+                Ok(operation) => operation.into_iter().for_each(|(flow, it)| flows.entry(flow).or_default().push(it)),
                 Err(problem) => problems.push(problem),
             }
         }
@@ -435,6 +444,20 @@ mod tests {
         astray[3].destination = at(1, 5_001);
         let found = problems(&mut Register::default(), &[astray, exchange(9, at(1, 5_001), at(9, 1_030), 2)]);
         assert!(found.contains("not linearizable") && found.contains("5001"), "{found}");
+    }
+
+    #[test]
+    fn what_was_never_sent_is_found_though_not_at_once() {
+        let mut register = Register::default();
+        let exchange = exchange(10, at(1, 5_000), at(9, 1_025), 1);
+        // The inside host's thread is behind.
+        assert_eq!(problems(&mut register, &[exchange[1..2].to_vec()]), "");
+        assert_eq!(problems(&mut register, &[exchange[..1].to_vec()]), "");
+        assert_eq!(register.figures.operations, 1);
+        let strange = Passing { what: What::Message(9), ..exchange[1] };
+        assert_eq!(problems(&mut register, &[vec![strange]]), "");
+        let found = problems(&mut register, &[]);
+        assert!(found.contains("never sent"), "{found}");
     }
 
     #[test]

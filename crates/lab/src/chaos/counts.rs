@@ -126,6 +126,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The accounts by flow, the counters that they were judged by, and the time before and after these were read.
+type Settled = (BTreeMap<u32, Account>, Held, (u64, u64));
+
 /// The flows of a lab; they end with this value.
 pub struct Counts {
     shared: Arc<Shared>,
@@ -242,15 +245,16 @@ impl Counts {
         self.shared.ns()
     }
 
-    /// The network is whole since `whole_ns`, after these faults: each flow must get a packet through that was sent from now on, and then all that happened is judged.
+    /// The network is whole, after these faults: each flow must get a packet through that was sent from now on, and then all that happened is judged. `routing` tells, up to a time, of routing
+    /// that changed without a fault.
     ///
     /// # Errors
     /// A store or switch does not tell its counters, the history cannot be written, or the process is to stop.
-    pub fn end_round(&mut self, lab: &Lab, outages: Vec<Outage>) -> Result<()> {
+    pub fn end_round(&mut self, lab: &Lab, outages: Vec<Outage>, routing: &dyn Fn(u64) -> Vec<Outage>) -> Result<()> {
         outages.into_iter().for_each(|outage| self.ledger.outage(outage));
         self.pause()?;
         let closing = self.close_flows()?;
-        let (accounts, held, read) = self.settle(lab)?;
+        let (accounts, held, read) = self.settle(lab, routing)?;
         let before = self.judge.count();
         self.judge_accounts(&accounts, &held, &closing);
         self.judge_histories(&held, read);
@@ -359,7 +363,7 @@ impl Counts {
     }
 
     /// Reads the counters until all accounts come out even, or for [`SETTLED_WITHIN`]: packets may still be on their way. With the time before and after the last reading.
-    fn settle(&mut self, lab: &Lab) -> Result<(BTreeMap<u32, Account>, Held, (u64, u64))> {
+    fn settle(&mut self, lab: &Lab, routing: &dyn Fn(u64) -> Vec<Outage>) -> Result<Settled> {
         let deadline = Instant::now() + SETTLED_WITHIN;
         loop {
             let before = self.shared.ns();
@@ -380,6 +384,8 @@ impl Counts {
             if interrupt::requested() {
                 return Err(Error::Interrupted);
             }
+            let changes = routing(self.shared.ns());
+            changes.into_iter().for_each(|outage| self.ledger.outage(outage));
             std::thread::sleep(Duration::from_millis(20));
         }
     }

@@ -11,6 +11,7 @@
 use crate::chaos::plan::{Cut, Fault};
 use crate::topology::Role;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 /// How long a packet may be in a store, which holds requests for other switches' flows (`hold_ms` is at most 900), and how old a reply may be that a switch takes: one second.
 const HELD_NS: u64 = 1_000_000_000;
@@ -97,11 +98,38 @@ pub struct Sighting {
     pub what: What,
 }
 
-/// A fault with the time in which its effects last.
+/// What was broken.
+#[derive(Clone, Debug)]
+pub enum Broken {
+    /// A fault that was made.
+    Fault(Fault),
+    /// Routing between two nodes went down by itself: the machine is too busy for BFD.
+    Routing(String, String),
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fault(fault) => fault.fmt(f),
+            Self::Routing(a, b) => write!(f, "routing between {a} and {b} went down by itself"),
+        }
+    }
+}
+
+impl Broken {
+    fn touches(&self, name: &str) -> bool {
+        match self {
+            Self::Fault(fault) => node_of(fault) == Some(name),
+            Self::Routing(a, b) => a == name || b == name,
+        }
+    }
+}
+
+/// Something broken, with the time in which its effects last.
 #[derive(Clone, Debug)]
 pub struct Outage {
     /// What was broken.
-    pub fault: Fault,
+    pub broken: Broken,
     /// From when, in nanoseconds since the recording began.
     pub from_ns: u64,
     /// Until the lab was whole again.
@@ -168,6 +196,8 @@ pub struct Ledger {
     switches: BTreeMap<u32, Node>,
     flows: BTreeMap<u32, Flow>,
     outages: Vec<Outage>,
+    /// Routing that went down by itself: since when it was as before, and between whom.
+    routing: BTreeMap<(u64, String, String), Outage>,
     /// When each shard's chain changed, and to which view.
     views: BTreeMap<u16, Vec<(u64, u64)>>,
 }
@@ -188,9 +218,14 @@ impl Ledger {
         self.flows.entry(flow).or_default().packets.entry(packet).or_default().out.get_or_insert(number);
     }
 
-    /// Something was broken.
+    /// Something was broken. (Routing may be reported again, with a later end.)
     pub fn outage(&mut self, outage: Outage) {
-        self.outages.push(outage);
+        match &outage.broken {
+            Broken::Fault(_) => self.outages.push(outage),
+            Broken::Routing(a, b) => {
+                self.routing.insert((outage.from_ns, a.clone(), b.clone()), outage);
+            }
+        }
     }
 
     /// A flow has ended.
@@ -198,6 +233,7 @@ impl Ledger {
         self.flows.remove(&flow);
         if self.flows.is_empty() {
             self.outages.clear();
+            self.routing.clear();
             self.views.clear();
         }
     }
@@ -376,16 +412,14 @@ impl Ledger {
         };
         let late = seen.asked_ns.is_some_and(|asked| last.ns.saturating_sub(asked) >= HELD_NS);
         let cause = match self.role(last.peer) {
-            _ if !last.outgoing => self.broken(last.ns, SLACK_NS, |fault| {
-                // What a cut link still brings, a router does not take.
-                node_of(fault) == Some(peer) || self.breaks_way(fault, form, last.to)
-            }),
+            // What a cut link still brings, a router does not take.
+            _ if !last.outgoing => {
+                self.broken(last.ns, SLACK_NS, |it| it.touches(peer) || self.breaks_way(it, form, last.to))
+            }
             Some(Role::Switch) if late && matches!(form, Form::Acknowledged | Form::Returned) => {
                 Some("too late".to_string())
             }
-            Some(Role::Switch) => {
-                self.broken(last.ns, SLACK_NS, |fault| node_of(fault) == Some(peer) || self.takes_route(fault))
-            }
+            Some(Role::Switch) => self.broken(last.ns, SLACK_NS, |it| it.touches(peer) || self.takes_route(it)),
             Some(Role::Store) => self.lost_in_store(form, last.ns),
             _ => None,
         };
@@ -398,10 +432,14 @@ impl Ledger {
     /// Why a store may have lost a request that came to it then.
     fn lost_in_store(&self, form: Form, ns: u64) -> Option<String> {
         let asked = matches!(form, Form::Asked { .. });
-        let broken = self.broken(ns, HELD_NS, |fault| {
-            // Requests for flows of a switch that died wait, and not for ever.
-            let role = node_of(fault).and_then(|node| self.role_of(node));
-            role == Some(Role::Store) || role == Some(Role::Switch) && asked
+        let broken = self.broken(ns, HELD_NS, |it| match it {
+            Broken::Fault(fault) => {
+                // Requests for flows of a switch that died wait, and not for ever.
+                let role = node_of(fault).and_then(|node| self.role_of(node));
+                role == Some(Role::Store) || role == Some(Role::Switch) && asked
+            }
+            // Nor do those for flows of one that cannot be reached.
+            Broken::Routing(..) => asked,
         });
         // A head that is to hand over drops requests, and who is no head any more does (docs/state-protocol.md, "Rules of the chain", 9).
         let changed = || match form {
@@ -415,8 +453,9 @@ impl Ledger {
         broken.or_else(changed)
     }
 
-    /// Does a fault keep a router from sending this on to a node?
-    fn breaks_way(&self, fault: &Fault, form: Form, to: Option<Node>) -> bool {
+    /// Does it keep a router from sending this on to a node?
+    fn breaks_way(&self, broken: &Broken, form: Form, to: Option<Node>) -> bool {
+        let Broken::Fault(fault) = broken else { return true };
         let Some(node) = node_of(fault) else { return !matches!(form, Form::Plain(_)) };
         match to.map(|to| (self.name(to), self.role(to))) {
             // From host to host the way is through a switch.
@@ -427,23 +466,24 @@ impl Ledger {
     }
 
     /// Without a store's link there is no route to it, and switches drop what is for it.
-    fn takes_route(&self, fault: &Fault) -> bool {
-        matches!(fault, Fault::Link { node, cut: Cut::Carrier, .. } if self.role_of(node) == Some(Role::Store))
+    fn takes_route(&self, broken: &Broken) -> bool {
+        matches!(broken, Broken::Fault(Fault::Link { node, cut: Cut::Carrier, .. }) if self.role_of(node) == Some(Role::Store))
     }
 
     fn role_of(&self, name: &str) -> Option<Role> {
         self.nodes.iter().find(|(node, _)| node == name).map(|(_, role)| *role)
     }
 
-    /// The faults in the time from then on.
-    fn broken(&self, ns: u64, during_ns: u64, concerns: impl Fn(&Fault) -> bool) -> Option<String> {
+    /// What was broken in the time from then on.
+    fn broken(&self, ns: u64, during_ns: u64, concerns: impl Fn(&Broken) -> bool) -> Option<String> {
         let then = |outage: &&Outage| {
             outage.from_ns <= ns.saturating_add(during_ns)
                 && ns <= outage.until_ns.saturating_add(SLACK_NS)
-                && concerns(&outage.fault)
+                && concerns(&outage.broken)
         };
-        let faults: Vec<String> = self.outages.iter().filter(then).map(|outage| outage.fault.to_string()).collect();
-        (!faults.is_empty()).then(|| faults.join(", "))
+        let outages = self.outages.iter().chain(self.routing.values());
+        let all: Vec<String> = outages.filter(then).map(|outage| outage.broken.to_string()).collect();
+        (!all.is_empty()).then(|| all.join(", "))
     }
 }
 

@@ -1,8 +1,8 @@
 //! The rounds of one lab.
 
 use crate::bird;
-use crate::chaos::ledger::Outage;
-use crate::chaos::plan::{self, Site, Step};
+use crate::chaos::ledger::{Broken, Outage};
+use crate::chaos::plan::{self, Fault, Site, Step};
 use crate::chaos::report::{LabReport, RoundReport, evidence};
 use crate::chaos::whole::Whole;
 use crate::chaos::{Config, Judge, SETTLE_LIMIT, Traffic, VIOLATIONS_ENOUGH, bindings, inject};
@@ -23,6 +23,8 @@ struct Rounds<'a> {
     report: LabReport,
     /// Since when each BGP and BFD session was as it was when the lab was whole.
     routing: Vec<Option<String>>,
+    /// When that was, in the time of the counted packets' record.
+    whole_ns: u64,
 }
 
 /// Runs all rounds of a lab.
@@ -40,6 +42,7 @@ pub(super) fn rounds(config: &Config, lab: &Lab, progress: &(dyn Fn(&str) + Sync
         traffic: Traffic::start(config, lab, &judge)?,
         report: LabReport::new(&name),
         routing: routing(lab),
+        whole_ns: 0,
         judge,
     };
     let began = Instant::now();
@@ -85,8 +88,9 @@ impl Rounds<'_> {
         let (whole, whole_ns) = (Instant::now(), record_ns());
         outages.iter_mut().for_each(|outage| outage.until_ns = whole_ns);
         *self.judge.window() = Some((began, Some(whole)));
-        self.routing = routing(lab);
-        self.judge_round(outages)?;
+        let before = std::mem::replace(&mut self.routing, routing(lab));
+        let from_ns = std::mem::replace(&mut self.whole_ns, whole_ns);
+        self.judge_round(outages, &|until_ns| own_changes(lab, &before, &steps, (from_ns, until_ns)))?;
         let round = RoundReport {
             round: number,
             began_s: (began - self.judge.zero).as_secs_f64(),
@@ -109,7 +113,7 @@ impl Rounds<'_> {
     }
 
     /// The lab is whole: everything must work, and what happened must have been right.
-    fn judge_round(&mut self, outages: Vec<Outage>) -> Result<()> {
+    fn judge_round(&mut self, outages: Vec<Outage>, routing: &dyn Fn(u64) -> Vec<Outage>) -> Result<()> {
         if let Some((connections, _)) = &self.traffic.connections {
             connections.settle(SETTLE_LIMIT)?;
             connections.pause()?;
@@ -118,7 +122,7 @@ impl Rounds<'_> {
             bindings.end_round()?;
         }
         if let Some(counts) = &mut self.traffic.counts {
-            counts.end_round(self.lab, outages)?;
+            counts.end_round(self.lab, outages, routing)?;
         }
         self.whole.wait_stores(self.lab)?;
         if let Some((connections, _)) = &self.traffic.connections {
@@ -170,6 +174,27 @@ fn routing(lab: &Lab) -> Vec<Option<String>> {
     lab.topology().node.keys().map(|node| bird::changes(&lab.bird_socket(node))).collect()
 }
 
+/// Sessions that changed since they were as they were `before`, and that no fault has a part in.
+fn own_changes(lab: &Lab, before: &[Option<String>], steps: &[Step], (from_ns, until_ns): (u64, u64)) -> Vec<Outage> {
+    let cut = |name: &str| {
+        steps.iter().any(|step| match &step.fault {
+            Fault::Power { node } | Fault::Link { node, .. } => node == name,
+            Fault::Process { .. } | Fault::Loss => false,
+        })
+    };
+    let mut outages = Vec::new();
+    for ((node, before), now) in lab.topology().node.keys().zip(before).zip(routing(lab)) {
+        let changed = match (before, now) {
+            (Some(before), Some(now)) => bird::changed(before, &now),
+            _ => continue,
+        };
+        for neighbour in changed.into_iter().filter(|neighbour| !cut(node) && !cut(neighbour)) {
+            outages.push(Outage { broken: Broken::Routing(node.clone(), neighbour), from_ns, until_ns });
+        }
+    }
+    outages
+}
+
 /// Does and undoes all faults, each by its own clock. Returns when each began, by `record_ns`; their effects last longer.
 fn play(lab: &Lab, steps: &[Step], record_ns: &(dyn Fn() -> u64 + Sync)) -> Result<Vec<Outage>> {
     let began = Instant::now();
@@ -183,7 +208,7 @@ fn play(lab: &Lab, steps: &[Step], record_ns: &(dyn Fn() -> u64 + Sync)) -> Resu
                     inject::begin(lab, &step.fault)?;
                     std::thread::sleep(Duration::from_millis(step.lasts_ms));
                     inject::end(lab, &step.fault)?;
-                    Ok(Outage { fault: step.fault.clone(), from_ns, until_ns: u64::MAX })
+                    Ok(Outage { broken: Broken::Fault(step.fault.clone()), from_ns, until_ns: u64::MAX })
                 })
             })
             .collect();

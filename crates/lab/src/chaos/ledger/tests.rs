@@ -81,7 +81,8 @@ impl Story {
 
     /// A fault from now on for a second.
     fn broken(&mut self, fault: Fault) -> &mut Self {
-        self.ledger.outage(Outage { fault, from_ns: self.ns, until_ns: self.ns + 1_000_000_000 });
+        let broken = Broken::Fault(fault);
+        self.ledger.outage(Outage { broken, from_ns: self.ns, until_ns: self.ns + 1_000_000_000 });
         self
     }
 
@@ -140,6 +141,19 @@ fn what_a_router_did_not_send_on_needs_a_fault_on_its_way() {
     let account = story.account(3);
     assert_eq!(account.problems, Vec::<String>::new());
     assert_eq!(account.lost[0].number, Some(2));
+}
+
+#[test]
+fn routing_that_goes_down_by_itself_is_named() {
+    let mut story = Story::new();
+    let what = What::Packet { packet: 2, form: Form::Plain(0) };
+    story.counted(1, S1, 5, 1).see(TOR, OUTSIDE, false, what).counted(3, S1, 5, 2);
+    assert!(story.problems(2).contains("packet 2 got lost"), "{}", story.problems(2));
+    let broken = Broken::Routing("tor".to_string(), "s1".to_string());
+    story.ledger.outage(Outage { broken, from_ns: 0, until_ns: story.ns });
+    let account = story.account(2);
+    assert_eq!(account.problems, Vec::<String>::new());
+    assert_eq!(account.lost[0].cause, "routing between tor and s1 went down by itself");
 }
 
 #[test]
