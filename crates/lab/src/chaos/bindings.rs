@@ -358,7 +358,9 @@ impl Register {
 
     /// No binding is two flows' at the same time.
     fn one_flow_each(&self, flows: &BTreeMap<Flow, Vec<Operation<Binding>>>) -> Vec<String> {
-        let mut users: BTreeMap<(u8, u64), Vec<(u64, u64, Flow)>> = BTreeMap::new();
+        // By protocol and binding: from when until when, and whose.
+        type Uses = Vec<(u64, u64, Flow)>;
+        let mut users: BTreeMap<(u8, u64), Uses> = BTreeMap::new();
         for (flow, operations) in flows {
             let from = operations.iter().map(|operation| operation.invoked).min().unwrap_or(0);
             let until = operations.iter().filter_map(|operation| Some(operation.returned?.0)).max().unwrap_or(0);

@@ -11,11 +11,14 @@ use std::collections::BTreeMap;
 const SOURCE_PORT: std::ops::Range<usize> = 16..20;
 const DESTINATION_PORT: std::ops::Range<usize> = 20..24;
 
+/// What is acknowledged, by source port: the count, and which switch owns the flow (its `switch_id`).
+pub type Recorded = BTreeMap<u16, (u64, Option<u32>)>;
+
 /// Counters by source port.
 #[derive(Debug, Default)]
 pub struct Held {
-    /// What is acknowledged: the store's, and which switch owns the flow (its `switch_id`). Without a store what switches have: the larger where several have one.
-    pub recorded: BTreeMap<u16, (u64, Option<u32>)>,
+    /// The store's; without a store what switches have: the larger where several have one.
+    pub recorded: Recorded,
     /// What each switch has, by its `switch_id`. A switch that owns a flow no more has an old count of it.
     pub switches: BTreeMap<u32, BTreeMap<u16, u64>>,
 }
@@ -39,7 +42,7 @@ pub fn held(lab: &Lab, port: u16) -> Result<Held> {
 }
 
 /// What the stores have; none if there are none.
-fn recorded(lab: &Lab, port: u16) -> Result<Option<BTreeMap<u16, (u64, Option<u32>)>>> {
+fn recorded(lab: &Lab, port: u16) -> Result<Option<Recorded>> {
     let mut addresses = Vec::new();
     let mut asking = None;
     for (node, spec) in &lab.topology().node {
