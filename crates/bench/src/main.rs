@@ -45,6 +45,9 @@ struct How {
     /// Fewer rounds and shorter runs: about five minutes for all, with wide spreads
     #[arg(long)]
     quick: bool,
+    /// Only this application, by its folder in p4/apps, where an experiment has several; may be given again
+    #[arg(long = "app", value_name = "FOLDER", value_parser = clap::builder::PossibleValuesParser::new(bench::apps::ALL.iter().map(|app| app.folder)))]
+    apps: Vec<String>,
     /// The repository
     #[arg(long, default_value = ".")]
     root: PathBuf,
@@ -82,7 +85,7 @@ fn run_all<'a>(chosen: impl Iterator<Item = &'a Experiment>, how: &How) -> Resul
     let places = places(how)?;
     let mut failed = Vec::new();
     for experiment in chosen {
-        if let Err(error) = experiment.execute(&places, how.quick) {
+        if let Err(error) = experiment.execute(&places, how.quick, &how.apps) {
             eprintln!("bench: {}: {error:#}", experiment.name);
             failed.push(experiment.name);
         }

@@ -70,7 +70,8 @@ pub fn each_app(
     mut work: impl FnMut(&'static App) -> Result<()>,
 ) -> Vec<String> {
     let (apps, mut notes) = App::present(&context.places.root);
-    let apps: Vec<&App> = apps.into_iter().filter(|app| chosen(app)).collect();
+    let asked = |app: &App| context.apps.is_empty() || context.apps.iter().any(|folder| folder == app.folder);
+    let apps: Vec<&App> = apps.into_iter().filter(|app| chosen(app) && asked(app)).collect();
     for (done, app) in apps.iter().enumerate() {
         if let Err(error) = work(app) {
             let note = format!("{}: not measured: {error:#}", app.name);

@@ -16,6 +16,10 @@ const KEY_BYTES: usize = 64;
 const SETTINGS: &str = "sp_flow_config";
 const SHARDS: &str = "sp_shards";
 const SESSIONS: &str = "sp_sessions";
+/// `struct sp_session`.
+const SESSION_BYTES: usize = 80;
+/// `SP_RESEND_GRANULARITY_NS`.
+const RESEND_GRANULARITY_NS: u64 = 2_000_000;
 const SECRET_SET: &str = "sp_secrets";
 const HEARTBEATS: &str = "sp_heartbeats_due";
 const SWEEP: &str = "sp_sweep";
@@ -40,6 +44,8 @@ pub mod entry_at {
     pub const SHARD: usize = 48;
     /// u16, [`super::entry_flags`].
     pub const FLAGS: usize = 50;
+    /// u32: times that the same was sent again.
+    pub const RESENDS: usize = 52;
     /// The key, padded to whole words; the value follows (its offset is in the manifest).
     pub const KEY: usize = 56;
 }
@@ -75,8 +81,12 @@ pub struct FlowSettings {
     pub shards: u32,
     /// Subtracted from every lease.
     pub lease_margin_ns: u64,
-    /// An update or release that is not acknowledged for so long is sent again.
-    pub resend_timeout_ns: u64,
+    /// An update or release that is not acknowledged is sent again, no sooner than after so long ("Re-sending").
+    pub resend_least_ns: u64,
+    /// And no later.
+    pub resend_most_ns: u64,
+    /// Packets of a shard that may wait for the store; 0: any number ("Window").
+    pub window: u64,
 }
 
 impl FlowSettings {
@@ -87,7 +97,9 @@ impl FlowSettings {
         bytes.extend(self.protocol_address.octets());
         bytes.extend(self.shards.to_ne_bytes());
         bytes.extend(self.lease_margin_ns.to_ne_bytes());
-        bytes.extend(self.resend_timeout_ns.to_ne_bytes());
+        bytes.extend(self.resend_least_ns.to_ne_bytes());
+        bytes.extend(self.resend_most_ns.to_ne_bytes());
+        bytes.extend(self.window.to_ne_bytes());
         bytes
     }
 }
@@ -106,6 +118,26 @@ impl std::fmt::Debug for SecretSet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let known = self.secrets.map(|secret| secret.is_some());
         f.debug_struct("SecretSet").field("known", &known).field("sends", &self.sends).finish()
+    }
+}
+
+/// How the store answers this switch's requests to a shard, as the data plane measures it ("Re-sending", "Window").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct RoundTrips {
+    /// Smoothed round-trip time; 0: nothing measured.
+    pub smoothed_ns: u64,
+    /// Its variation.
+    pub variation_ns: u64,
+    /// Requests that are not answered, as far as the switch can tell.
+    pub outstanding: u64,
+}
+
+impl RoundTrips {
+    /// What is not acknowledged for so long is sent again, the first time: `sp_resend_timeout`.
+    pub fn resend_timeout_ns(self, settings: &FlowSettings) -> u64 {
+        let measured = self.smoothed_ns + (4 * self.variation_ns).max(RESEND_GRANULARITY_NS);
+        let wanted = if self.smoothed_ns == 0 { 0 } else { measured };
+        wanted.max(settings.resend_least_ns).min(settings.resend_most_ns)
     }
 }
 
@@ -175,10 +207,32 @@ impl Dataplane {
 
     /// Says where a shard's requests go: the head of its chain. `None`: nowhere (they are dropped and counted).
     pub fn set_shard_head(&self, shard: u32, head: Option<SocketAddrV4>) -> Result<()> {
+        self.change_shard_head(shard, head, 0)
+    }
+
+    /// The same at a time of the switch's clock: what was sent before went to another head, and is sent again at once.
+    pub fn change_shard_head(&self, shard: u32, head: Option<SocketAddrV4>, since_ns: u64) -> Result<()> {
         let mut bytes = head.map_or([0; 4], |head| head.ip().octets()).to_vec();
         bytes.extend(head.map_or(0, |head| head.port()).to_be_bytes());
         bytes.extend([0; 2]);
+        bytes.extend(since_ns.to_ne_bytes());
         self.write_array(SHARDS, shard, &bytes)
+    }
+
+    /// The head of a shard's chain, if there is one.
+    pub fn shard_head(&self, shard: u32) -> Result<Option<SocketAddrV4>> {
+        let bytes = self.read_array(SHARDS, shard)?;
+        let [a, b, c, d, high, low, ..] = bytes[..] else { return Ok(None) };
+        let address = Ipv4Addr::new(a, b, c, d);
+        Ok((!address.is_unspecified()).then(|| SocketAddrV4::new(address, u16::from_be_bytes([high, low]))))
+    }
+
+    /// How a shard answers.
+    pub fn round_trips(&self, shard: u32) -> Result<RoundTrips> {
+        let bytes = self.read_array(SESSIONS, shard)?;
+        let (sent, done) = (u64_at(&bytes, 40), u64_at(&bytes, 48));
+        let outstanding = sent.saturating_sub(done);
+        Ok(RoundTrips { smoothed_ns: u64_at(&bytes, 24), variation_ns: u64_at(&bytes, 32), outstanding })
     }
 
     /// The session with a shard.
@@ -198,6 +252,7 @@ impl Dataplane {
         bytes.extend(session.number.to_ne_bytes());
         bytes.extend(session.lease_end_ns.to_ne_bytes());
         bytes.extend(session.lease_ns.to_ne_bytes());
+        bytes.resize(SESSION_BYTES, 0); // nothing measured, nothing sent
         self.write_array(SESSIONS, shard, &bytes)
     }
 

@@ -177,7 +177,10 @@ impl Rig {
                 protocol_address: Ipv4Addr::from(PROTOCOL_ADDRESS),
                 shards: u32::from(entries::SHARDS),
                 lease_margin_ns: entries::LEASE_MARGIN_NS,
-                resend_timeout_ns: entries::RESEND_NS,
+                resend_least_ns: entries::RESEND_NS,
+                // The model knows one time-out.
+                resend_most_ns: entries::RESEND_NS,
+                window: 0,
             })?;
             for shard in 0..u32::from(entries::SHARDS) {
                 dataplane.set_shard_head(shard, Some(SocketAddrV4::new(STORE, state_protocol::PORT)))?;

@@ -16,7 +16,10 @@ const STORE_PORT: u32 = 0xffff;
 /// Ethernet, IPv4 without options, UDP.
 const OUTER_BYTES: usize = 42;
 const LEASE_MARGIN_NS: u64 = 10_000_000;
-const RESEND_TIMEOUT_NS: u64 = 3_000_000;
+const RESEND_LEAST_NS: u64 = 3_000_000;
+const RESEND_MOST_NS: u64 = 60_000_000;
+/// So few that it is full now and then.
+const WINDOW: u64 = 6;
 /// The agent looks for idle flows this often, and this is when they are.
 const SWEEP_EVERY_NS: u64 = 20_000_000;
 const IDLE_NS: u64 = 150_000_000;
@@ -97,15 +100,23 @@ impl Switch {
             protocol_address: self.address,
             shards: heads.len() as u32,
             lease_margin_ns: LEASE_MARGIN_NS,
-            resend_timeout_ns: RESEND_TIMEOUT_NS,
+            resend_least_ns: RESEND_LEAST_NS,
+            resend_most_ns: RESEND_MOST_NS,
+            window: WINDOW,
         })?;
-        self.set_heads(heads)?;
+        self.set_heads(heads, 0)?;
         self.dataplane.write_array("sp_fabric_port", FABRIC_PORT, &[1])
     }
 
     /// Where the shards' requests go from now on.
-    pub fn set_heads(&self, heads: &[Option<SocketAddrV4>]) -> Result<()> {
-        (0..).zip(heads).try_for_each(|(shard, head)| self.dataplane.set_shard_head(shard, *head))
+    pub fn set_heads(&self, heads: &[Option<SocketAddrV4>], now_ns: u64) -> Result<()> {
+        let since_ns = self.clock(now_ns);
+        for (shard, head) in (0..).zip(heads) {
+            if self.dataplane.shard_head(shard)? != *head {
+                self.dataplane.change_shard_head(shard, *head, since_ns)?;
+            }
+        }
+        Ok(())
     }
 
     /// Will the runtime know that this message, which it took once, is a copy? It remembers replies in places that their tags name, so a copy can come after

@@ -526,7 +526,7 @@ impl World {
             around.views_version = views.version;
             let heads: Vec<Option<SocketAddrV4>> = views.heads().collect();
             if heads.len() == usize::from(SHARDS) && heads.iter().all(Option::is_some) {
-                self.switches[at].set_heads(&heads)?;
+                self.switches[at].set_heads(&heads, self.now_ns)?;
             }
         }
         Ok(())

@@ -99,8 +99,8 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
     });
     agent.follow_ports();
     let interval = generator::interval(&agent.dataplane, agent.config.generator_interval_us);
-    let resend_timeout_us = agent.config.resend_timeout_us;
-    let thread = generator::start(agent.dataplane.clone(), interval, resend_timeout_us, agent.generator.clone());
+    let settings = flow_state::settings(&agent.config, 0, 0);
+    let thread = generator::start(agent.dataplane.clone(), interval, settings, agent.generator.clone());
     let (stop, mut stopped) = mpsc::channel(1);
     sweep::start(agent.clone());
     crate::views::start(agent.clone());

@@ -41,9 +41,15 @@ pub struct Config {
     /// How much earlier than the store the switch ends a lease: the clocks' drift over a lease, and then some.
     #[serde(default = "default_lease_margin_us")]
     pub lease_margin_us: u64,
-    /// An update that is not acknowledged for so long is sent again.
+    /// An update that is not acknowledged is sent again no sooner than after so long; the time-out is measured.
     #[serde(default = "default_resend_timeout_us")]
     pub resend_timeout_us: u64,
+    /// However slow the store and however often before, it is sent again after so long.
+    #[serde(default = "default_resend_timeout_most_us")]
+    pub resend_timeout_most_us: u64,
+    /// Packets of a shard that may wait for the store; more are dropped and counted. 0: any number.
+    #[serde(default = "default_window_packets")]
+    pub window_packets: u32,
     /// A flow that no packet has used for so long leaves this switch's tables.
     #[serde(default)]
     pub idle: Idle,
@@ -78,6 +84,16 @@ fn default_lease_margin_us() -> u64 {
 
 fn default_resend_timeout_us() -> u64 {
     5_000
+}
+
+/// A shard's lease is longer: a few messages may get lost in it.
+fn default_resend_timeout_most_us() -> u64 {
+    100_000
+}
+
+/// Some milliseconds of what a shard takes; waiting longer makes no packet faster.
+fn default_window_packets() -> u32 {
+    128
 }
 
 /// When flows leave the switch's tables.
@@ -311,12 +327,22 @@ impl Config {
         if !(100..=1_000_000).contains(&self.generator_interval_us) {
             return self.fault("generator_interval_us", "must be 100 to 1000000 (0.1 ms to 1 s)");
         }
-        for (field, value) in [("lease_margin_us", self.lease_margin_us), ("resend_timeout_us", self.resend_timeout_us)]
-        {
+        for (field, value) in [
+            ("lease_margin_us", self.lease_margin_us),
+            ("resend_timeout_us", self.resend_timeout_us),
+            ("resend_timeout_most_us", self.resend_timeout_most_us),
+        ] {
             // Less is shorter than the kernel's timers are exact, or than a store's answer takes.
             if !(1_000..=60_000_000).contains(&value) {
                 return self.fault(field, format!("{value} is out of range; write 1000 to 60000000 (1 ms to 60 s)"));
             }
+        }
+        if self.resend_timeout_most_us < self.resend_timeout_us {
+            let (most, least) = (self.resend_timeout_most_us, self.resend_timeout_us);
+            return self.fault(
+                "resend_timeout_most_us",
+                format!("{most} is less than resend_timeout_us ({least}); write as much or more"),
+            );
         }
         if self.store.is_some() && !self.controllers.is_empty() {
             return self.fault("store", "the `controllers` say where the store is: remove it");
@@ -439,6 +465,7 @@ external = ["203.0.113.1"]
             ("switch_id = 1", "switch_id = 1\nlease_margin_us = 999", "lease_margin_us: 999"),
             ("switch_id = 1", "switch_id = 1\nidle = { release_after_s = 0 }", "idle: release_after_s"),
             ("switch_id = 1", "switch_id = 1\nresend_timeout_us = 0", "resend_timeout_us: 0"),
+            ("switch_id = 1", "switch_id = 1\nresend_timeout_most_us = 4999", "resend_timeout_most_us: 4999 is less"),
             ("name = \"s1\"", "name = ", "line 2"),
         ] {
             assert!(GOOD.contains(from), "{from}");

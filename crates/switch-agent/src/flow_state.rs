@@ -42,14 +42,16 @@ pub(crate) fn configure(dataplane: &Dataplane, config: &Config, incarnation: u32
     Ok(())
 }
 
-fn settings(config: &Config, incarnation: u32, shards: u32) -> FlowSettings {
+pub(crate) fn settings(config: &Config, incarnation: u32, shards: u32) -> FlowSettings {
     FlowSettings {
         switch_id: config.switch_id,
         incarnation,
         protocol_address: config.protocol_address.unwrap_or(Ipv4Addr::UNSPECIFIED),
         shards,
         lease_margin_ns: config.lease_margin_us * 1_000,
-        resend_timeout_ns: config.resend_timeout_us * 1_000,
+        resend_least_ns: config.resend_timeout_us * 1_000,
+        resend_most_ns: config.resend_timeout_most_us * 1_000,
+        window: u64::from(config.window_packets),
     }
 }
 
@@ -77,7 +79,10 @@ pub(crate) fn set_shards(
     let shards = heads.len() as u32;
     let same = dataplane.shards()? == shards;
     for (shard, head) in (0u32..).zip(heads) {
-        dataplane.set_shard_head(shard, Some(*head))?;
+        // Whoever is told the same again has nothing to send again.
+        if dataplane.shard_head(shard)? != Some(*head) {
+            dataplane.change_shard_head(shard, Some(*head), crate::sweep::now_ns())?;
+        }
     }
     if !same {
         for shard in 0..MOST_SHARDS as u32 {
@@ -90,7 +95,7 @@ pub(crate) fn set_shards(
 }
 
 /// What the runtime counts, in the order of `enum sp_flow_stat` in stateplane_flow.h.
-const EVENTS: [&str; 39] = [
+const EVENTS: [&str; 41] = [
     "parked",
     "grants",
     "absent",
@@ -130,6 +135,8 @@ const EVENTS: [&str; 39] = [
     "other_incarnation",
     "snapshot_without_lease",
     "snapshot_updates_lost",
+    "window_full",
+    "window_lost",
 ];
 
 /// What the FlowState runtime did since the maps were made; empty for an object without FlowState.

@@ -3,7 +3,7 @@
 
 use crate::sweep::now_ns;
 use dataplane::Dataplane;
-use dataplane::flow::MOST_SHARDS;
+use dataplane::flow::{FlowSettings, MOST_SHARDS};
 use metrics::Histogram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -26,6 +26,8 @@ const FRAME_BYTES: usize = 256;
 const RUN_SECONDS: [f64; 8] = [0.000_03, 0.000_1, 0.000_3, 0.001, 0.003, 0.01, 0.03, 0.1];
 /// Upper ends of the histogram of a run's frames.
 const BATCH_FRAMES: [f64; 6] = [1.0, 4.0, 16.0, 64.0, 256.0, 1024.0];
+/// How often the time-outs are looked at.
+const MEASURED_FOR: Duration = Duration::from_millis(20);
 /// However often snapshots are to be taken, no look at the work sooner than this.
 const LEAST_SNAPSHOT_US: u64 = 100;
 
@@ -68,13 +70,17 @@ pub(crate) fn interval(dataplane: &Dataplane, configured_us: u64) -> Duration {
     Duration::from_micros(shortest.min(configured_us))
 }
 
-/// In how many looks all of the ring is gone through: within the time after which updates are sent again, as looking at more only costs CPU. Snapshots
-/// begin when their place is looked at: all of it in each look.
-fn looks(dataplane: &Dataplane, interval: Duration, resend_timeout_us: u64) -> u64 {
-    if dataplane.manifest().snapshot_states.iter().any(|it| it.period_us != 0) {
-        return 1;
-    }
-    (Duration::from_micros(resend_timeout_us).as_nanos() / interval.as_nanos().max(1)).clamp(1, 1_000) as u64
+/// In how many looks all of the ring is gone through: within the time after which updates are sent again, as looking at more only costs CPU.
+fn looks(interval: Duration, resend_timeout: Duration) -> u64 {
+    (resend_timeout.as_nanos() / interval.as_nanos().max(1)).clamp(1, 1_000) as u64
+}
+
+/// The shortest time after which something is sent again: the round trips are measured for each shard.
+fn resend_timeout(dataplane: &Dataplane, settings: &FlowSettings) -> Duration {
+    let shards = dataplane.shards().unwrap_or(0);
+    let timeouts = (0..shards).filter_map(|shard| dataplane.round_trips(shard).ok());
+    let shortest = timeouts.map(|round_trips| round_trips.resend_timeout_ns(settings)).min();
+    Duration::from_nanos(shortest.unwrap_or(settings.resend_least_ns))
 }
 
 /// Of what is queued, the places to look at now.
@@ -86,7 +92,7 @@ fn places(queued: u64, looks: u64) -> u64 {
 pub(crate) fn start(
     dataplane: Arc<Dataplane>,
     interval: Duration,
-    resend_timeout_us: u64,
+    settings: FlowSettings,
     generator: Arc<Generator>,
 ) -> Option<std::thread::JoinHandle<()>> {
     if dataplane.program(PROGRAM).is_none() || !dataplane.has_map(WORK) {
@@ -97,12 +103,17 @@ pub(crate) fn start(
         if let Err(error) = &ready {
             tracing::info!("{error}: generated packets cost more CPU (CAP_SYS_ADMIN would help)");
         }
-        let looks = looks(&dataplane, interval, resend_timeout_us);
+        // Snapshots begin when their place is looked at: all of the ring in each look.
+        let snapshots = dataplane.manifest().snapshot_states.iter().any(|it| it.period_us != 0);
+        let (mut looks_now, mut measured_at) = (1, None);
         let mut heartbeats = Heartbeats::default();
         while !generator.stop.load(Ordering::Relaxed) {
             let look = Instant::now();
             let due = heartbeats.queue_due(&dataplane, now_ns());
-            tick(&dataplane, &generator, due, looks, ready.is_ok());
+            if !snapshots && measured_at.is_none_or(|at: Instant| look - at >= MEASURED_FOR) {
+                (looks_now, measured_at) = (looks(interval, resend_timeout(&dataplane, &settings)), Some(look));
+            }
+            tick(&dataplane, &generator, due, looks_now, ready.is_ok());
             std::thread::sleep(interval);
             let late = look.elapsed().saturating_sub(interval);
             generator.lag_us.store(u64::try_from(late.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);

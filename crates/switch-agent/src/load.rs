@@ -33,6 +33,15 @@ pub struct SessionLoad {
     pub number: u32,
     /// How long its lease goes on without another word from the store, in ms; 0: it is over.
     pub left_ms: u64,
+    /// Smoothed round-trip time of updates and heartbeats, in microseconds; 0: nothing measured.
+    #[serde(default)]
+    pub round_trip_us: u64,
+    /// What is not acknowledged for so long is sent again, in microseconds.
+    #[serde(default)]
+    pub resend_timeout_us: u64,
+    /// Requests that the store has not answered; new packets are dropped while this is the window.
+    #[serde(default)]
+    pub outstanding: u64,
 }
 
 /// How much a switch holds and has to do.
@@ -113,10 +122,19 @@ impl Agent {
     /// The sessions with the store's shards.
     pub(crate) fn sessions(&self) -> (u32, Vec<SessionLoad>) {
         let (shards, now_ns) = (self.dataplane.shards().unwrap_or(0), crate::sweep::now_ns());
+        let settings = crate::flow_state::settings(&self.config, 0, shards);
         let session = |shard| {
             let session = self.dataplane.session(shard).ok().filter(|session| session.number != 0)?;
             let left_ms = session.lease_end_ns.saturating_sub(now_ns) / 1_000_000;
-            Some(SessionLoad { shard, number: session.number, left_ms })
+            let round_trips = self.dataplane.round_trips(shard).unwrap_or_default();
+            Some(SessionLoad {
+                shard,
+                number: session.number,
+                left_ms,
+                round_trip_us: round_trips.smoothed_ns / 1_000,
+                resend_timeout_us: round_trips.resend_timeout_ns(&settings) / 1_000,
+                outstanding: round_trips.outstanding,
+            })
         };
         (shards, (0..shards).filter_map(session).collect())
     }

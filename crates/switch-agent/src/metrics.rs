@@ -132,6 +132,26 @@ fn flow_states(agent: &Agent, text: &mut Text) {
     text.single("stateplane_shards", Gauge, "Shards of the store that the switch knows of", shards);
     let live = sessions.iter().filter(|session| session.left_ms > 0).count();
     text.single("stateplane_sessions", Gauge, "Shards with which the switch has a session whose lease lives", live);
+    type Get = fn(&crate::load::SessionLoad) -> f64;
+    let families: [(&str, &str, Get); 3] = [
+        (
+            "stateplane_shard_round_trip_seconds",
+            "Smoothed time from a request to its answer; 0: nothing measured",
+            |it| it.round_trip_us as f64 / 1e6,
+        ),
+        ("stateplane_shard_resend_timeout_seconds", "After so long without an answer something is sent again", |it| {
+            it.resend_timeout_us as f64 / 1e6
+        }),
+        ("stateplane_shard_outstanding", "Requests that are not answered; window_packets at the most", |it| {
+            it.outstanding as f64
+        }),
+    ];
+    for (name, help, get) in families {
+        let mut family = text.family(name, Gauge, help);
+        for session in &sessions {
+            family.sample(&[("shard", &session.shard)], get(session));
+        }
+    }
     let pending = crate::load::pending(&agent.dataplane);
     text.single("stateplane_updates_pending", Gauge, "Updates and releases that are not acknowledged yet", pending);
     let swept = agent.swept.load(Ordering::Relaxed);

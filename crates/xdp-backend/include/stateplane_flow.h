@@ -29,6 +29,8 @@
 #define SP_FLOW_VALUE_MAX 64
 #define SP_FLOW_PACKET_MAX 16384
 #define SP_FLOW_DROP_PORT 511
+/* In `port`, whose upper bits the store echoes: the answer is one to a READ_COMMIT. */
+#define SP_FLOW_PORT_READ 512
 #define SP_FLOW_SHARDS_MAX 256
 #define SP_FLOW_SECRETS 4
 /* "Replays": no reply is taken to a request that was sent longer ago. */
@@ -113,6 +115,8 @@ enum sp_flow_stat {
 	SP_STAT_OTHER_INCARNATION,
 	SP_STAT_SNAPSHOT_WITHOUT_LEASE,
 	SP_STAT_SNAPSHOT_UPDATES_LOST,
+	SP_STAT_WINDOW_FULL,
+	SP_STAT_WINDOW_LOST,
 	SP_STAT_COUNT,
 };
 
@@ -154,7 +158,7 @@ struct sp_flow_entry_head {
 	__u32 session; /* in which the store says that the flow is this switch's */
 	__u16 shard;
 	__u16 flags;
-	__u32 reserved;
+	__u32 resends; /* of updates or the release since the store last acknowledged something new: the back-off */
 };
 #define SP_FLOW_ENTRY_HEAD_BYTES 56
 _Static_assert(sizeof(struct sp_flow_entry_head) == SP_FLOW_ENTRY_HEAD_BYTES, "the manifest's value_offset counts on it");
@@ -168,7 +172,9 @@ struct sp_flow_settings {
 	__be32 protocol_address;
 	__u32 shards; /* of the cluster; 0: not known yet */
 	__u64 lease_margin_ns;
-	__u64 resend_timeout_ns;
+	__u64 resend_least_ns; /* "Re-sending": bounds of the time-out; the lower one also goes before anything was measured */
+	__u64 resend_most_ns;
+	__u64 window; /* "Window": packets of a shard that may wait for the store; 0: any number */
 };
 
 /* The head of a shard's chain. */
@@ -176,6 +182,7 @@ struct sp_shard_head {
 	__be32 address; /* 0: not known */
 	__be16 port;
 	__u16 reserved;
+	__u64 since_ns; /* what was sent before went to another head */
 };
 
 /* This switch's session with a shard ("Sessions" 1 and 2). Written under the lock, the number before the end; read without (rule 4). */
@@ -184,6 +191,13 @@ struct sp_session {
 	__u32 number; /* 0: none */
 	__u64 lease_end_ns; /* this switch's clock */
 	__u64 lease_ns; /* its length, as the store said last: a third of it is the heartbeats' interval */
+	__u64 srtt_ns; /* "Re-sending": smoothed round-trip time (RFC 6298), 0: nothing measured */
+	__u64 rttvar_ns; /* and its variation */
+	__u64 sent; /* "Window": requests sent */
+	__u64 done; /* of these, answered or given up */
+	__u64 mark_sent; /* so many were sent when the clock was mark_ns: an answer to a later request says that these are answered or lost */
+	__u64 mark_ns;
+	__u64 progress_ns; /* when `done` last grew, or the first request left after a time without any */
 };
 
 /* "Tags": all secrets that are accepted, and which one is sent with. One value, so that a change is one write. */
@@ -257,6 +271,7 @@ struct sp_flow_scratch {
 	__u32 port;
 	__u64 seq;
 	__u64 request_ns; /* received */
+	__u64 received_ns; /* received */
 	__u64 lease_ns; /* received */
 	__u64 key_hash; /* received */
 	__u64 tag; /* received */
@@ -440,7 +455,7 @@ struct {
 		__u64 seq, acked_seq, used_ns, sent_ns;                                                                \
 		__u32 epoch, session;                                                                                  \
 		__u16 shard, flags;                                                                                    \
-		__u32 reserved;                                                                                        \
+		__u32 resends;                                                                                         \
 		__u8 key[SP_ROUND8(kb)];                                                                               \
 		__u8 value[SP_ROUND8(vb)];                                                                             \
 	};                                                                                                             \

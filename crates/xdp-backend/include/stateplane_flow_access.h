@@ -263,6 +263,7 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 	struct sp_flow_entry_head *entry;
 	struct sp_session *session = 0;
 	int written = 0, queue = 0;
+	__u32 zero = 0;
 	__u64 now, seq = 0, seen_entry;
 
 	if (flow->kind == SP_FLOW_PARK || !scratch)
@@ -286,6 +287,15 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 	/* The shard of a flow never changes, so it can be read without the lock. */
 	if (entry && consistency != SP_FLOW_LOCAL)
 		session = sp_get_session(entry->shard);
+	/* "Window": more than the store can follow is dropped here, before it costs anything. */
+	if (session && consistency == SP_FLOW_LINEARIZABLE) {
+		struct sp_flow_settings *settings = bpf_map_lookup_elem(&sp_flow_config, &zero);
+		if (!settings || sp_session_full(session, settings)) {
+			flow->park = SP_PARK_DROP;
+			flow->kind = SP_FLOW_PARK;
+			return;
+		}
+	}
 	if (entry && (consistency == SP_FLOW_LOCAL || session)) {
 		void *entry_key = (void *)entry + SP_FLOW_ENTRY_HEAD_BYTES;
 

@@ -8,13 +8,21 @@ enum { SP_GENERATE_DONE, SP_GENERATE_KEEP = 1, SP_GENERATE_SEND = 2 };
 /* What a flow taken from the ring needs: bits of the enum above. The message is put together in the scratch. (RedPlane
  * §5.2: only the state is re-sent, not the packet.) */
 static __always_inline int sp_flow_generate(void *map, struct sp_flow_scratch *scratch, __u32 key_bytes, __u32 value_bytes,
-					    __u64 now, __u64 resend_timeout_ns)
+					    __u64 now, const struct sp_flow_settings *settings, int consistency)
 {
 	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, scratch->key);
 	int todo = SP_GENERATE_DONE, released, waiting;
+	struct sp_session *session;
+	struct sp_shard_head *head;
+	__u32 shard, resends;
+	__u64 head_since_ns;
 
 	if (!entry)
 		return SP_GENERATE_DONE;
+	shard = entry->shard; /* that of a flow never changes, so it can be read without the lock */
+	session = sp_get_session(shard);
+	head = bpf_map_lookup_elem(&sp_shards, &shard);
+	head_since_ns = head ? head->since_ns : 0;
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
 	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes)) {
 		released = entry->flags & SP_FLOW_RELEASED;
@@ -25,9 +33,15 @@ static __always_inline int sp_flow_generate(void *map, struct sp_flow_scratch *s
 			todo = SP_GENERATE_KEEP;
 		else if (!waiting)
 			entry->flags &= ~SP_FLOW_QUEUED;
+		/* The first UPDATE of an asynchronous object is the generator's, too: no re-sending. */
+		resends = entry->resends;
+		if (consistency == SP_FLOW_ASYNCHRONOUS && resends)
+			resends--;
 		/* A newer one may have been sent on another CPU after `now` was read. */
-		if (waiting && SP_BUG != SP_BUG_NEVER_SENT_AGAIN && now > entry->sent_ns && now - entry->sent_ns >= resend_timeout_ns) {
+		if (waiting && SP_BUG != SP_BUG_NEVER_SENT_AGAIN && now > entry->sent_ns &&
+		    (now - entry->sent_ns >= sp_resend_timeout(session, settings, resends) || entry->sent_ns < head_since_ns)) {
 			todo |= SP_GENERATE_SEND;
+			entry->resends++;
 			sp_flow_tell_release(scratch, entry, key_bytes, value_bytes, now);
 			if (!released) {
 				scratch->type = SP_UPDATE;
@@ -57,7 +71,7 @@ static __always_inline void sp_flow_unqueue(void *map, const void *key, __u32 ke
 	case id:                                                                                                       \
 		if (consistency == SP_FLOW_LOCAL)                                                                      \
 			break;                                                                                         \
-		todo = sp_flow_generate(&name, scratch, kb, vb, now, settings->resend_timeout_ns);                     \
+		todo = sp_flow_generate(&name, scratch, kb, vb, now, settings, consistency);                           \
 		if (todo & SP_GENERATE_KEEP && sp_flow_push((void *)scratch->entry, id, scratch->key, kb))             \
 			sp_flow_unqueue(&name, scratch->key, kb); /* a sweep finds it (stateplane_flow_sweep.h) */     \
 		break;

@@ -42,6 +42,7 @@ static __always_inline int sp_flow_install(void *map, struct sp_flow_scratch *sc
 			entry->shard = scratch->shard;
 			entry->used_ns = now;
 			entry->flags &= SP_FLOW_QUEUED; /* a new grant: neither released nor closed */
+			entry->resends = 0;
 			sp_flow_copy(entry_key + SP_ROUND8(key_bytes), scratch->value, value_bytes);
 			sp_barrier();
 			entry->version++;
@@ -78,8 +79,10 @@ static __always_inline void sp_flow_acknowledge(void *map, struct sp_flow_scratc
 	    (scratch->epoch == entry->epoch || SP_BUG == SP_BUG_ACK_OF_ANY_EPOCH)) {
 		entry->version++;
 		sp_barrier();
-		if (scratch->seq > entry->acked_seq && scratch->seq <= entry->seq)
+		if (scratch->seq > entry->acked_seq && scratch->seq <= entry->seq) {
 			entry->acked_seq = scratch->seq;
+			entry->resends = 0;
+		}
 		if (scratch->session > entry->session && !(entry->flags & SP_FLOW_RELEASED)) {
 			entry->session = scratch->session;
 			entry->shard = scratch->shard;
@@ -159,6 +162,7 @@ static __always_inline int sp_flow_recall(void *map, struct sp_flow_scratch *scr
 		sp_barrier();
 		if (scratch->epoch > entry->epoch) { /* the grant is lost or late: it is ignored when it comes */
 			entry->epoch = scratch->epoch;
+			entry->shard = scratch->shard;
 			entry->acked_seq = entry->seq;
 			entry->flags = (entry->flags & SP_FLOW_QUEUED) | SP_FLOW_UNKNOWN;
 		}
@@ -369,6 +373,7 @@ static __always_inline int sp_flow_read_message(struct xdp_md *xdp, struct sp_fl
 		return -1; /* an earlier life's lease is not ours */
 	/* "Replays". A recall carries the newest request_ns that the head has of this switch. */
 	now = sp_flow_exact_clock();
+	scratch->received_ns = now;
 	scratch->fault = SP_STAT_MALFORMED;
 	if (scratch->request_ns > now)
 		return -1; /* nobody answers a request before it was sent */
@@ -435,6 +440,13 @@ static __always_inline int sp_flow_let_go(struct xdp_md *xdp, struct sp_flow_con
 	return -1;
 }
 
+/* Does the reply tell how long the way is? A store may keep a LEASE_REQUEST until another switch released the flow, and a READ_COMMIT until the update is there. */
+static __always_inline int sp_flow_is_answered_at_once(const struct sp_flow_scratch *scratch)
+{
+	return scratch->type == SP_HEARTBEAT_ACK || scratch->type == SP_RELEASE_ACK || scratch->type == SP_SNAPSHOT_ACK ||
+	       (scratch->type == SP_UPDATE_ACK && !(scratch->port & SP_FLOW_PORT_READ));
+}
+
 /* A message from the store, to this switch. Its packet, if the P4 program shall see it, goes on in sp_again. */
 SEC("xdp.frags")
 int sp_receive(struct xdp_md *xdp)
@@ -462,7 +474,8 @@ int sp_receive(struct xdp_md *xdp)
 	session = sp_get_session(scratch->shard);
 	/* Every reply does; a recall is none. */
 	if (session && scratch->type != SP_RECALL)
-		sp_session_prolong(session, scratch->session, scratch->request_ns, scratch->lease_ns, settings->lease_margin_ns);
+		sp_session_take(session, scratch->session, scratch->request_ns, scratch->lease_ns, settings->lease_margin_ns,
+				scratch->received_ns, sp_flow_is_answered_at_once(scratch));
 	effect = sp_flow_take_effect(xdp, scratch, packet_bytes);
 	if (effect == SP_EFFECT_ANSWER)
 		return sp_flow_send_by_tail_call(xdp, scratch, 0);

@@ -168,12 +168,16 @@ int sp_send(struct xdp_md *xdp)
 		sp_flow_count(SP_STAT_NO_HEAD);
 		return XDP_DROP;
 	}
+	/* An UPDATE's room was looked for before it was made. */
+	if ((scratch->type == SP_LEASE_REQUEST || scratch->type == SP_READ_COMMIT) && sp_session_full(session, settings))
+		return XDP_DROP;
 	message_bytes = SP_FLOW_OUTER_BYTES + SP_FLOW_HEADER_BYTES + key_bytes + value_bytes;
 	packet_bytes = scratch->with_packet ? bpf_xdp_get_buff_len(xdp) : 0;
 	if (packet_bytes > SP_FLOW_PACKET_MAX || sp_flow_make_room(xdp, message_bytes, scratch->with_packet)) {
 		sp_flow_count(SP_STAT_TOO_BIG);
 		return XDP_DROP;
 	}
+	sp_session_sent(session);
 	if (sp_flow_fill(xdp, scratch, settings, head, shard, session->number, key_id, message_bytes, packet_bytes))
 		return XDP_ABORTED;
 	if (key_bytes && bpf_xdp_store_bytes(xdp, SP_FLOW_OUTER_BYTES + SP_FLOW_HEADER_BYTES, scratch->key, key_bytes))
@@ -274,7 +278,7 @@ static __always_inline int sp_flow_finish(struct xdp_md *xdp, struct sp_flow_con
 
 	if (!scratch)
 		return XDP_ABORTED;
-	scratch->port = egress_port & 0x1ff;
+	scratch->port = (egress_port & 0x1ff) | (scratch->type == SP_READ_COMMIT ? SP_FLOW_PORT_READ : 0);
 	sp_flow_count(scratch->type == SP_UPDATE ? SP_STAT_UPDATES : SP_STAT_READ_COMMITS);
 	if (egress_port == SP_FLOW_DROP_PORT)
 		return scratch->type == SP_UPDATE ? sp_flow_send_by_tail_call(xdp, scratch, 0) : XDP_DROP;

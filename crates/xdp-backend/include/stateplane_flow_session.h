@@ -64,26 +64,113 @@ static __always_inline int sp_flow_owned(const struct sp_flow_entry_head *seen, 
 	       (sp_session_lives(session, seen->session, now_ns) || (SP_BUG == SP_BUG_LEASE_NEVER_OVER && session->number));
 }
 
-/* A genuine reply of the session `number` to a request of `request_ns` ("Sessions" 1): never back, and nothing of an older session. */
-static __always_inline void sp_session_prolong(struct sp_session *session, __u32 number, __u64 request_ns,
-					       __u64 lease_ns, __u64 margin_ns)
+/* ---- "Re-sending" and "Window" ---------------------------------------------------------------------------------- */
+
+/* The generator looks for work this often, by default: what RFC 6298 calls the clock's granularity. */
+#define SP_RESEND_GRANULARITY_NS 2000000ull
+/* The back-off doubles so often at the most; the upper bound ends it sooner. */
+#define SP_RESEND_MOST_DOUBLINGS 16
+
+/* A message of the shard that is not acknowledged for so long is sent again: RFC 6298's (2.3) SRTT + max(G, 4 RTTVAR), doubled for each time that this was done
+ * before (5.5), within the bounds of the configuration. */
+static __always_inline __u64 sp_resend_timeout(const struct sp_session *session, const struct sp_flow_settings *settings, __u32 resends)
+{
+	__u64 timeout = settings->resend_least_ns, variation;
+
+	if (session && session->srtt_ns) {
+		variation = 4 * session->rttvar_ns;
+		if (variation < SP_RESEND_GRANULARITY_NS)
+			variation = SP_RESEND_GRANULARITY_NS;
+		if (session->srtt_ns + variation > timeout)
+			timeout = session->srtt_ns + variation;
+	}
+	timeout <<= resends < SP_RESEND_MOST_DOUBLINGS ? resends : SP_RESEND_MOST_DOUBLINGS;
+	return timeout < settings->resend_most_ns ? timeout : settings->resend_most_ns;
+}
+
+/* Under the session's lock: a request took so long. RFC 6298 (2.2, 2.3). Replies name the time of the very request that they answer, so one to something that was
+ * sent again is as good as any: what Karn's rule is for, timestamps settle (RFC 6298 section 3, RFC 7323). */
+static __always_inline void sp_session_measure(struct sp_session *session, __u64 round_trip_ns)
+{
+	__u64 apart = session->srtt_ns > round_trip_ns ? session->srtt_ns - round_trip_ns : round_trip_ns - session->srtt_ns;
+
+	if (!session->srtt_ns) {
+		session->srtt_ns = round_trip_ns + 1; /* never 0 */
+		session->rttvar_ns = round_trip_ns / 2;
+		return;
+	}
+	session->rttvar_ns += apart / 4 - session->rttvar_ns / 4;
+	session->srtt_ns += round_trip_ns / 8 - session->srtt_ns / 8;
+}
+
+/* Under the session's lock: a reply came to a request of `request_ns`. Chains keep the order, so what was sent before the mark and is not answered by now is lost. */
+static __always_inline void sp_session_answered(struct sp_session *session, __u64 request_ns, __u64 now_ns)
+{
+	if (request_ns >= session->mark_ns) {
+		if (session->done < session->mark_sent)
+			session->done = session->mark_sent;
+		session->mark_ns = now_ns;
+		session->mark_sent = session->sent;
+	}
+	if (session->done < session->sent)
+		session->done++;
+	session->progress_ns = now_ns;
+}
+
+/* A request leaves. */
+static __always_inline void sp_session_sent(struct sp_session *session)
+{
+	__u64 before = __sync_fetch_and_add(&session->sent, 1);
+
+	if (before == *(volatile __u64 *)&session->done)
+		session->progress_ns = sp_flow_coarse_clock();
+}
+
+/* Has the shard as many requests to answer as it may? Then a packet that would make one more is to be dropped (and is counted here). If nothing at all came back for
+ * a time-out, all are taken as lost: the next ones find out. No lock may be held. */
+static __always_inline int sp_session_full(struct sp_session *session, const struct sp_flow_settings *settings)
+{
+	__u64 now;
+
+	if (!settings->window || *(volatile __u64 *)&session->sent - *(volatile __u64 *)&session->done < settings->window)
+		return 0;
+	now = sp_flow_coarse_clock();
+	if (now < session->progress_ns + sp_resend_timeout(session, settings, 0)) {
+		sp_flow_count(SP_STAT_WINDOW_FULL);
+		return 1;
+	}
+	bpf_spin_lock(&session->lock);
+	session->done = session->sent;
+	session->progress_ns = now;
+	bpf_spin_unlock(&session->lock);
+	sp_flow_count(SP_STAT_WINDOW_LOST);
+	return 0;
+}
+
+/* ---- replies ---------------------------------------------------------------------------------------------------- */
+
+/* A genuine reply of the session `number` to a request of `request_ns` ("Sessions" 1): never back, and nothing of an older session. `at_once`: the store answers
+ * such a request without waiting for anything else, so it measures the way. */
+static __always_inline void sp_session_take(struct sp_session *session, __u32 number, __u64 request_ns, __u64 lease_ns,
+					    __u64 margin_ns, __u64 now_ns, int at_once)
 {
 	/* From when the request left (the head counts from when it came, which is later), less the margin for drift and clock lag. */
 	__u64 end = lease_ns > margin_ns ? request_ns + lease_ns - margin_ns : 0;
 
 	if (SP_BUG == SP_BUG_LEASE_FROM_REPLY)
 		end = sp_flow_exact_clock() + lease_ns - margin_ns;
-	if (!number)
-		return;
 	bpf_spin_lock(&session->lock);
+	sp_session_answered(session, request_ns, now_ns);
+	if (at_once)
+		sp_session_measure(session, now_ns - request_ns);
 	if (number > session->number) {
 		*(volatile __u32 *)&session->number = number;
 		sp_barrier();
 		*(volatile __u64 *)&session->lease_end_ns = end;
-	} else if (number == session->number && end > session->lease_end_ns) {
+	} else if (number && number == session->number && end > session->lease_end_ns) {
 		*(volatile __u64 *)&session->lease_end_ns = end;
 	}
-	if (lease_ns)
+	if (number && lease_ns)
 		session->lease_ns = lease_ns;
 	bpf_spin_unlock(&session->lock);
 }

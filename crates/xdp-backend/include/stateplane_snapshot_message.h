@@ -145,9 +145,12 @@ static __always_inline void sp_snapshot_tell_release(struct sp_flow_scratch *scr
 	scratch->value_bytes = 0;
 }
 
+/* However slow the store, a part is sent so often within epsilon. */
+#define SP_SNAPSHOT_RESENDS 16
+
 /* A generated packet becomes the part that its place in the ring (key in the scratch) stands for. Returns the XDP verdict. */
 static __always_inline int sp_snapshot_generate(struct xdp_md *xdp, const struct sp_snapshot *object, __u32 part, __u64 now,
-						__u64 resend_timeout_ns)
+						const struct sp_flow_settings *settings)
 {
 	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
 	__u32 zero = 0, parts = SP_SNAPSHOT_PARTS(object->slots, object->slot_bytes);
@@ -155,7 +158,7 @@ static __always_inline int sp_snapshot_generate(struct xdp_md *xdp, const struct
 	struct sp_flow_entry_head *entry;
 	struct sp_snapshot_todo todo = {};
 	struct sp_session *session;
-	__u64 bytes;
+	__u64 bytes, resend_timeout_ns;
 
 	if (!scratch || !out || part >= parts)
 		return XDP_ABORTED;
@@ -163,6 +166,12 @@ static __always_inline int sp_snapshot_generate(struct xdp_md *xdp, const struct
 	if (!entry)
 		return XDP_DROP;
 	session = sp_get_session(*(volatile __u16 *)&entry->shard); /* a key's never changes */
+	/* No back-off: there is one snapshot of an instance at a time, so only so many parts in a time-out. And within epsilon several may get lost. */
+	resend_timeout_ns = sp_resend_timeout(session, settings, 0);
+	if (resend_timeout_ns > object->epsilon_ns / SP_SNAPSHOT_RESENDS && resend_timeout_ns > settings->resend_least_ns)
+		resend_timeout_ns = object->epsilon_ns / SP_SNAPSHOT_RESENDS > settings->resend_least_ns ?
+					    object->epsilon_ns / SP_SNAPSHOT_RESENDS :
+					    settings->resend_least_ns;
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
 	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, object->key_bytes))
 		sp_snapshot_decide(entry, object, session, part, now, resend_timeout_ns, &todo);
@@ -478,7 +487,7 @@ static __always_inline int sp_snapshot_apply(struct xdp_md *xdp, const struct sp
 	case id: {                                                                                                     \
 		const struct sp_snapshot object =                                                                      \
 			SP_SNAPSHOT_OBJECT(name, id, kb, slots, width, slot_bytes, period_us, epsilon_us, overdue);    \
-		return sp_snapshot_generate(xdp, &object, part, now, settings->resend_timeout_ns);                     \
+		return sp_snapshot_generate(xdp, &object, part, now, settings);                                        \
 	}
 
 #define SP_SNAPSHOT_CASE_APPLY(name, id, instances, kb, slots, width, slot_bytes, period_us, epsilon_us, overdue)      \

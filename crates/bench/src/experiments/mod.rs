@@ -67,6 +67,8 @@ pub struct Context {
     pub places: Places,
     /// Fewer rounds and shorter runs: for a look, not for a claim.
     pub quick: bool,
+    /// Folders of the only applications to run; empty: all.
+    pub apps: Vec<String>,
     name: &'static str,
 }
 
@@ -110,11 +112,11 @@ impl Experiment {
     ///
     /// # Errors
     /// The experiment fails, or a file cannot be written.
-    pub fn execute(&self, places: &Places, quick: bool) -> Result<()> {
+    pub fn execute(&self, places: &Places, quick: bool, apps: &[String]) -> Result<()> {
         let page = self.descriptor()?;
         eprintln!("bench: {}: {} ({})", self.name, page.title, page.figure);
         let start = Instant::now();
-        let context = Context { places: places.clone(), quick, name: self.name };
+        let context = Context { places: places.clone(), quick, apps: apps.to_vec(), name: self.name };
         let outcome = (self.run)(&context)?;
         let (kernel, cpu) = machine();
         let mut figures = Vec::new();
@@ -126,7 +128,7 @@ impl Experiment {
         let record = Record {
             name: self.name.to_owned(),
             quick,
-            command: command(self.name, quick),
+            command: command(self.name, quick) + &apps.iter().map(|app| format!(" --app {app}")).collect::<String>(),
             kernel,
             cpu,
             seconds: start.elapsed().as_secs_f64(),

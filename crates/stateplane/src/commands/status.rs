@@ -10,7 +10,7 @@ use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use switch_agent::control::{Reply, Request, Status as SwitchStatus};
-use switch_agent::load::Load;
+use switch_agent::load::{Load, SessionLoad};
 use switch_agent::{RunDirectory, client};
 
 const EXAMPLES: &str = "Examples:
@@ -305,6 +305,18 @@ impl Section {
     }
 }
 
+/// How long the store takes for this switch's requests: of the slowest shard.
+fn round_trips(name: &str, sessions: &[SessionLoad]) -> Option<String> {
+    let slowest = sessions.iter().filter(|it| it.round_trip_us > 0).max_by_key(|it| it.round_trip_us)?;
+    let outstanding: u64 = sessions.iter().map(|session| session.outstanding).sum();
+    Some(format!(
+        "{name}: round trip to the store {:.2} ms, sent again after {:.1} ms (shard {}, the slowest); {outstanding} requests not answered",
+        slowest.round_trip_us as f64 / 1e3,
+        slowest.resend_timeout_us as f64 / 1e3,
+        slowest.shard
+    ))
+}
+
 fn switches(found: &[Switch]) -> Section {
     let mut notes = vec![];
     let row = |switch: &Switch| {
@@ -340,6 +352,7 @@ fn switches(found: &[Switch]) -> Section {
                 switch.name, object.name, object.consistency, object.flows, object.limit
             ));
         }
+        notes.extend(round_trips(&switch.name, &load.sessions));
         if load.ports_attached < load.ports {
             notes.push(format!(
                 "{}: a port is not attached: see `stateplane ports --switch {}`",

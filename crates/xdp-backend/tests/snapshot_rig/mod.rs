@@ -63,7 +63,9 @@ pub fn rig(defines: &[&str], virtual_clock: bool) -> Rig {
         protocol_address: PROTOCOL_ADDRESS,
         shards: 1,
         lease_margin_ns: 10_000_000,
-        resend_timeout_ns: 3 * MILLISECOND,
+        resend_least_ns: 3 * MILLISECOND,
+        resend_most_ns: 3 * MILLISECOND,
+        window: 0,
     };
     dataplane.set_flow_settings(settings).unwrap();
     dataplane.set_shard_head(0, Some(SocketAddrV4::new(Ipv4Addr::new(10, 2, 1, 1), 5407))).unwrap();

@@ -1,0 +1,215 @@
+//! A switch's object with crates/sim/tests/counter.p4 in it, a packet generator and a store made of the codec.
+#![allow(dead_code, reason = "each test uses its part")]
+
+use dataplane::flow::{FlowSettings, SecretSet, SweepBefore, Swept};
+use dataplane::{Dataplane, Object, Settings, Verdict};
+use state_protocol::{KeyRing, Message, MessageType, Owner, Secret, shard_of};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::Path;
+
+pub const SELF: Owner = Owner { switch_id: 7, incarnation: 0x1234_5678 };
+pub const PROTOCOL_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 255, 0, 7);
+pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 2, 3, 10);
+pub const FABRIC_PORT: u32 = 1;
+pub const HOST_PORT: u32 = 2;
+pub const TO_STORE: u32 = 0xffff;
+pub const OUTER_BYTES: usize = 42;
+pub const SHARDS: u16 = 13;
+pub const LEASE_US: u32 = 250_000;
+pub const SECOND: u64 = 1_000_000_000;
+/// No request is sent at 0.
+pub const START: u64 = 10 * SECOND;
+
+pub struct Rig {
+    pub dataplane: Dataplane,
+    pub ring: KeyRing,
+    pub map: String,
+    pub settings: FlowSettings,
+}
+
+pub fn secret(byte: u8) -> [u8; 16] {
+    std::array::from_fn(|index| byte.wrapping_mul(7).wrapping_add(index as u8))
+}
+
+pub fn head(shard: u16) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::new(10, 2, 1, shard as u8 + 1), 5407 + shard)
+}
+
+/// The time-outs are fixed, and any number of packets may wait.
+pub fn rig(defines: &[&str]) -> Rig {
+    rig_with(defines, 3_000_000, 0)
+}
+
+/// Messages are sent again after 3 ms to `resend_most_ns`, and a shard has a window of so many packets.
+pub fn rig_with(defines: &[&str], resend_most_ns: u64, window: u64) -> Rig {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sim/tests/counter.p4");
+    let defines = defines.iter().map(ToString::to_string).collect();
+    let outcome = p4_check::check_file(&source, &p4_syntax::Options { defines, ..Default::default() });
+    let program = outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
+    let folder = tempfile::tempdir().unwrap();
+    let object = folder.path().join("counter.o");
+    let options = xdp_backend::Options { program_name: "counter.p4".to_owned(), ..Default::default() };
+    let manifest = xdp_backend::compile(program, &options, &object).unwrap().generated.manifest;
+    let map = manifest.flow_states[0].map.clone();
+    let mut opened = Object::open(&object, manifest).unwrap();
+    opened.set(Settings { test_mode: true, host_traffic: false, virtual_clock: true }).unwrap();
+    let dataplane = opened.load().unwrap();
+    let settings = FlowSettings {
+        switch_id: SELF.switch_id,
+        incarnation: SELF.incarnation,
+        protocol_address: PROTOCOL_ADDRESS,
+        shards: u32::from(SHARDS),
+        lease_margin_ns: 10_000_000,
+        resend_least_ns: 3_000_000,
+        resend_most_ns,
+        window,
+    };
+    dataplane.set_flow_settings(settings).unwrap();
+    for shard in 0..SHARDS {
+        dataplane.set_shard_head(u32::from(shard), Some(head(shard))).unwrap();
+    }
+    dataplane.write_array("sp_fabric_port", FABRIC_PORT, &[1]).unwrap();
+    let rig = Rig { dataplane, ring: KeyRing::new(1, Secret(secret(1))).unwrap(), map, settings };
+    rig.secrets(&[(1, 1)], 1);
+    rig
+}
+
+impl Rig {
+    pub fn secrets(&self, known: &[(usize, u8)], sends: u8) {
+        let mut set = SecretSet { sends, ..Default::default() };
+        for (number, byte) in known {
+            set.secrets[*number] = Some(secret(*byte));
+        }
+        self.dataplane.set_secrets(&set).unwrap();
+    }
+
+    /// A packet of a flow with `extra` bytes of payload comes in.
+    pub fn packet(&self, flow: u32, extra: usize, now_ns: u64) -> (Verdict, Vec<u8>) {
+        self.packet_to(80, flow, extra, now_ns)
+    }
+
+    /// The same to a UDP port, which says how far the flow has come (counter.p4).
+    pub fn packet_to(&self, port: u16, flow: u32, extra: usize, now_ns: u64) -> (Verdict, Vec<u8>) {
+        let mut frame = frame(flow, extra);
+        frame[36..38].copy_from_slice(&port.to_be_bytes());
+        let outcome = self.dataplane.run(&frame, HOST_PORT, now_ns).unwrap();
+        (outcome.verdict, outcome.frame)
+    }
+
+    /// A packet that must leave inside a message; its datagram, found genuine.
+    pub fn asks(&self, flow: u32, extra: usize, now_ns: u64) -> Vec<u8> {
+        let (verdict, frame) = self.packet(flow, extra, now_ns);
+        assert_eq!(verdict, Verdict::Forward { port: TO_STORE }, "{extra} bytes more");
+        self.datagram(&frame)
+    }
+
+    /// The datagram of a frame that the switch sent; checks all around it.
+    pub fn datagram(&self, frame: &[u8]) -> Vec<u8> {
+        let datagram = frame[OUTER_BYTES..].to_vec();
+        let address = |at: usize| Ipv4Addr::from(<[u8; 4]>::try_from(&frame[at..at + 4]).unwrap());
+        assert_eq!(self.ring.verify(&datagram, address(26), address(30)), Ok(()), "{} bytes", datagram.len());
+        let message = Message::decode(&datagram).unwrap();
+        if message.message_type != MessageType::Heartbeat {
+            assert_eq!(message.shard, shard_of(message.key, SHARDS), "{:?}", message.key);
+        }
+        let port = u16::from_be_bytes([frame[36], frame[37]]);
+        assert_eq!(
+            (address(26), address(30), port),
+            (PROTOCOL_ADDRESS, *head(message.shard).ip(), head(message.shard).port())
+        );
+        assert_eq!(message.sender, SELF);
+        datagram
+    }
+
+    /// A message comes in from a server, tagged.
+    pub fn reply(&self, message: &Message<'_>, now_ns: u64) -> (Verdict, Vec<u8>) {
+        let mut datagram = Vec::new();
+        message.append_to(&mut datagram).unwrap();
+        assert!(self.ring.sign(&mut datagram, SERVER, PROTOCOL_ADDRESS));
+        self.raw(&datagram, now_ns)
+    }
+
+    pub fn raw(&self, datagram: &[u8], now_ns: u64) -> (Verdict, Vec<u8>) {
+        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0];
+        frame.extend(((datagram.len() + 28) as u16).to_be_bytes());
+        frame.extend([0, 0, 0x40, 0, 64, 17, 0, 0]);
+        frame.extend(SERVER.octets());
+        frame.extend(PROTOCOL_ADDRESS.octets());
+        frame.extend(state_protocol::PORT.to_be_bytes());
+        frame.extend(state_protocol::PORT.to_be_bytes());
+        frame.extend(((datagram.len() + 8) as u16).to_be_bytes());
+        frame.extend([0, 0]);
+        frame.extend_from_slice(datagram);
+        let outcome = self.dataplane.run(&frame, FABRIC_PORT, now_ns).unwrap();
+        (outcome.verdict, outcome.frame)
+    }
+
+    /// The store's answer to a LEASE_REQUEST.
+    pub fn grant(&self, request: &[u8], epoch: u32, session: u32, count: u64, now_ns: u64) -> (Verdict, Vec<u8>) {
+        let value = count.to_be_bytes();
+        let request = Message::decode(request).unwrap();
+        assert_eq!(request.message_type, MessageType::LeaseRequest);
+        self.reply(&granted(&request, epoch, session, &value), now_ns)
+    }
+
+    /// A flow that this switch owns under an epoch; its next count goes out inside this UPDATE.
+    pub fn own(&self, flow: u32, epoch: u32, session: u32, now_ns: u64) -> Vec<u8> {
+        let request = self.asks(flow, 0, now_ns);
+        let (verdict, frame) = self.grant(&request, epoch, session, 0, now_ns + 1);
+        assert_eq!(verdict, Verdict::Forward { port: TO_STORE });
+        let update = self.datagram(&frame);
+        assert_eq!(Message::decode(&update).unwrap().message_type, MessageType::Update);
+        update
+    }
+
+    /// What the generator sends now, by kind.
+    pub fn generate(&self, now_ns: u64) -> Vec<Vec<u8>> {
+        let queued = self.dataplane.read_array("sp_generator_work", 0).unwrap();
+        let queued = u64::from_ne_bytes(queued.try_into().unwrap());
+        let frames = (0..queued + 1).filter_map(|_| self.dataplane.run_generator(now_ns).unwrap());
+        frames.map(|frame| self.datagram(&frame)).collect()
+    }
+
+    pub fn count(&self, event: &str) -> u64 {
+        use libbpf_rs::{MapCore, MapFlags};
+        let names = ["malformed", "bad_tag", "late", "window_full", "window_lost"];
+        let index = [11u32, 20, 21, 39, 40][names.iter().position(|name| *name == event).unwrap()];
+        let map = self.dataplane.map("sp_flow_stats").unwrap();
+        let values = map.lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
+        values.iter().map(|bytes| u64::from_ne_bytes(bytes[..8].try_into().unwrap())).sum()
+    }
+
+    pub fn sweep(&self, before: SweepBefore) -> Vec<Swept> {
+        use libbpf_rs::MapCore;
+        let keys: Vec<Vec<u8>> = self.dataplane.map(&self.map).unwrap().keys().collect();
+        keys.iter().map(|key| self.dataplane.sweep(1, key, before).unwrap()).collect()
+    }
+}
+
+pub fn granted<'a>(request: &Message<'a>, epoch: u32, session: u32, value: &'a [u8]) -> Message<'a> {
+    Message { message_type: MessageType::LeaseGrant, epoch, session, value, lease_us: LEASE_US, seq: 0, ..*request }
+}
+
+pub fn acknowledged<'a>(update: &Message<'a>) -> Message<'a> {
+    Message { message_type: MessageType::UpdateAck, lease_us: LEASE_US, value: &[], ..*update }
+}
+
+pub fn recall<'a>(about: &Message<'a>, epoch: u32) -> Message<'a> {
+    let empty: &[u8] = &[];
+    Message { message_type: MessageType::Recall, epoch, value: empty, packet: empty, seq: 0, lease_us: 0, ..*about }
+}
+
+pub fn frame(flow: u32, extra: usize) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+    frame.extend([0x45, 0, 0, 40, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1]);
+    frame.extend(flow.to_be_bytes());
+    frame.extend([0x30, 0x39, 0, 80, 0, 20, 0, 0]);
+    frame.extend(1u32.to_be_bytes());
+    frame.extend([0; 8]);
+    frame.extend((0..extra).map(|index| (index * 31 + extra) as u8));
+    frame
+}
+
+pub fn count_of(frame: &[u8]) -> u64 {
+    u64::from_be_bytes(frame[46..54].try_into().unwrap())
+}
