@@ -221,7 +221,7 @@ pub fn receive(entries: &mut Entries, ring: &KeyRing, frame: &[u8], port: u32, n
     };
     let key = Key::from_bytes(key);
     if message.message_type == Recall {
-        return recalled(entries, key, message.epoch, now_ns);
+        return recalled(entries, key, message.epoch, message.shard, now_ns);
     }
     prolong(entries, &message);
     apply(entries, key, &message, now_ns);
@@ -241,13 +241,13 @@ fn prolong(entries: &mut Entries, message: &Message<'_>) {
 }
 
 /// Rule 6.
-fn recalled(entries: &mut Entries, key: Key, epoch: u32, now_ns: u64) -> Received {
+fn recalled(entries: &mut Entries, key: Key, epoch: u32, shard: u16, now_ns: u64) -> Received {
     let entry = entries.flows.entry(key).or_insert(Entry::never(Binding { address: 0, port: 0 }));
     if epoch < entry.epoch {
         return Received::Refused(&[]);
     }
     if epoch > entry.epoch {
-        *entry = Entry { epoch, acked_seq: entry.seq, unknown: true, release_acked: false, ..*entry };
+        *entry = Entry { epoch, shard, acked_seq: entry.seq, unknown: true, release_acked: false, ..*entry };
     }
     entry.released = true;
     entries.sent_ns.insert(key, now_ns);
