@@ -112,7 +112,7 @@ fn what_is_wrong_without_a_lease_is_found() {
         let defines = ["OVERDUE=MARK", "ASK_OVERDUE", "EPSILON_US=150000", "SLOTS=400"];
         let program = Program::compile(Kind::Snapshots, &defines, &[&format!("SP_BUG={number}")]).unwrap();
         let mut bench = Bench::with(program);
-        let found = (500_000_000..500_000_100).find_map(|seed| {
+        let found = (500_000_000..500_001_000).find_map(|seed| {
             let workload = Workload { flows: 3, packets: 300, pause_max_ns: 1_000_000, reads_percent: 0 };
             let violation = bench.run(&Scenario::draw(seed, LEASES_END, workload), false).unwrap().0.violation?;
             println!("{bug}: seed {seed}: {violation}");
