@@ -3,44 +3,19 @@
 
 mod common;
 
+use common::machine::{Clock, Disk};
 use common::switch::{Key, Packet, Switch};
 use common::*;
 use proptest::prelude::*;
 use state_protocol::{Message, MessageType, Owner};
 use state_store::core::{AllocatorSettings, Input, Outputs, Settings, SplitMix64};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, HashMap};
 use std::net::SocketAddrV4;
 
 const SWITCHES: u32 = 3;
 const RUN: u64 = 6 * SECOND;
 const NAT_HOSTS: u8 = 6;
-
-/// A machine's clock: starts anywhere, runs up to 450 ppm fast or slow (any two differ by less than the store's 1000 ppm).
-#[derive(Clone, Copy)]
-struct Clock {
-    offset: u64,
-    ppm: i64,
-}
-
-impl Clock {
-    fn draw(rng: &mut SplitMix64) -> Clock {
-        Clock { offset: rng.draw() % (100 * SECOND), ppm: (rng.draw() % 901) as i64 - 450 }
-    }
-
-    fn local(&self, time: u64) -> u64 {
-        self.offset + (time as i128 + time as i128 * self.ppm as i128 / 1_000_000) as u64
-    }
-
-    /// The first true time at which the clock shows `local` or more.
-    fn time(&self, local: u64) -> u64 {
-        let mut time = (local.saturating_sub(self.offset) as i128 * 1_000_000 / (1_000_000 + self.ppm as i128)) as u64;
-        while self.local(time) < local {
-            time += 1;
-        }
-        time
-    }
-}
 
 enum Event {
     Deliver(Datagram),
@@ -71,15 +46,6 @@ struct World {
     disks: Vec<Disk>,
     phase: Phase,
     checks: Checks,
-}
-
-/// A disk: what is on it, and what was written and may get lost.
-#[derive(Default)]
-struct Disk {
-    durable: Vec<u8>,
-    written: VecDeque<(u64, Vec<u8>)>,
-    /// Power cuts so far.
-    lives: u64,
 }
 
 /// How much goes on.
@@ -115,7 +81,7 @@ struct Checks {
 impl World {
     fn new(seed: u64, power_cuts: bool) -> World {
         let mut rng = SplitMix64::new(seed);
-        let clocks: Vec<_> = (0..3).map(|_| Clock::draw(&mut rng)).collect();
+        let clocks: Vec<_> = (0..3).map(|_| Clock::draw(&mut rng, 0)).collect();
         let (mut servers, mut disks) = (Vec::new(), Vec::new());
         for (at, clock) in clocks.iter().enumerate() {
             let start = start(at as u64 + 1, clock.local(0));
@@ -128,7 +94,7 @@ impl World {
             }
         }
         let switches = (1..=SWITCHES).map(|id| Switch::new(owner(id, 1))).collect();
-        let switch_clocks = (1..=SWITCHES).map(|_| Clock::draw(&mut rng)).collect();
+        let switch_clocks = (1..=SWITCHES).map(|_| Clock::draw(&mut rng, 0)).collect();
         let mut world = World {
             rng,
             time: 0,
@@ -327,7 +293,7 @@ impl World {
             self.disks[at].written.push_back((ticket, bytes));
             if std::mem::take(&mut out.barrier) {
                 // The shell waits; in the world's time that is an instant.
-                self.sync(at, ticket);
+                self.disks[at].sync(ticket);
                 self.servers[at].node.durable(ticket, &mut out);
                 self.servers[at].flush(now, &mut out);
             } else {
@@ -352,18 +318,11 @@ impl World {
         }
     }
 
-    fn sync(&mut self, at: usize, ticket: u64) {
-        let disk = &mut self.disks[at];
-        while disk.written.front().is_some_and(|(written, _)| *written <= ticket) {
-            disk.durable.extend(disk.written.pop_front().unwrap().1);
-        }
-    }
-
     fn durable(&mut self, at: usize, life: u64, ticket: u64) {
         if life != self.disks[at].lives {
             return;
         }
-        self.sync(at, ticket);
+        self.disks[at].sync(ticket);
         let mut out = Outputs::new();
         self.servers[at].node.durable(ticket, &mut out);
         self.after_server(at, out);
@@ -378,9 +337,7 @@ impl World {
         self.checks.power_cuts += 1;
         for at in (0..3).filter(|at| one.is_none_or(|one| one == *at)) {
             let survive = self.rng.draw() as usize % (self.disks[at].written.len() + 1);
-            if let Some((ticket, _)) = survive.checked_sub(1).map(|last| &self.disks[at].written[last]) {
-                self.sync(at, *ticket);
-            }
+            self.disks[at].lose_power(survive);
             let now = self.clocks[at].local(self.time);
             if self.chance(50) {
                 // A checkpoint in the place of all that was written before.
@@ -393,8 +350,6 @@ impl World {
                 server.flush(now, &mut out);
                 self.disks[at].durable = out.journal;
             }
-            self.disks[at].written.clear();
-            self.disks[at].lives += 1;
             let mut out = Outputs::new();
             let start = start(at as u64 + 1, now);
             self.servers[at] = Server::restored(world_settings(), start, at, &self.disks[at].durable, &mut out);

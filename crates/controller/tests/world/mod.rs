@@ -1,15 +1,21 @@
 //! The simulated cluster: machines with their clocks, the network, faults, and what must hold.
 #![allow(dead_code)]
 
+mod checks;
+#[path = "../../../state-store/tests/common/machine.rs"]
+mod machine;
 mod switch;
 
+pub use checks::Checks;
+
 use controller::core::{Controller, Event as Decision, Input as ControllerInput, Outputs as ControllerOutputs, Why};
-use state_protocol::{Control, KeyRing, Member, Message, MessageType, Owner, SECRET_BYTES, Secret, Views, shard_of};
+use machine::{Clock, Disk};
+use state_protocol::{Control, KeyRing, Member, Message, SECRET_BYTES, Secret, Views};
 use state_store::core::{
     AllocatorSettings, Input, Limits, Node, ObjectSettings, Outputs, Restored, Settings, SplitMix64, Start,
 };
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, HashMap};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use switch::Switch;
 
@@ -35,32 +41,6 @@ pub fn controller_address() -> SocketAddrV4 {
 
 pub fn keys() -> KeyRing {
     KeyRing::new(0, Secret([7; SECRET_BYTES])).unwrap()
-}
-
-/// A machine's clock: starts anywhere, runs up to 450 ppm fast or slow (any two differ by less than the store's 1000 ppm).
-#[derive(Clone, Copy)]
-pub struct Clock {
-    offset: u64,
-    ppm: i64,
-}
-
-impl Clock {
-    fn draw(rng: &mut SplitMix64) -> Clock {
-        Clock { offset: SECOND + rng.draw() % (100 * SECOND), ppm: (rng.draw() % 901) as i64 - 450 }
-    }
-
-    pub fn local(&self, time: u64) -> u64 {
-        self.offset + (time as i128 + time as i128 * self.ppm as i128 / 1_000_000) as u64
-    }
-
-    /// The first true time at which the clock shows `local` or more.
-    fn time(&self, local: u64) -> u64 {
-        let mut time = (local.saturating_sub(self.offset) as i128 * 1_000_000 / (1_000_000 + self.ppm as i128)) as u64;
-        while self.local(time) < local {
-            time += 1;
-        }
-        time
-    }
 }
 
 fn settings() -> Settings {
@@ -142,35 +122,6 @@ enum Event {
     Durable(usize, u64, u64),
 }
 
-/// What a server that keeps a journal has on its disk, and what it wrote that may get lost.
-#[derive(Default)]
-struct Disk {
-    incarnation: u64,
-    durable: Vec<u8>,
-    written: VecDeque<(u64, Vec<u8>)>,
-    lives: u64,
-}
-
-/// What must hold, over all of a run.
-#[derive(Default, Debug)]
-pub struct Checks {
-    granted: HashMap<(Vec<u8>, u32), Owner>,
-    last_owner: HashMap<Vec<u8>, Owner>,
-    released: HashMap<Vec<u8>, u64>,
-    writes: HashMap<(Vec<u8>, u64), (Owner, u32, u64)>,
-    acknowledged: HashMap<Vec<u8>, (u32, u64)>,
-    pub acks: u64,
-    pub handovers: u64,
-    pub kills: u64,
-    pub power_cuts: u64,
-    pub joins: u64,
-    pub moves: u64,
-    pub reorders: u64,
-    pub given_up: u64,
-    pub last_ack_of_shard: Vec<u64>,
-    pub longest_gap_of_shard: Vec<u64>,
-}
-
 pub struct World {
     rng: SplitMix64,
     pub time: u64,
@@ -180,6 +131,8 @@ pub struct World {
     nodes: Vec<Option<Node>>,
     /// Empty: servers keep no journals.
     disks: Vec<Disk>,
+    /// Of the servers' last lives.
+    incarnations: Vec<u64>,
     /// Servers of a machine.
     workers: usize,
     clocks: Vec<Clock>,
@@ -223,8 +176,8 @@ impl World {
 
     fn with(seed: u64, faults: bool) -> World {
         let mut rng = SplitMix64::new(seed);
-        let clocks = (0..SERVERS).map(|_| Clock::draw(&mut rng)).collect();
-        let switches = (1..=SWITCHES).map(|id| Switch::new(id, Clock::draw(&mut rng))).collect();
+        let clocks = (0..SERVERS).map(|_| Clock::draw(&mut rng, SECOND)).collect();
+        let switches = (1..=SWITCHES).map(|id| Switch::new(id, Clock::draw(&mut rng, SECOND))).collect();
         let mut world = World {
             rng,
             time: 0,
@@ -233,6 +186,7 @@ impl World {
             next_event: 0,
             nodes: (0..SERVERS).map(|_| None).collect(),
             disks: Vec::new(),
+            incarnations: vec![0; SERVERS],
             workers: 1,
             clocks,
             scheduled: vec![u64::MAX; SERVERS],
@@ -304,13 +258,10 @@ impl World {
         // Ticks of the wall clock, which goes on while a server is down.
         let epoch_base = 1_000 + (self.time / (250 * MS)) as u32;
         let (fresh, seed) = (self.rng.draw() | 1, self.rng.draw());
-        let mut incarnation = fresh;
-        if let Some(disk) = self.disks.get_mut(at) {
-            if disk.durable.is_empty() {
-                disk.incarnation = fresh;
-            }
-            incarnation = disk.incarnation;
-        }
+        // Who starts with a log is the one that wrote it.
+        let empty = self.disks.get(at).is_none_or(|disk| disk.durable.is_empty());
+        self.incarnations[at] = if empty { fresh } else { self.incarnations[at] };
+        let incarnation = self.incarnations[at];
         let start = Start { incarnation, epoch_base, seed, now_ns };
         let mut node = Node::new(settings(), start, keys(), server_address(at), vec![controller_address()]);
         if self.workers > 1 {
@@ -357,10 +308,7 @@ impl World {
         }
         // Of what was not durable some may be on the disk nevertheless.
         let survive = self.draw(self.disks[at].written.len() as u64 + 1) as usize;
-        let disk = &mut self.disks[at];
-        disk.lives += 1;
-        let written = std::mem::take(&mut disk.written);
-        disk.durable.extend(written.into_iter().take(survive).flat_map(|(_, bytes)| bytes));
+        self.disks[at].lose_power(survive);
     }
 
     /// Everything dies at once.
@@ -378,18 +326,11 @@ impl World {
         if life != self.disks[at].lives {
             return;
         }
-        self.sync(at, ticket);
+        self.disks[at].sync(ticket);
         let Some(node) = &mut self.nodes[at] else { return };
         let mut out = Outputs::new();
         node.durable(ticket, &mut out);
         self.after_server(at, out);
-    }
-
-    fn sync(&mut self, at: usize, ticket: u64) {
-        let disk = &mut self.disks[at];
-        while disk.written.front().is_some_and(|(written, _)| *written <= ticket) {
-            disk.durable.extend(disk.written.pop_front().unwrap().1);
-        }
     }
 
     /// The server at that place of a shard's chain.
@@ -406,17 +347,6 @@ impl World {
     /// The machine that a server is on.
     pub fn machine_of(&self, at: usize) -> usize {
         at / self.workers
-    }
-
-    /// No chain has two servers of one machine, and none gets one.
-    fn check_machines(&self, views: &Views) {
-        for shard in &views.shards {
-            let named = shard.members.iter().copied().chain(shard.joining.map(|joining| joining.member));
-            let on = |member: Member| (0..SERVERS).find(|at| server_address(*at) == member.address).unwrap();
-            let mut machines: Vec<_> = named.map(|member| self.machine_of(on(member))).collect();
-            machines.sort_unstable();
-            assert!(machines.windows(2).all(|pair| pair[0] != pair[1]), "{shard:?}");
-        }
     }
 
     /// The members of a shard's chain, by the controller's database.
@@ -578,7 +508,7 @@ impl World {
                 continue;
             }
             // The shell waits; in the world's time that is an instant.
-            self.sync(at, ticket);
+            self.disks[at].sync(ticket);
             if let Some(node) = &mut self.nodes[at] {
                 node.durable(ticket, &mut out);
                 node.flush(now, &mut out);
@@ -607,89 +537,6 @@ impl World {
                 self.scheduled[at] = next;
                 self.push(next, Event::Timer(at));
             }
-        }
-    }
-
-    /// `SIMULATION_TRACE=flow` prints everything about that flow, and all events and decisions.
-    pub fn trace(&self, what: &str, message: &Message<'_>) {
-        if !self.traced {
-            return;
-        }
-        let flow = std::env::var("SIMULATION_TRACE").ok().and_then(|flow| flow.parse().ok());
-        if flow.is_some_and(|flow: u8| message.key.last() == Some(&flow)) {
-            let Message { message_type, sender, request_ns, epoch, seq, lease_us, session, flags, .. } = message;
-            eprintln!(
-                "{:>9} {what}: {message_type:?} {sender:?} sent {request_ns} epoch {epoch} seq {seq} lease {lease_us} session {session} {flags:?}",
-                self.time / 1000
-            );
-        }
-    }
-
-    /// Invariants on what the store says, when it says it.
-    fn check_reply(&mut self, reply: &Message<'_>) {
-        let key = reply.key.to_vec();
-        match reply.message_type {
-            MessageType::LeaseGrant => {
-                let owner = *self.checks.granted.entry((key.clone(), reply.epoch)).or_insert(reply.sender);
-                assert_eq!(owner, reply.sender, "epoch {} of {key:?} granted twice", reply.epoch);
-                let before = self.checks.last_owner.insert(key, reply.sender);
-                self.checks.handovers += u64::from(before.is_some_and(|before| before != reply.sender));
-                self.check_everywhere(reply);
-            }
-            MessageType::UpdateAck => {
-                self.checks.acks += 1;
-                let shard = usize::from(reply.shard);
-                let gap = self.time - self.checks.last_ack_of_shard[shard];
-                self.checks.last_ack_of_shard[shard] = self.time;
-                self.checks.longest_gap_of_shard[shard] = self.checks.longest_gap_of_shard[shard].max(gap);
-                let newest = self.checks.acknowledged.entry(key).or_default();
-                *newest = (*newest).max((reply.epoch, reply.seq));
-                self.check_everywhere(reply);
-            }
-            _ => {}
-        }
-    }
-
-    /// What is answered is on every server that the controller's database counts on.
-    fn check_everywhere(&self, reply: &Message<'_>) {
-        for member in &self.database.shards[usize::from(reply.shard)].members {
-            let Some(node) = self.nodes.iter().flatten().find(|node| node.me() == *member) else { continue };
-            let recorded = node.replica(reply.shard).and_then(|replica| {
-                let record = replica.records().get(replica.records().find(0, reply.key)?);
-                Some((record.epoch, record.seq))
-            });
-            let answered = Some((reply.epoch, reply.seq));
-            assert!(recorded >= answered, "{:?}: {answered:?} answered, {recorded:?} at {member:?}", reply.key);
-        }
-    }
-
-    /// The network heals, the switches fall silent: every shard has its full chain, all servers of it are alike, and nothing acknowledged is missing.
-    pub fn finish(&mut self, until: u64) {
-        self.quiet = true;
-        self.cut = None;
-        (0..SERVERS).for_each(|at| self.restart(at));
-        self.restart_controller();
-        self.run(until);
-        for (shard, view) in self.database.shards.iter().enumerate() {
-            assert_eq!((view.members.len(), view.joining), (3, None), "shard {shard}: {view:?}");
-            let node = |member: &Member| self.nodes.iter().flatten().find(|node| node.me() == *member).unwrap();
-            let replicas: Vec<_> = view.members.iter().map(|m| node(m).replica(shard as u16).unwrap()).collect();
-            let digests: Vec<_> = replicas.iter().map(|replica| replica.records().shared_digest()).collect();
-            assert!(digests.iter().all(|digest| *digest == digests[0]), "shard {shard} differs: {digests:?}");
-            for replica in &replicas {
-                let report = replica.report(0);
-                assert!(report.ready && report.view == view.number, "shard {shard}: {report:?}");
-            }
-            for (key, answered) in &self.checks.acknowledged {
-                if usize::from(shard_of(key, SHARDS)) == shard {
-                    let records = replicas[0].records();
-                    let record = records.get(records.find(0, key).expect("acknowledged, yet gone"));
-                    assert!((record.epoch, record.seq) >= *answered, "{key:?}: {answered:?}");
-                }
-            }
-        }
-        for node in self.nodes.iter().flatten() {
-            assert_eq!(node.views().version, self.database.version);
         }
     }
 }
