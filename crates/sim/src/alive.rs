@@ -10,6 +10,8 @@ const AGAIN_NS: u64 = 20 * MS;
 const FIRST_NS: u64 = 4_000 * MS;
 /// And once it is.
 const LATER_NS: u64 = 1_000 * MS;
+/// By then what nobody asks for any more is released, and what waits at a head is given up.
+const QUIET_NS: u64 = 250 * MS;
 /// Until all chains are whole again: a join that failed is not tried again for 5 s.
 const WHOLE_NS: u64 = 15_000 * MS;
 
@@ -17,6 +19,8 @@ impl World {
     /// Checks all of that. `at_switch`: where each flow's packets went last.
     pub fn check_alive(&mut self, flows: u32, at_switch: &[usize]) -> dataplane::Result<()> {
         self.heal();
+        // Some messages are late by more than it takes to find together again.
+        let stragglers_until_ns = self.network.last_ns().unwrap_or(0);
         // Reads come first: nothing but the runtime itself brings an update to an end that got lost.
         for flow in 0..flows {
             let switch = at_switch.get(flow as usize).copied().unwrap_or(0);
@@ -28,7 +32,7 @@ impl World {
             }
         }
         self.contend(flows)?;
-        self.settle(flows)
+        self.settle(flows, stragglers_until_ns)
     }
 
     /// A host sends a flow's packets until one of them gets out.
@@ -101,7 +105,7 @@ impl World {
     }
 
     /// In the end the chains are whole, nothing waits to be sent again, and nothing is missing.
-    fn settle(&mut self, flows: u32) -> dataplane::Result<()> {
+    fn settle(&mut self, flows: u32, stragglers_until_ns: u64) -> dataplane::Result<()> {
         let until_ns = self.now_ns + WHOLE_NS;
         while self.violation.is_none() && !self.is_whole() {
             if self.now_ns >= until_ns {
@@ -110,7 +114,7 @@ impl World {
             }
             self.advance(20 * MS)?;
         }
-        self.advance(600 * MS)?;
+        self.advance(stragglers_until_ns.saturating_sub(self.now_ns) + QUIET_NS)?;
         for switch in 0..SWITCHES {
             // A release of an idle flow may be on its way at any moment: what matters is that each gets its answer.
             let until_ns = self.now_ns + LATER_NS;

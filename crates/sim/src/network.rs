@@ -89,6 +89,11 @@ impl Network {
         self.faults = faults;
     }
 
+    /// When the last message arrives that is on its way.
+    pub fn last_ns(&self) -> Option<u64> {
+        self.order.iter().map(|Reverse((at_ns, _))| *at_ns).max()
+    }
+
     /// From now on it loses nothing, and delays little.
     pub fn heal(&mut self, delay_max_ns: u64) {
         self.faults = Faults { delay_max_ns, ..Faults::NONE };

@@ -6,6 +6,7 @@ use crate::program::{Kind, Program};
 use crate::scenario::{Action, Scenario};
 use crate::switch::Switch;
 use crate::world::World;
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ pub struct Bench {
 pub struct Outcome {
     /// What did not hold, if anything.
     pub violation: Option<Violation>,
-    /// Messages that arrived and packets that left.
+    /// Messages that arrived, from when the chains served on.
     pub events: u64,
     /// Packets that came in.
     pub inputs: u64,
@@ -174,23 +175,41 @@ pub struct Plan {
 /// All runs together.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// Runs.
+    /// Runs: all of the first so many seeds.
     pub runs: u64,
+    /// Of the run with the fewest.
+    pub least_events: Option<u64>,
     /// Events, inputs and outputs of all of them.
     pub total: Outcome,
-    /// Failing seeds, lowest first.
+    /// Failing seeds, in order.
     pub failures: Vec<(u64, Kind, Violation)>,
 }
 
-/// Runs seeds on all cores until the plan is done or one fails; `progress` is told now and then.
+/// What is done, and what is done ahead of a run that goes on.
+struct Done {
+    summary: Summary,
+    ahead: BTreeMap<u64, (u64, Kind, Outcome)>,
+}
+
+impl Done {
+    fn add(&mut self, number: u64, seed: u64, kind: Kind, outcome: Outcome) {
+        self.ahead.insert(number, (seed, kind, outcome));
+        while let Some((seed, kind, outcome)) = self.ahead.remove(&self.summary.runs) {
+            self.summary.add(seed, kind, outcome);
+        }
+    }
+}
+
+/// Runs seeds on all cores until the plan is done or one fails. It goes on from `before`, whose runs count as the plan's first; `progress` is told after each run what is
+/// done without a gap.
 ///
 /// # Errors
 /// The compiler or the kernel refuses something.
-pub fn run_many(plan: Plan, progress: impl Fn(&Summary) + Sync) -> Result<Summary, String> {
+pub fn run_many(plan: Plan, before: Summary, progress: impl Fn(&Summary) + Sync) -> Result<Summary, String> {
     let started = Instant::now();
-    let next = AtomicU64::new(0);
+    let next = AtomicU64::new(before.runs);
     let failed = AtomicBool::new(false);
-    let summary = Mutex::new(Summary::default());
+    let done = Mutex::new(Done { summary: before, ahead: BTreeMap::new() });
     let is_over = || failed.load(Ordering::Relaxed) || plan.time.is_some_and(|time| started.elapsed() >= time);
     let work = || -> Result<(), String> {
         let mut benches: Vec<Bench> = Vec::new();
@@ -210,10 +229,10 @@ pub fn run_many(plan: Plan, progress: impl Fn(&Summary) + Sync) -> Result<Summar
             };
             let scenario = Scenario::of_seed(seed, kind != Kind::Snapshots);
             let (outcome, _) = benches[at].run(&scenario, false).map_err(|error| format!("seed {seed}: {error}"))?;
-            let Ok(mut summary) = summary.lock() else { break };
-            summary.add(seed, kind, outcome);
-            failed.fetch_or(!summary.failures.is_empty(), Ordering::Relaxed);
-            progress(&summary);
+            failed.fetch_or(outcome.violation.is_some(), Ordering::Relaxed);
+            let Ok(mut done) = done.lock() else { break };
+            done.add(number, seed, kind, outcome);
+            progress(&done.summary);
         }
         Ok(())
     };
@@ -225,15 +244,15 @@ pub fn run_many(plan: Plan, progress: impl Fn(&Summary) + Sync) -> Result<Summar
         threads.into_iter().map(ended).collect()
     });
     results.into_iter().collect::<Result<(), String>>()?;
-    let mut summary = summary.into_inner().map_err(|_| "a run's thread panicked".to_owned())?;
-    summary.failures.sort_by_key(|(seed, ..)| *seed);
-    Ok(summary)
+    let done = done.into_inner().map_err(|_| "a run's thread panicked".to_owned())?;
+    Ok(done.summary)
 }
 
 impl Summary {
     /// Counts a run.
     pub fn add(&mut self, seed: u64, kind: Kind, outcome: Outcome) {
         self.runs += 1;
+        self.least_events = Some(self.least_events.map_or(outcome.events, |least| least.min(outcome.events)));
         self.total.events += outcome.events;
         self.total.inputs += outcome.inputs;
         self.total.outputs += outcome.outputs;

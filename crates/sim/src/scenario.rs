@@ -104,7 +104,7 @@ impl Scenario {
         let faults = Faults::swarm(&mut rng);
         let workload = Workload {
             flows: rng.random_range(1..=4),
-            packets: rng.random_range(40..=120),
+            packets: packets(&mut rng),
             pause_max_ns: [300_000, 2 * MS, 8 * MS][rng.random_range(0..3)],
             reads_percent: if reads { [0, 30, 60, 90][rng.random_range(0..4)] } else { 0 },
         };
@@ -136,6 +136,15 @@ impl Scenario {
             });
         }
         Scenario { seed, faults, flows: workload.flows, steps }
+    }
+}
+
+/// How long a run is. What needs many steps is rare beside what needs few, and short runs are many: so most are short, and some are long.
+fn packets(rng: &mut StdRng) -> u32 {
+    match rng.random_range(0..16) {
+        0 => rng.random_range(60..=240),
+        1..4 => rng.random_range(40..=80),
+        _ => rng.random_range(12..=40),
     }
 }
 

@@ -17,15 +17,16 @@ type Name = (u16, u32, u64);
 struct Held {
     epoch: u32,
     slots: Slots,
-    /// The newest snapshot that it took, and when the first update came behind it.
+    /// The newest snapshot that it took.
     seq: u64,
-    first_update_ns: Option<u64>,
+    /// When, by its own clock, its first update came under this grant.
+    since_grant_ns: Option<u64>,
 }
 
 /// A snapshot as it must be.
 struct Taken {
     slots: Slots,
-    /// When the first update came that it does not have.
+    /// When, by the clock of the switch that took it, the first update came that it does not have.
     next_update_ns: Option<u64>,
 }
 
@@ -158,7 +159,7 @@ impl SketchChecker {
         Ok(strict)
     }
 
-    /// A packet left a switch, which holds its tenant under `epoch`.
+    /// A packet left a switch, which holds its tenant under `epoch`, when its clock showed `now_ns`.
     pub fn output(&mut self, switch: usize, frame: &[u8], epoch: u32, now_ns: u64) -> Result<(), String> {
         let Some(tenant) = tenant_of(frame) else { return Ok(()) };
         let word = |at: usize| u32::from_be_bytes(frame[at..at + 4].try_into().unwrap_or_default());
@@ -173,7 +174,7 @@ impl SketchChecker {
                 self.handed_over += 1;
                 self.lost += before.slots.iter().sum::<u64>().saturating_sub(slots.iter().sum());
             }
-            let held = Held { epoch, slots: slots.clone(), seq: *seq, first_update_ns: None };
+            let held = Held { epoch, slots: slots.clone(), seq: *seq, since_grant_ns: None };
             self.held.insert((switch, tenant), held);
         }
         let Some(held) = self.held.get_mut(&(switch, tenant)) else { return Ok(()) };
@@ -190,7 +191,7 @@ impl SketchChecker {
         }
         self.updates += 1;
         *self.updates_by_tenant.entry(tenant).or_default() += 1;
-        held.first_update_ns.get_or_insert(now_ns);
+        held.since_grant_ns.get_or_insert(now_ns);
         let newest = (tenant, epoch, held.seq);
         if let Some(taken) = self.taken.get_mut(&newest) {
             taken.next_update_ns.get_or_insert(now_ns);
@@ -213,7 +214,6 @@ impl SketchChecker {
                 return Err(format!("snapshot {name:?} behind number {}", held.seq));
             }
             held.seq = message.seq;
-            held.first_update_ns = None;
             self.taken.insert(name, Taken { slots: held.slots.clone(), next_update_ns: None });
             self.snapshots += 1;
         }
@@ -263,23 +263,30 @@ impl SketchChecker {
         Ok(())
     }
 
-    /// Called when a packet came out of a switch: by the store's newest snapshot of its tenant, is it within ε?
-    pub(crate) fn within_epsilon(&self, tenant: u16, epoch: u32, store: &Store, now_ns: u64) -> Result<(), String> {
-        let key = tenant.to_be_bytes();
-        let whole = whole_of(store, self.object.object_id, &key);
+    /// Called when a packet came out of a switch, whose clock shows `now_ns`: by the store's newest snapshot of its tenant, is it within ε?
+    ///
+    /// The oldest update that would be lost now is the first one behind that snapshot, or, if none of this grant is stored, the first one under the grant. How old it
+    /// is says the switch's own clock, which is the only one that it has: one that is 10 % slow lets packets out for 10 % longer.
+    pub(crate) fn within_epsilon(
+        &self,
+        switch: usize,
+        tenant: u16,
+        epoch: u32,
+        store: &Store,
+        now_ns: u64,
+    ) -> Result<(), String> {
+        let whole = whole_of(store, self.object.object_id, &tenant.to_be_bytes());
         let since_ns = match whole {
             Some((of, seq, _)) if of == epoch => self.taken.get(&(tenant, of, seq)).and_then(|it| it.next_update_ns),
-            // Nothing of this grant yet: since its first update.
             _ => {
-                self.held.iter().filter(|((_, of), held)| *of == tenant && held.epoch == epoch).find_map(|(_, held)| {
-                    (held.seq == self.granted.get(&(tenant, epoch)).map_or(0, |(seq, _)| *seq))
-                        .then_some(held.first_update_ns)?
-                })
+                let held = self.held.get(&(switch, tenant)).filter(|held| held.epoch == epoch);
+                held.and_then(|held| held.since_grant_ns)
             }
         };
         match since_ns {
             Some(since_ns) if now_ns > since_ns + self.epsilon_ns => {
-                Err(format!("tenant {tenant}: an update of {} ms ago is not stored", (now_ns - since_ns) / 1_000_000))
+                let age_ms = (now_ns - since_ns) / 1_000_000;
+                Err(format!("tenant {tenant}: an update of {age_ms} ms ago, by the switch's clock, is not stored"))
             }
             _ => Ok(()),
         }

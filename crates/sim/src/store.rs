@@ -58,6 +58,8 @@ pub(crate) struct Store {
     pub(crate) clocks: Vec<Clock>,
     pub(crate) rings: Vec<KeyRing>,
     pub(crate) frozen_until_ns: Vec<u64>,
+    /// When each server's timer is due, in the world's time.
+    due_ns: Vec<u64>,
     controller: Option<Controller>,
     pub(crate) controller_ring: KeyRing,
     /// What the controller's database has.
@@ -74,6 +76,7 @@ impl Store {
             clocks: (0..SERVERS).map(|_| Clock::draw(rng, drift_ppm)).collect(),
             rings: vec![ring(0); SERVERS],
             frozen_until_ns: vec![0; SERVERS],
+            due_ns: vec![u64::MAX; SERVERS],
             controller: None,
             controller_ring: ring(0),
             database: Views::default(),
@@ -98,12 +101,9 @@ impl Store {
 
     /// When a server's or the controller's timer is due.
     pub(crate) fn next_timer_ns(&self, now_ns: u64) -> u64 {
-        let node = |at: usize| {
-            let due = self.clocks[at].time(self.nodes[at].as_ref()?.next_deadline()?);
-            Some(due.max(self.frozen_until_ns[at]))
-        };
+        let nodes = self.due_ns.iter().zip(&self.frozen_until_ns).map(|(due, frozen)| *due.max(frozen));
         let controller = self.controller.as_ref().map(Controller::next_deadline);
-        (0..SERVERS).filter_map(node).chain(controller).min().unwrap_or(u64::MAX).max(now_ns + 1)
+        nodes.chain(controller).min().unwrap_or(u64::MAX).max(now_ns + 1)
     }
 }
 
@@ -111,8 +111,7 @@ impl World {
     /// Timers that are due go off.
     pub(crate) fn store_timers(&mut self) {
         for at in 0..SERVERS {
-            let local = self.store.clocks[at].local(self.now_ns);
-            let due = self.store.nodes[at].as_ref().and_then(Node::next_deadline).is_some_and(|due| due <= local);
+            let due = self.store.due_ns[at] <= self.now_ns;
             if due && self.now_ns >= self.store.frozen_until_ns[at] {
                 self.serve(at, None);
             }
@@ -144,6 +143,7 @@ impl World {
         if self.is_spare(at) {
             self.note(Machine::Server(at), "dies");
             self.store.nodes[at] = None;
+            self.store.due_ns[at] = u64::MAX;
             self.network.push(self.now_ns + down_ns, Event::Restart(at));
         }
     }
@@ -260,6 +260,8 @@ impl World {
             None => node.handle(local, Input::Timer, &mut out),
         }
         node.flush(local, &mut out);
+        let due = node.next_deadline();
+        self.store.due_ns[at] = due.map_or(u64::MAX, |due| self.store.clocks[at].time(due));
         for event in &out.events {
             if let state_store::core::Event::Broken(reason) = event {
                 self.violated("chain", format!("server {at}: {}", reason.describe()));

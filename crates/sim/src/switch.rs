@@ -5,6 +5,7 @@ use dataplane::{Dataplane, Error, Object, Result, Settings, Verdict};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use manifest::Manifest;
 use state_protocol::{KeyRing, MOST_SECRETS};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
@@ -51,8 +52,8 @@ pub struct Identity {
 const SEEN_REPLIES: &str = "sp_seen_replies";
 /// How many places that is.
 const SEEN_REPLY_PLACES: u64 = 1 << 18;
-/// Arrays up to this size are zeroed whole.
-const ZEROED_ENTRIES: u32 = 70_000;
+/// Arrays up to this size are zeroed whole. In larger ones (the replies seen, the backends) only what was written is.
+const ZEROED_ENTRIES: u32 = 4096;
 /// Where a message has its tag.
 const TAG_AT: usize = 56;
 
@@ -66,6 +67,8 @@ pub struct Switch {
     next_sweep_ns: u64,
     /// Places of `sp_seen_replies` and the tags in them.
     seen: HashMap<u32, u64>,
+    /// How many flows stood in the pending ring when somebody looked last; `None`: the program ran since.
+    queued: Cell<Option<u64>>,
 }
 
 impl Switch {
@@ -77,7 +80,8 @@ impl Switch {
         let manifest = manifest.clone();
         let address = Ipv4Addr::UNSPECIFIED;
         let seen = HashMap::new();
-        Ok(Switch { dataplane, manifest, address, drift_ppm: 0, next_heartbeat_ns: 0, next_sweep_ns: 0, seen })
+        let queued = Cell::new(None);
+        Ok(Switch { dataplane, manifest, address, drift_ppm: 0, next_heartbeat_ns: 0, next_sweep_ns: 0, seen, queued })
     }
 
     /// Starts another life with empty state: every map is as when the object was loaded. (Loading costs a hundred times as much.) `heads`: of the shards' chains;
@@ -94,6 +98,7 @@ impl Switch {
         self.address = Ipv4Addr::new(10, 255, 0, identity.switch_id as u8);
         self.drift_ppm = identity.drift_ppm;
         (self.next_heartbeat_ns, self.next_sweep_ns) = (0, 0);
+        self.queued.set(None);
         self.dataplane.set_flow_settings(FlowSettings {
             switch_id: identity.switch_id,
             incarnation: identity.incarnation,
@@ -140,12 +145,13 @@ impl Switch {
     }
 
     /// Its own clock, at a time of the world's.
-    fn clock(&self, now_ns: u64) -> u64 {
+    pub(crate) fn clock(&self, now_ns: u64) -> u64 {
         now_ns.saturating_add_signed((i128::from(now_ns) * i128::from(self.drift_ppm) / 1_000_000) as i64)
     }
 
     /// A packet comes in on a port.
     pub fn packet(&self, frame: &[u8], port: u32, now_ns: u64) -> Result<Became> {
+        self.queued.set(None);
         let outcome = self.dataplane.run(frame, port, self.clock(now_ns))?;
         Ok(match outcome.verdict {
             Verdict::Forward { port: STORE_PORT } => message_in(&outcome.frame),
@@ -187,6 +193,9 @@ impl Switch {
             self.sweep(IDLE_NS, now_ns)?;
         }
         let mut messages = Vec::new();
+        if frames > 0 {
+            self.queued.set(None);
+        }
         for _ in 0..frames {
             if let Some(frame) = self.dataplane.run_generator(self.clock(now_ns))? {
                 messages.push(message_in(&frame));
@@ -210,6 +219,9 @@ impl Switch {
         // In one order: the kernel's hash tables have another each time.
         let mut keys: Vec<Vec<u8>> = self.dataplane.map(map).into_iter().flat_map(|map| map.keys()).collect();
         keys.sort_unstable();
+        if !keys.is_empty() {
+            self.queued.set(None);
+        }
         for key in keys {
             match self.dataplane.sweep(object_id, &key, before)? {
                 Swept::Released => released += 1,
@@ -222,8 +234,13 @@ impl Switch {
 
     /// How many flows stand in the pending ring.
     pub fn queued(&self) -> Result<u64> {
+        if let Some(queued) = self.queued.get() {
+            return Ok(queued);
+        }
         let bytes = self.dataplane.read_array("sp_generator_work", 0)?;
-        Ok(bytes.try_into().map_or(0, u64::from_ne_bytes))
+        let queued = bytes.try_into().map_or(0, u64::from_ne_bytes);
+        self.queued.set(Some(queued));
+        Ok(queued)
     }
 
     /// How many flows it knows of, its own or not.

@@ -78,7 +78,7 @@ pub struct World {
     pub violation: Option<Violation>,
     /// Draws what happens, if wanted.
     pub chart: Option<Chart>,
-    /// Events so far, and a digest of all of them.
+    /// Events since the chains serve: messages that arrived. And a digest of all, from the beginning.
     pub events: u64,
     digest: u64,
 }
@@ -135,6 +135,7 @@ impl World {
             world.advance(5 * MS)?;
             if world.serves() {
                 world.network.begin(faults);
+                world.events = 0;
                 return Ok(world);
             }
         }
@@ -366,10 +367,12 @@ impl World {
         let epoch = self.switches[switch].epoch_of(&tenant.to_be_bytes());
         self.note(Machine::Switch(switch), &format!("-> packet of tenant {tenant} leaves, epoch {epoch}"));
         let owns = self.switches[switch].holds(&tenant.to_be_bytes(), self.now_ns).is_some();
+        // ε is a time by the clock of the switch that enforces it (docs/snapshots.md, "ε").
+        let now_ns = self.switches[switch].clock(self.now_ns);
         let Some(sketch) = &mut self.sketch else { return };
         let found = sketch.leaves(switch, frame, epoch, owns).and_then(|strict| {
-            sketch.output(switch, frame, epoch, self.now_ns)?;
-            if strict { sketch.within_epsilon(tenant, epoch, &self.store, self.now_ns) } else { Ok(()) }
+            sketch.output(switch, frame, epoch, now_ns)?;
+            if strict { sketch.within_epsilon(switch, tenant, epoch, &self.store, now_ns) } else { Ok(()) }
         });
         if let Err(detail) = found {
             self.violated("snapshots", detail);

@@ -1,6 +1,6 @@
 //! Swarm runs, and that a seed's run is always the same.
 
-use sim::{Bench, Kind, Plan, Scenario, run_many};
+use sim::{Bench, Kind, Plan, Scenario, Summary, run_many};
 
 #[test]
 fn a_seed_replays_exactly() {
@@ -30,7 +30,7 @@ fn swarm() {
         threads: 2,
         kind: None,
     };
-    let summary = run_many(plan, |so_far| {
+    let summary = run_many(plan, Summary::default(), |so_far| {
         if so_far.runs.is_multiple_of(100) {
             println!("{} runs", so_far.runs);
         }

@@ -1,17 +1,21 @@
 //! `stateplane sim`: runs seeds through the simulator; a failing one becomes short, and is drawn.
 
-use sim::{Bench, Kind, Plan, Scenario, Summary, kind_of_seed, run_many};
+use sim::{Bench, Kind, Plan, Resumed, Scenario, Summary, kind_of_seed, run_many};
 use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Lines of a chart that are printed.
 const CHART_LINES: usize = 400;
+/// How far the runs have come is saved this often.
+const SAVED_EVERY: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "Examples:
   stateplane sim --seconds 60                 random runs for a minute, on all cores
   stateplane sim --seed 7 --chart             one run, drawn
-  stateplane sim --seed 1 --runs 200 --object snapshots";
+  stateplane sim --seed 1 --runs 200 --object snapshots
+  stateplane sim --runs 1000000 --resume runs.json    until it is stopped; again: from there on";
 
 /// The compiled programs, the store and the controller on a simulated network with faults. Exit code 1: something did not hold; what, and the shortest run that
 /// shows it, is printed. Needs root (it loads the programs into the kernel). docs/correctness.md says what is checked.
@@ -33,8 +37,11 @@ pub struct Args {
     /// Runs at the same time; without it, one for each core.
     #[arg(long)]
     jobs: Option<usize>,
+    /// Keep in this file how far the runs have come, and go on from there.
+    #[arg(long, value_name = "FILE", conflicts_with = "chart")]
+    resume: Option<PathBuf>,
     /// Draw the run of --seed, whether it fails or not.
-    #[arg(long)]
+    #[arg(long, requires = "seed")]
     chart: bool,
     /// Do not look for a shorter run that fails.
     #[arg(long)]
@@ -69,52 +76,127 @@ fn simulate(args: &Args, kind: Option<Kind>) -> Result<u8, String> {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         since.map_or(1, |since| u64::try_from(since.as_millis()).unwrap_or(1)) * 1_000_000
     };
-    let seed = args.seed.unwrap_or_else(clock);
     let runs = match (args.runs, args.seconds, args.seed) {
         (Some(runs), ..) => runs,
         (None, Some(_), _) => u64::MAX,
         (None, None, Some(_)) => 1,
         (None, None, None) => 1_000,
     };
-    if args.chart {
+    if let Some(seed) = args.seed.filter(|_| args.chart) {
         return draw(seed, kind.unwrap_or_else(|| kind_of_seed(seed)));
     }
+    let saved = args.resume.as_deref().map(|path| Resumed::read(path, args.seed, kind)).transpose()?.flatten();
+    let seed = saved.as_ref().map(|saved| saved.seed).or(args.seed).unwrap_or_else(clock);
+    let saved = saved.map_or_else(|| Resumed::begin(seed, kind), Ok)?;
+    let before = saved.summary();
     let threads = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let plan = Plan { seed, runs, time: args.seconds.map(Duration::from_secs), threads, kind };
-    let started = Instant::now();
-    let shown = Mutex::new(Instant::now());
-    let summary = run_many(plan, |so_far| show(&shown, started, so_far))?;
+    let progress = Progress::new(args.resume.as_deref(), &saved, plan);
+    progress.begin();
+    let summary = run_many(plan, before, |so_far| progress.show(so_far))?;
+    progress.save(&summary)?;
     for (seed, kind, violation) in &summary.failures {
         outln!("seed {seed} ({}): {violation}", kind.name());
     }
     if let Some((seed, kind, violation)) = summary.failures.first().filter(|_| !args.no_shrink) {
         shorten(*seed, *kind, violation)?;
     }
-    let seconds = started.elapsed().as_secs_f64();
-    let total = &summary.total;
-    outln!(
-        "{} runs from seed {seed} in {seconds:.1} s ({:.0} a second): {} events ({:.0} a run), {} packets in, {} out, {} snapshots; {} violations",
-        summary.runs,
-        summary.runs as f64 / seconds,
-        total.events,
-        total.events as f64 / summary.runs.max(1) as f64,
-        total.inputs,
-        total.outputs,
-        total.snapshots[0],
-        summary.failures.len()
-    );
+    if let Some((seed, kind, _)) = summary.failures.first() {
+        outln!("again: stateplane sim --seed {seed} --object {}", kind.name());
+    }
+    outln!("{}", progress.sum_up(&summary));
     Ok(u8::from(!summary.failures.is_empty()))
 }
 
-/// Progress, every few seconds.
-fn show(shown: &Mutex<Instant>, started: Instant, so_far: &Summary) {
-    let pause = Duration::from_secs(if std::io::stderr().is_terminal() { 1 } else { 10 });
-    let Ok(mut last) = shown.lock() else { return };
-    if last.elapsed() >= pause {
-        *last = Instant::now();
-        let seconds = started.elapsed().as_secs_f64();
+/// What many runs tell while they go on.
+struct Progress<'a> {
+    file: Option<&'a Path>,
+    saved: &'a Resumed,
+    plan: Plan,
+    started: Instant,
+    /// When it was shown last, and when saved.
+    last: Mutex<(Instant, Instant)>,
+}
+
+impl<'a> Progress<'a> {
+    fn new(file: Option<&'a Path>, saved: &'a Resumed, plan: Plan) -> Progress<'a> {
+        let now = Instant::now();
+        Progress { file, saved, plan, started: now, last: Mutex::new((now, now)) }
+    }
+
+    fn begin(&self) {
+        let done = self.saved.summary().runs;
         let mut out = std::io::stderr();
-        let _ = writeln!(out, "{:>6.0} s: {} runs, {:.0} a second", seconds, so_far.runs, so_far.runs as f64 / seconds);
+        let _ = match done {
+            0 => writeln!(out, "seeds from {}", self.plan.seed),
+            _ => writeln!(out, "seeds from {}; {done} runs are done", self.plan.seed),
+        };
+    }
+
+    /// Every few seconds, says how far it is, and saves that.
+    fn show(&self, so_far: &Summary) {
+        let pause = Duration::from_secs(if std::io::stderr().is_terminal() { 1 } else { 10 });
+        let Ok(mut last) = self.last.lock() else { return };
+        let mut out = std::io::stderr();
+        if last.0.elapsed() >= pause {
+            last.0 = Instant::now();
+            let rate = self.rate(so_far);
+            let left = self.plan.runs.saturating_sub(so_far.runs) as f64 / rate.max(1e-9);
+            let left = match self.plan.time {
+                Some(time) => left.min(time.saturating_sub(self.started.elapsed()).as_secs_f64()),
+                None => left,
+            };
+            let seconds = self.started.elapsed().as_secs_f64();
+            let _ =
+                writeln!(out, "{seconds:>6.0} s: {} runs, {rate:.0} a second, {} left", so_far.runs, duration(left));
+        }
+        if last.1.elapsed() >= SAVED_EVERY {
+            last.1 = Instant::now();
+            if let Err(error) = self.save(so_far) {
+                let _ = writeln!(out, "error: {error}");
+            }
+        }
+    }
+
+    /// Runs a second, of this session.
+    fn rate(&self, so_far: &Summary) -> f64 {
+        (so_far.runs - self.saved.summary().runs) as f64 / self.started.elapsed().as_secs_f64()
+    }
+
+    fn seconds(&self) -> f64 {
+        self.saved.seconds as f64 + self.started.elapsed().as_secs_f64()
+    }
+
+    fn save(&self, so_far: &Summary) -> Result<(), String> {
+        let Some(file) = self.file.filter(|_| so_far.failures.is_empty()) else { return Ok(()) };
+        self.saved.write(file, so_far, self.seconds() as u64)
+    }
+
+    fn sum_up(&self, summary: &Summary) -> String {
+        let (total, runs) = (&summary.total, summary.runs);
+        format!(
+            "{runs} runs from seed {} in {:.1} s ({:.0} a second now): {} events ({:.0} a run, {} at the least), {} packets in, {} out, {} snapshots; {} violations",
+            self.plan.seed,
+            self.seconds(),
+            self.rate(summary),
+            total.events,
+            total.events as f64 / runs.max(1) as f64,
+            summary.least_events.unwrap_or(0),
+            total.inputs,
+            total.outputs,
+            total.snapshots[0],
+            summary.failures.len()
+        )
+    }
+}
+
+/// For people.
+fn duration(seconds: f64) -> String {
+    match seconds {
+        seconds if seconds < 120.0 => format!("{seconds:.0} s"),
+        seconds if seconds < 7200.0 => format!("{:.0} min", seconds / 60.0),
+        seconds if seconds < 1e7 => format!("{:.1} h", seconds / 3600.0),
+        _ => "much".to_owned(),
     }
 }
 
@@ -142,7 +224,6 @@ fn shorten(seed: u64, kind: Kind, violation: &sim::Violation) -> Result<(), Stri
     if let Some(violation) = outcome.violation {
         outln!("{violation}");
     }
-    outln!("again: stateplane sim --seed {seed} --object {}", kind.name());
     Ok(())
 }
 
