@@ -12,6 +12,8 @@ const FIRST_NS: u64 = 4_000 * MS;
 const LATER_NS: u64 = 1_000 * MS;
 /// By then what nobody asks for any more is released, and what waits at a head is given up.
 const QUIET_NS: u64 = 250 * MS;
+/// Until nothing is taken that nobody uses: a dead switch's session is ended after 10 s, then records are idle, and looked at.
+const GIVEN_BACK_NS: u64 = 13_000 * MS;
 /// Until all chains are whole again: a join that failed is not tried again for 5 s.
 const WHOLE_NS: u64 = 15_000 * MS;
 
@@ -66,9 +68,10 @@ impl World {
     }
 
     fn key(&self, flow: u32) -> Vec<u8> {
-        match self.sketch {
-            Some(_) => (flow as u16).to_be_bytes().to_vec(),
-            None => key_of(flow),
+        match (&self.sketch, &self.bindings) {
+            (Some(_), _) => (flow as u16).to_be_bytes().to_vec(),
+            (None, Some(bindings)) => bindings.key(flow),
+            (None, None) => key_of(flow),
         }
     }
 
@@ -136,7 +139,28 @@ impl World {
         if let Err(detail) = stored {
             self.violated("snapshots", detail);
         }
+        // What is idle is removed at any moment: such an effect may be on its way down a chain.
+        let until_ns = self.now_ns + LATER_NS;
+        while self.violation.is_none() && self.now_ns < until_ns && !self.members_are_alike() {
+            self.advance(5 * MS)?;
+        }
         self.check_durable();
+        self.check_given_back()
+    }
+
+    /// What the store gave out is what its records say; and once nobody uses it, it is free again.
+    fn check_given_back(&mut self) -> dataplane::Result<()> {
+        let until_ns = self.now_ns + GIVEN_BACK_NS;
+        while self.violation.is_none() {
+            match self.bindings.as_ref().map(|bindings| bindings.taken(&self.store)) {
+                None | Some(Ok(0)) => break,
+                Some(Ok(taken)) if self.now_ns >= until_ns => {
+                    self.violated("port pool", format!("{taken} are still taken, and nobody uses them"));
+                }
+                Some(Ok(_)) => self.advance(50 * MS)?,
+                Some(Err(detail)) => self.violated("port pool", detail),
+            }
+        }
         Ok(())
     }
 

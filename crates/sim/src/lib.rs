@@ -6,9 +6,11 @@
 #![forbid(unsafe_code)]
 
 mod alive;
+mod bindings;
 mod chart;
 mod checks;
 mod faults;
+mod namespace;
 mod network;
 mod operations;
 mod program;

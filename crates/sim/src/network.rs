@@ -122,12 +122,12 @@ impl Network {
         self.slow_until_ns.get(&machine).is_some_and(|until| now_ns < *until)
     }
 
-    /// Takes a datagram; whether it will arrive at least once.
-    pub fn send(&mut self, now_ns: u64, from: Machine, to: Machine, datagram: Datagram) -> bool {
+    /// Takes a datagram; whether it will arrive at least once. `spared`: it is not lost by chance, nor late.
+    pub fn send(&mut self, now_ns: u64, from: Machine, to: Machine, datagram: Datagram, spared: bool) -> bool {
         let is = |types: &[MessageType]| types.iter().any(|known| datagram.bytes.get(3) == Some(&(*known as u8)));
         let hand_over = is(&[MessageType::Recall, MessageType::Release, MessageType::ReleaseAck]);
         let cut = self.cuts.iter().any(|cut| now_ns < cut.until_ns && cut.stops(from, to));
-        let lost = self.rng.random_bool(self.faults.loss);
+        let lost = self.rng.random_bool(self.faults.loss) && !spared;
         if cut || lost || (hand_over && self.rng.random_bool(self.faults.hand_over_loss)) {
             return false;
         }
@@ -137,7 +137,7 @@ impl Network {
             if hand_over && self.faults.hand_over_delay_ns > 0 {
                 at_ns += self.rng.random_range(0..self.faults.hand_over_delay_ns);
             }
-            if self.rng.random_bool(self.faults.stragglers) {
+            if self.rng.random_bool(self.faults.stragglers) && !spared {
                 at_ns += self.rng.random_range(0..STRAGGLES_NS);
             }
             if self.is_slow(to, now_ns) {

@@ -12,11 +12,15 @@ pub enum Kind {
     Asynchronous,
     /// sketch.p4: snapshots.
     Snapshots,
+    /// nat.p4: the store gives ports.
+    Nat,
+    /// load_balancer.p4: the store gives backends.
+    Balancer,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 3] = [Kind::Linearizable, Kind::Asynchronous, Kind::Snapshots];
+    pub const ALL: [Kind; 5] = [Kind::Linearizable, Kind::Asynchronous, Kind::Snapshots, Kind::Nat, Kind::Balancer];
 
     /// As the command line calls it.
     pub fn name(self) -> &'static str {
@@ -24,6 +28,8 @@ impl Kind {
             Kind::Linearizable => "linearizable",
             Kind::Asynchronous => "asynchronous",
             Kind::Snapshots => "snapshots",
+            Kind::Nat => "nat",
+            Kind::Balancer => "load_balancer",
         }
     }
 }
@@ -48,13 +54,19 @@ impl Program {
         let folder = tempfile::tempdir().map_err(|error| format!("a temporary folder: {error}"))?;
         let (name, text) = match kind {
             Kind::Snapshots => ("sketch.p4", include_str!("../tests/sketch.p4")),
+            Kind::Nat => ("nat.p4", include_str!("../../../p4/apps/nat/nat.p4")),
+            Kind::Balancer => ("load_balancer.p4", include_str!("../../../p4/apps/load_balancer/load_balancer.p4")),
             _ => ("counter.p4", include_str!("../tests/counter.p4")),
         };
         let source = folder.path().join(name);
         std::fs::write(&source, text).map_err(|error| format!("{}: {error}", source.display()))?;
         let mut defines: Vec<String> = p4_defines.iter().map(ToString::to_string).collect();
-        if kind == Kind::Asynchronous {
-            defines.push("ASYNC".to_owned());
+        match kind {
+            Kind::Asynchronous => defines.push("ASYNC".to_owned()),
+            // Small tables: loading them costs less.
+            Kind::Nat => defines.push("NAT_ENTRIES=1024".to_owned()),
+            Kind::Balancer => defines.push("LOAD_BALANCER_ENTRIES=1024".to_owned()),
+            Kind::Linearizable | Kind::Snapshots => {}
         }
         let outcome = p4_check::check_file(&source, &p4_syntax::Options { defines, ..Default::default() });
         let program = outcome.program.as_ref().ok_or_else(|| outcome.render(false))?;

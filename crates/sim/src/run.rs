@@ -3,7 +3,7 @@
 use crate::chart::Chart;
 use crate::checks::Violation;
 use crate::program::{Kind, Program};
-use crate::scenario::{Action, Scenario};
+use crate::scenario::{Action, Scenario, Step};
 use crate::switch::Switch;
 use crate::world::World;
 use std::collections::BTreeMap;
@@ -112,8 +112,18 @@ impl Bench {
             loop {
                 let mut at = 0;
                 while at < best.steps.len() {
-                    let mut candidate = best.clone();
-                    candidate.steps.drain(at..(at + chunk).min(best.steps.len()));
+                    // Of a change of secrets all steps stay, or none: half of one would be another fault.
+                    let range = at..at + chunk;
+                    let stays = |(at, step): (usize, &Step)| {
+                        let rotates = matches!(step.action, Action::Rotate(..));
+                        (rotates || !range.contains(&at)).then_some(*step)
+                    };
+                    let steps: Vec<Step> = best.steps.iter().enumerate().filter_map(stays).collect();
+                    if steps.len() == best.steps.len() {
+                        at += chunk;
+                        continue;
+                    }
+                    let candidate = Scenario { steps, ..best.clone() };
                     match fails(self, &candidate)? {
                         true => best = candidate,
                         false => at += chunk,
@@ -123,6 +133,11 @@ impl Bench {
                     break;
                 }
                 chunk = chunk.div_ceil(2);
+            }
+            let mut candidate = best.clone();
+            candidate.steps.retain(|step| !matches!(step.action, Action::Rotate(..)));
+            if candidate != best && fails(self, &candidate)? {
+                best = candidate;
             }
             for faults in best.faults.lesser() {
                 let candidate = Scenario { faults, ..best.clone() };
@@ -150,10 +165,12 @@ fn last_switches(scenario: &Scenario) -> Vec<usize> {
 
 /// What a seed's run is about.
 pub fn kind_of_seed(seed: u64) -> Kind {
-    match state_store::core::SplitMix64::mix(seed) % 8 {
+    match state_store::core::SplitMix64::mix(seed) % 10 {
         0..5 => Kind::Linearizable,
         5 => Kind::Asynchronous,
-        _ => Kind::Snapshots,
+        6 | 7 => Kind::Snapshots,
+        8 => Kind::Nat,
+        _ => Kind::Balancer,
     }
 }
 

@@ -1,5 +1,6 @@
 //! The store in the world: the real servers (`state_store::core::Node`) under the real controller (`controller::core::Controller`), with clocks and lives of their own.
 
+use crate::bindings::{EXTERNAL, IDLE_NS, NAT_PORTS, backends};
 use crate::network::{Datagram, Event};
 use crate::scenario::{Machine, SERVERS};
 use crate::world::{MS, SHARDS, World, ring};
@@ -8,10 +9,13 @@ use manifest::Manifest;
 use rand::Rng;
 use rand::rngs::StdRng;
 use state_protocol::{KeyRing, Member, SNAPSHOT_VALUE_BYTES, Views};
-use state_store::core::{AllocatorSettings, Input, Limits, Node, ObjectSettings, Outputs, Server, Settings, Start};
+use state_store::core::{AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, Input, Limits, NatSettings};
+use state_store::core::{Node, ObjectSettings, Outputs, Server, Settings, Start};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 pub(crate) const LEASE_US: u32 = 60_000;
+/// A server whose newest report is older than this may be about to be taken out: reports come every 50 ms, and take up to 30.
+const HEARD_NS: u64 = 65 * MS;
 /// The controller takes a server out that is silent for so long.
 pub(crate) const DEAD_NS: u64 = 150 * MS;
 
@@ -60,7 +64,9 @@ pub(crate) struct Store {
     pub(crate) frozen_until_ns: Vec<u64>,
     /// When each server's timer is due, in the world's time.
     due_ns: Vec<u64>,
-    controller: Option<Controller>,
+    /// When the controller heard of each server last.
+    pub(crate) heard_ns: Vec<u64>,
+    pub(crate) controller: Option<Controller>,
     pub(crate) controller_ring: KeyRing,
     /// What the controller's database has.
     pub(crate) database: Views,
@@ -77,6 +83,7 @@ impl Store {
             rings: vec![ring(0); SERVERS],
             frozen_until_ns: vec![0; SERVERS],
             due_ns: vec![u64::MAX; SERVERS],
+            heard_ns: vec![0; SERVERS],
             controller: None,
             controller_ring: ring(0),
             database: Views::default(),
@@ -132,7 +139,12 @@ impl World {
         let start = Start { incarnation: self.rng.random::<u64>() | 1, epoch_base, seed: self.rng.random(), now_ns };
         let controllers = vec![controller_address()];
         let keys = self.store.rings[at].clone();
-        let node = Node::new(self.store.settings.clone(), start, keys, server_address(at), controllers);
+        let mut node = Node::new(self.store.settings.clone(), start, keys, server_address(at), controllers);
+        for object in &self.store.settings.objects {
+            if matches!(object.allocator, AllocatorSettings::Backends(_)) {
+                node.set_backends(object.id, backends());
+            }
+        }
         self.store.nodes[at] = Some(node);
         self.store.frozen_until_ns[at] = 0;
         self.serve(at, None);
@@ -169,13 +181,14 @@ impl World {
         members.all(|member| self.is_well(member))
     }
 
-    /// One that cannot be heard may be about to lose its places, and its state with them.
+    /// One that cannot be heard, or whose last reports got lost, may be about to lose its places, and its state with them ("The controller", 9: it counts as failed).
     fn is_well(&self, member: &Member) -> bool {
         let lives = |at: &usize| self.store.nodes[*at].as_ref().is_some_and(|node| node.me() == *member);
         (0..SERVERS).find(lives).is_some_and(|at| {
             let machine = Machine::Server(at);
             let cut = self.network.touches(machine, self.now_ns) || self.network.is_slow(machine, self.now_ns);
-            !cut && self.now_ns >= self.store.frozen_until_ns[at]
+            let heard = self.store.controller.is_none() || self.now_ns <= self.store.heard_ns[at] + HEARD_NS;
+            !cut && heard && self.now_ns >= self.store.frozen_until_ns[at]
         })
     }
 
@@ -288,7 +301,7 @@ fn objects(manifest: &Manifest) -> Vec<ObjectSettings> {
         id: flow.object_id,
         key_bytes: flow.key_bytes as usize,
         value_bytes: flow.value_bytes as usize,
-        allocator: AllocatorSettings::Zero { idle_ns: None },
+        allocator: allocator(&flow.allocator),
         closed_ns: 10_000 * MS,
     };
     let snapshots = |object: &manifest::SnapshotState| ObjectSettings {
@@ -304,6 +317,16 @@ fn objects(manifest: &Manifest) -> Vec<ObjectSettings> {
         closed_ns: 10_000 * MS,
     };
     manifest.flow_states.iter().map(settings).chain(manifest.snapshot_states.iter().map(snapshots)).collect()
+}
+
+/// What gives an object's first values.
+fn allocator(name: &str) -> AllocatorSettings {
+    let idle_ns = IdleNs { tcp: IDLE_NS, udp: IDLE_NS, icmp: IDLE_NS, other: IDLE_NS };
+    match name {
+        "nat_ports" => AllocatorSettings::NatPorts(NatSettings { external: vec![EXTERNAL], ports: NAT_PORTS, idle_ns }),
+        "backends" => AllocatorSettings::Backends(BackendSettings { policy: BackendPolicy::LeastConnections, idle_ns }),
+        _ => AllocatorSettings::Zero { idle_ns: None },
+    }
 }
 
 fn server_settings(manifest: &Manifest) -> Settings {

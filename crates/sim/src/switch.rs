@@ -1,7 +1,7 @@
 //! A simulated switch: a loaded object in test mode, with its own settings and clock.
 
 use dataplane::flow::{FlowSettings, SecretSet, SweepBefore, Swept, entry_at, entry_flags};
-use dataplane::{Dataplane, Error, Object, Result, Settings, Verdict};
+use dataplane::{ActionSpec, Dataplane, EntrySpec, Error, KeySpec, Object, Result, Settings, Verdict, Write};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use manifest::Manifest;
 use state_protocol::{KeyRing, MOST_SECRETS};
@@ -50,6 +50,8 @@ pub struct Identity {
 
 /// The replies that the runtime remembers (`SP_SEEN_REPLIES`), by the low bits of their tags.
 const SEEN_REPLIES: &str = "sp_seen_replies";
+/// What a new life does not begin without: the replies (emptied by themselves) and the ports.
+const KEPT: [&str; 3] = [SEEN_REPLIES, "sp_ports", "sp_port_by_ifindex"];
 /// How many places that is.
 const SEEN_REPLY_PLACES: u64 = 1 << 18;
 /// Arrays up to this size are zeroed whole. In larger ones (the replies seen, the backends) only what was written is.
@@ -77,6 +79,7 @@ impl Switch {
         let mut open = Object::open(object, manifest.clone())?;
         open.set(Settings { test_mode: true, host_traffic: false, virtual_clock: true })?;
         let dataplane = open.load()?;
+        equip(&dataplane)?;
         let manifest = manifest.clone();
         let address = Ipv4Addr::UNSPECIFIED;
         let seen = HashMap::new();
@@ -88,7 +91,8 @@ impl Switch {
     /// `None`: not known yet.
     pub fn reset(&mut self, identity: Identity, heads: &[Option<SocketAddrV4>]) -> Result<()> {
         for (name, map) in self.dataplane.maps() {
-            if !name.contains('.') && name != SEEN_REPLIES {
+            let state = name.starts_with("sp_") && !KEPT.contains(&name) || name == self.object().1;
+            if state && !name.contains('.') {
                 empty(name, map)?;
             }
         }
@@ -304,6 +308,29 @@ fn half(bytes: &[u8], at: usize) -> u16 {
 fn tag_of(payload: &[u8]) -> Option<(u32, u64)> {
     let tag = payload.get(TAG_AT..TAG_AT + 8)?.try_into().ok().map(u64::from_be_bytes)?;
     Some(((tag & (SEEN_REPLY_PLACES - 1)) as u32, tag))
+}
+
+/// The entries and the port that nat.p4 and load_balancer.p4 need. Other programs have no such tables.
+fn equip(dataplane: &Dataplane) -> Result<()> {
+    let add = |table: &str, keys: &[&str], action: &str| {
+        let table = dataplane.table(table)?;
+        let keys = keys.iter().map(|text| KeySpec { name: None, text: (*text).to_owned() }).collect();
+        let action = ActionSpec { name: action.to_owned(), arguments: Vec::new() };
+        table.write(&table.resolve(&EntrySpec { keys, priority: None, action })?, Write::Add)
+    };
+    let has = |name: &str| dataplane.manifest().tables.iter().any(|table| table.name == name);
+    if has("NatIngress.inside") {
+        add("NatIngress.inside", &["0x0a000000/8"], "NatIngress.mark_inside")?;
+        add("NatIngress.external", &["0xcb007101/32"], "NatIngress.mark_external")?;
+    } else if has("BalancerIngress.services") {
+        add("BalancerIngress.services", &["0xcb00710a", "53", "17"], "BalancerIngress.mark_virtual")?;
+        add("BalancerIngress.servers", &["0x0a000000/24", "8080", "17"], "BalancerIngress.mark_backend")?;
+    } else {
+        return Ok(());
+    }
+    let failed = |reason: String| Error::Kernel { action: "routes".to_owned(), source: std::io::Error::other(reason) };
+    let index = crate::namespace::enter().map_err(failed)?;
+    dataplane.set_port(3, index)
 }
 
 /// Makes a map as it was when it was created.

@@ -1,5 +1,6 @@
 //! Switches, servers, the controller and the network between them, in virtual time.
 
+use crate::bindings::BindingChecker;
 use crate::chart::Chart;
 use crate::checks::{Checks, Violation};
 use crate::network::{Datagram, Event, Network};
@@ -74,6 +75,8 @@ pub struct World {
     pub operations: Operations,
     /// Follows a program with a SnapshotState.
     pub sketch: Option<SketchChecker>,
+    /// Follows a program whose flows the store gives something.
+    pub(crate) bindings: Option<BindingChecker>,
     /// What did not hold.
     pub violation: Option<Violation>,
     /// Draws what happens, if wanted.
@@ -123,6 +126,7 @@ impl World {
             checks: Checks::default(),
             operations: Operations::default(),
             sketch: program.manifest.snapshot_states.first().map(SketchChecker::new),
+            bindings: BindingChecker::new(program.kind, faults.drift_ppm),
             violation: None,
             chart: chart.then(Chart::default),
             events: 0,
@@ -297,9 +301,10 @@ impl World {
     pub(crate) fn input(&mut self, switch: usize, flow: u32, read: bool) -> dataplane::Result<u32> {
         self.packets += 1;
         let packet = self.packets;
-        let frame = match self.sketch.as_ref().map(SketchChecker::slots) {
-            Some(slots) => sketch_frame(flow as u16, std::array::from_fn(|_| self.rng.random_range(0..slots))),
-            None => counter_frame(flow, packet, read),
+        let frame = match (self.sketch.as_ref().map(SketchChecker::slots), &mut self.bindings) {
+            (Some(slots), _) => sketch_frame(flow as u16, std::array::from_fn(|_| self.rng.random_range(0..slots))),
+            (None, Some(bindings)) => bindings.frame(flow, packet, read, self.now_ns),
+            (None, None) => counter_frame(flow, packet, read),
         };
         self.operations.input(flow, packet, read);
         self.note(
@@ -354,12 +359,30 @@ impl World {
         if self.sketch.is_some() {
             return self.let_out_sketch(switch, frame);
         }
+        if self.bindings.is_some() {
+            return self.let_out_binding(switch, frame);
+        }
         let Some((flow, packet, count)) = flow_of(frame) else { return };
         self.note(Machine::Switch(switch), &format!("-> packet {packet} of flow {flow} leaves with {count}"));
         if !self.operations.output(packet, count) {
             self.violated("once", format!("packet {packet} of flow {flow} leaves twice, the second time with {count}"));
         }
         self.check_output(&key_of(flow), count);
+    }
+
+    fn let_out_binding(&mut self, switch: usize, frame: &[u8]) {
+        let Some(bindings) = &mut self.bindings else { return };
+        match bindings.output(frame, self.now_ns) {
+            Ok(Some((flow, packet, (address, port)))) => {
+                let shown = SocketAddrV4::new(address.into(), port);
+                self.note(Machine::Switch(switch), &format!("-> packet {packet} of flow {flow} leaves by {shown}"));
+                if !self.operations.output(packet, u64::from(address) << 16 | u64::from(port)) {
+                    self.violated("once", format!("packet {packet} of flow {flow} leaves twice"));
+                }
+            }
+            Ok(None) => {}
+            Err(detail) => self.violated("port pool", detail),
+        }
     }
 
     fn let_out_sketch(&mut self, switch: usize, frame: &[u8]) {
@@ -476,6 +499,9 @@ impl World {
             Machine::Controller => {
                 let (from, bytes) = (datagram.from, datagram.bytes.as_slice());
                 if self.store.controller_ring.verify(bytes, *from.ip(), *datagram.to.ip()).is_ok() {
+                    if let Machine::Server(at) = machine_at(*from.ip()) {
+                        self.store.heard_ns[at] = self.now_ns;
+                    }
                     self.decide(ControllerInput::Datagram { from, bytes });
                 }
             }
@@ -538,11 +564,17 @@ impl World {
     pub(crate) fn send(&mut self, from: Machine, datagram: Datagram) {
         let to = machine_at(*datagram.to.ip());
         let text = self.chart.is_some().then(|| crate::chart::describe(&datagram.bytes)).flatten();
-        if !self.network.send(self.now_ns, from, to, datagram)
+        if !self.network.send(self.now_ns, from, to, datagram, self.is_spared(from, to))
             && let (Some(chart), Some(text)) = (&mut self.chart, text)
         {
             chart.lost(self.now_ns, from, to, &text);
         }
+    }
+
+    /// While a member of a chain is dead or cut off, the others' reports get through: each loss of one would be another failure, and only f at a time are survived.
+    fn is_spared(&self, from: Machine, to: Machine) -> bool {
+        let between = |one: Machine, other: Machine| one == Machine::Controller && matches!(other, Machine::Server(_));
+        (between(from, to) || between(to, from)) && !self.all_well()
     }
 
     fn draw(&mut self, to: Machine, datagram: &Datagram) {

@@ -12,7 +12,7 @@ const MOST: u64 = 10_000;
 const FIRST_SEED: u64 = 77_000_000;
 
 /// `SP_BUG_...` of stateplane_flow.h, by number: name, and the program in which it shows.
-const DATA_PLANE: [(&str, u32, Kind); 15] = [
+const DATA_PLANE: [(&str, u32, Kind); 17] = [
     ("LeaseFromReply", 1, Kind::Linearizable),
     ("ReadBeforeAck", 2, Kind::Linearizable),
     ("NeverSentAgain", 3, Kind::Linearizable),
@@ -28,6 +28,8 @@ const DATA_PLANE: [(&str, u32, Kind); 15] = [
     ("SwitchReplaysTaken", 13, Kind::Linearizable),
     ("ReleaseNotSentAgain", 14, Kind::Linearizable),
     ("RemovedAtOnce", 15, Kind::Linearizable),
+    ("SavedWithOnePart", 17, Kind::Snapshots),
+    ("NeverOverdue", 18, Kind::Snapshots),
 ];
 
 /// Not bugs by themselves: another rule stands behind each, so that nothing that can be seen changes. A switch's own updates of an earlier epoch are older than the request that its next session
@@ -46,6 +48,8 @@ fn bugs() -> Vec<(String, Bug, Kind)> {
             _ if snapshots => Kind::Snapshots,
             // What is not acknowledged no packet of a linearizable object has shown.
             Mutation::ReleaseWithoutValue => Kind::Asynchronous,
+            Mutation::FreedTwice | Mutation::OwnedFreed | Mutation::TakenPortsGiven => Kind::Nat,
+            Mutation::NeverFreed => Kind::Balancer,
             _ => Kind::Linearizable,
         };
         (format!("{mutation:?}"), Bug::Store(*mutation), kind)

@@ -290,7 +290,7 @@ static __always_inline __u32 sp_snapshot_access(struct sp_flow_context *flow, co
 			book->unleased_ns = 0;
 			book->held_epoch = entry->epoch;
 		}
-		if (overdue && object->overdue == SP_OVERDUE_DROP) {
+		if (overdue && object->overdue == SP_OVERDUE_DROP && SP_BUG != SP_BUG_NEVER_OVERDUE) {
 			outcome = SP_ACCESS_OVERDUE;
 		} else if (unleased && !flow->updated && sp_snapshot_want(book, now)) {
 			outcome = SP_ACCESS_ASK;

@@ -236,7 +236,7 @@ static __always_inline void sp_snapshot_acknowledge(struct sp_flow_entry_head *e
 	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, object->key_bytes) &&
 	    scratch->epoch == entry->epoch && scratch->seq == entry->seq && entry->seq > entry->acked_seq) {
 		book->acked_parts |= parts & all;
-		if (book->acked_parts == all) {
+		if (book->acked_parts == all || SP_BUG == SP_BUG_SAVED_WITH_ONE_PART) {
 			entry->acked_seq = entry->seq;
 			book->unsaved_ns = book->since_flip_ns;
 			book->in_flight_updates = 0;

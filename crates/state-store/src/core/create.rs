@@ -1,5 +1,6 @@
 //! The first value of a flow: zeros, or a NAT's or load balancer's binding with its reverse. `docs/state-protocol.md`, "NAT_PORTS".
 
+use super::mutation::{self, Mutation};
 use super::nat::NatKey;
 use super::pool::Binding;
 use super::request::Request;
@@ -80,7 +81,7 @@ impl Server {
             let bytes = reverse.to_bytes();
             (shards > 1 && shard_of(&bytes, shards) != shard)
                 || *reverse == key
-                || records.find(object, &bytes).is_some()
+                || (records.find(object, &bytes).is_some() && !mutation::is(Mutation::TakenPortsGiven))
         };
         records.pool(object)?.choose(&key, &mut self.rng, unusable)
     }

@@ -1,6 +1,7 @@
 //! What the head takes away: records that nobody owns and nobody uses, sessions of switches that are gone. `docs/state-protocol.md`, "Rules of the
 //! store", 8, and "Sessions", 3.
 
+use super::mutation::{self, Mutation};
 use super::records::{Record, Records};
 use super::{Outputs, Server};
 use state_protocol::{Effect, Flags};
@@ -118,7 +119,7 @@ impl Server {
         let mut unused_since_ns = 0;
         let mut recalled = false;
         for part in [Some(slot), pair].into_iter().flatten() {
-            if self.records.is_owned(self.records.get(part)) {
+            if self.records.is_owned(self.records.get(part)) && !mutation::is(Mutation::OwnedFreed) {
                 if !gone || !self.is_serving(now_ns) {
                     return Some(later_ns);
                 }

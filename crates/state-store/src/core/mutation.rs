@@ -37,11 +37,19 @@ pub enum Mutation {
     SnapshotOfOnePart,
     /// Nobody is recalled.
     NoRecall,
+    /// A port or backend is given back twice, the second time when it is somebody else's already.
+    FreedTwice,
+    /// A port or backend is not given back.
+    NeverFreed,
+    /// A conversation is idle, whoever owns it.
+    OwnedFreed,
+    /// Which ports are taken is not asked.
+    TakenPortsGiven,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 17] = [
+    pub const ALL: [Mutation; 21] = [
         Mutation::NoEpochCheck,
         Mutation::NoFence,
         Mutation::HeadForgetsLeases,
@@ -59,6 +67,10 @@ impl Mutation {
         Mutation::SnapshotsMixed,
         Mutation::SnapshotOfOnePart,
         Mutation::NoRecall,
+        Mutation::FreedTwice,
+        Mutation::NeverFreed,
+        Mutation::OwnedFreed,
+        Mutation::TakenPortsGiven,
     ];
 }
 

@@ -3,6 +3,7 @@
 //! Mapping is endpoint-dependent (RFC 4787 §4.1): one external port serves many flows as long as their remote ends differ, so the pool is kept
 //! per remote end. It is a function of the records: every server of a chain keeps the same one.
 
+use super::mutation::{self, Mutation};
 use super::rng::SplitMix64;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -231,7 +232,8 @@ impl PortPool {
         if set.count() >= size {
             return None;
         }
-        let free = |port: &u16| !set.contains(*port) && !unusable(&key.reverse(external, *port));
+        let taken = |port: u16| set.contains(port) && !mutation::is(Mutation::TakenPortsGiven);
+        let free = |port: &u16| !taken(*port) && !unusable(&key.reverse(external, *port));
         if self.ports.contains(&key.source_port) && free(&key.source_port) {
             return Some(key.source_port);
         }

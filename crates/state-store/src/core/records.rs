@@ -3,6 +3,7 @@
 //! Effects describe what is to be, completely, so one that is applied again changes nothing, and `Records::effects` describes a whole shard.
 
 use super::blob::Blob;
+use super::mutation::{self, Mutation};
 use super::nat::NatKey;
 use super::pool::Pool;
 use super::sessions::Sessions;
@@ -320,6 +321,9 @@ impl Records {
             self.get_mut(two).pair = Some(one);
             if let Some(pool) = &mut self.tables[object].pool {
                 pool.insert(&reverse);
+                if mutation::is(Mutation::FreedTwice) {
+                    pool.remove(&reverse);
+                }
             }
         }
         Ok(one)
@@ -363,6 +367,7 @@ impl Records {
             // A linked record's key was a NAT key when it was linked.
             if let Some(reverse) = NatKey::from_bytes(self.get(reverse).key.as_slice())
                 && let Some(pool) = &mut self.tables[object].pool
+                && !mutation::is(Mutation::NeverFreed)
             {
                 pool.remove(&reverse);
             }

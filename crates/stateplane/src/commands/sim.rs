@@ -31,7 +31,7 @@ pub struct Args {
     /// For so many seconds.
     #[arg(long)]
     seconds: Option<u64>,
-    /// Only this: linearizable, asynchronous or snapshots. Without it, the seed says which.
+    /// Only this: linearizable, asynchronous, snapshots, nat or load_balancer. Without it, the seed says which.
     #[arg(long)]
     object: Option<String>,
     /// Runs at the same time; without it, one for each core.
@@ -56,7 +56,7 @@ pub fn run(args: Args) -> u8 {
     }
     let kind = match args.object.as_deref().map(|name| (name, Kind::ALL.iter().find(|kind| kind.name() == name))) {
         Some((name, None)) => {
-            eprintln!("error: --object {name}: not linearizable, asynchronous or snapshots");
+            eprintln!("error: --object {name}: not linearizable, asynchronous, snapshots, nat or load_balancer");
             return 2;
         }
         Some((_, kind)) => kind.copied(),

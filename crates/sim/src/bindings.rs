@@ -1,0 +1,216 @@
+//! What a store's allocators give, as hosts see it: nat.p4's external ports and load_balancer.p4's backends. No port is two flows' at a time, a flow keeps what it was
+//! given for as long as it is used, and nothing stays taken that nobody uses.
+
+use crate::program::Kind;
+use crate::store::Store;
+use crate::world::{MS, SHARDS};
+use state_store::core::backends::{Backend, Health};
+use std::collections::{BTreeMap, HashMap};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::ops::RangeInclusive;
+
+/// The store takes a conversation back that was not used for so long.
+pub(crate) const IDLE_NS: u64 = 500 * MS;
+/// The switch knows to within so much when a flow was used last (`SP_FLOW_USE_GRAIN_NS`).
+const USE_GRAIN_NS: u64 = 100 * MS;
+/// A conversation that had no packet for so long may be gone: hosts outside do not answer any more.
+const ANSWERS_NS: u64 = 200 * MS;
+/// Few, so that flows get in each other's way.
+pub(crate) const NAT_PORTS: RangeInclusive<u16> = 1024..=1055;
+/// nat.p4's external address.
+pub(crate) const EXTERNAL: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
+/// Inside host of flow 0; the others follow.
+const INSIDE: u32 = 0x0a00_0005;
+/// All inside hosts use this one: at most one of them can keep it.
+const INSIDE_PORT: u16 = 1030;
+const REMOTE: (u32, u16) = (0xc633_6450, 53);
+/// load_balancer.p4's virtual address, and its clients.
+pub(crate) const SERVICE: (u32, u16) = (0xcb00_710a, 53);
+const CLIENT: u32 = 0xc633_6450;
+const CLIENT_PORT: u16 = 40_000;
+/// Port of the backends.
+pub(crate) const BACKEND_PORT: u16 = 8080;
+
+/// The load balancer's backends.
+pub(crate) fn backends() -> Vec<Backend> {
+    let backend = |last: u8| Backend {
+        address: SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, last), BACKEND_PORT),
+        weight: u32::from(last),
+        drained: false,
+        health: Health::Up,
+    };
+    (1..=3).map(backend).collect()
+}
+
+/// Address and port.
+type End = (u32, u16);
+
+/// What a flow was seen to have.
+#[derive(Clone, Copy)]
+struct Use {
+    end: End,
+    last_ns: u64,
+}
+
+/// Follows the packets that go in and come out.
+pub(crate) struct BindingChecker {
+    nat: bool,
+    /// The least time without a packet after which a flow may have lost what it had, in ns.
+    kept_ns: u64,
+    uses: BTreeMap<u32, Use>,
+    /// Flow of each packet, and where it was sent if it was sent from outside.
+    sent: HashMap<u32, (u32, Option<End>)>,
+}
+
+impl BindingChecker {
+    /// `drift_ppm`: by how much clocks run fast or slow at most.
+    pub(crate) fn new(kind: Kind, drift_ppm: i64) -> Option<BindingChecker> {
+        let nat = match kind {
+            Kind::Nat => true,
+            Kind::Balancer => false,
+            _ => return None,
+        };
+        // The switch tells how long a flow was idle by its clock, and the store counts on by its own.
+        let drift = u64::try_from(drift_ppm).unwrap_or(0);
+        let kept_ns = (IDLE_NS - USE_GRAIN_NS) * (1_000_000 - drift) / (1_000_000 + drift);
+        Some(BindingChecker { nat, kept_ns, uses: BTreeMap::new(), sent: HashMap::new() })
+    }
+
+    /// The flow's key in the switch.
+    pub(crate) fn key(&self, flow: u32) -> Vec<u8> {
+        let (source, destination) = self.opening(flow);
+        let mut key = source.0.to_be_bytes().to_vec();
+        key.extend(destination.0.to_be_bytes());
+        key.extend(source.1.to_be_bytes());
+        key.extend(destination.1.to_be_bytes());
+        key.push(17);
+        key
+    }
+
+    /// Source and destination of the side that begins.
+    fn opening(&self, flow: u32) -> (End, End) {
+        match self.nat {
+            true => ((INSIDE + flow, INSIDE_PORT), REMOTE),
+            false => ((CLIENT, CLIENT_PORT + flow as u16), SERVICE),
+        }
+    }
+
+    /// A packet of the flow. `answers`: from the other side, if it was asked lately.
+    pub(crate) fn frame(&mut self, flow: u32, packet: u32, answers: bool, now_ns: u64) -> Vec<u8> {
+        let (source, destination) = self.opening(flow);
+        let recent = self.uses.get(&flow).filter(|it| answers && now_ns <= it.last_ns + ANSWERS_NS);
+        let (source, destination, to) = match recent {
+            None => (source, destination, None),
+            Some(Use { end, .. }) if self.nat => (destination, *end, Some(*end)),
+            Some(Use { end, .. }) => (*end, source, Some(*end)),
+        };
+        self.sent.insert(packet, (flow, to));
+        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+        frame.extend_from_slice(&[0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 17, 0, 0]);
+        frame.extend_from_slice(&source.0.to_be_bytes());
+        frame.extend_from_slice(&destination.0.to_be_bytes());
+        frame.extend_from_slice(&source.1.to_be_bytes());
+        frame.extend_from_slice(&destination.1.to_be_bytes());
+        frame.extend_from_slice(&[0, 20, 0, 0]);
+        frame.extend_from_slice(&packet.to_be_bytes());
+        frame.extend_from_slice(&[0; 8]);
+        frame
+    }
+
+    /// A packet left a switch: flow, packet, and the port or backend that it shows.
+    pub(crate) fn output(&mut self, frame: &[u8], now_ns: u64) -> Result<Option<(u32, u32, End)>, String> {
+        let word = |at: usize| frame.get(at..at + 4).and_then(|it| it.try_into().ok()).map_or(0, u32::from_be_bytes);
+        let half = |at: usize| frame.get(at..at + 2).and_then(|it| it.try_into().ok()).map_or(0, u16::from_be_bytes);
+        let (source, destination) = ((word(26), half(34)), (word(30), half(36)));
+        let packet = word(42);
+        let Some((flow, to)) = self.sent.get(&packet).copied() else {
+            return Err(format!("packet {packet} comes out that never came in"));
+        };
+        let (opener, service) = self.opening(flow);
+        let (shown, kept, expected) = match (to, self.nat) {
+            // From the side that began: the NAT changes its source, the balancer its destination.
+            (None, true) => (source, destination, service),
+            (None, false) => (destination, source, opener),
+            (Some(end), true) => (end, destination, opener),
+            (Some(end), false) => (end, source, service),
+        };
+        if kept != expected {
+            // It was sent to a port, or from a backend, that was the flow's until then.
+            let end = |(address, port): End| SocketAddrV4::new(address.into(), port);
+            let recent = self.uses.get(&flow).is_some_and(|it| it.end == shown && now_ns < it.last_ns + self.kept_ns);
+            let untranslated = !self.nat && to == Some(kept);
+            if recent || !(untranslated || self.nat && to.is_some()) {
+                let (kept, expected) = (end(kept), end(expected));
+                return Err(format!("packet {packet} of flow {flow} shows {kept}, not {expected}"));
+            }
+            return Ok(None);
+        }
+        self.used(flow, shown, now_ns)?;
+        Ok(Some((flow, packet, shown)))
+    }
+
+    /// The flow has this port or backend now.
+    fn used(&mut self, flow: u32, end: End, now_ns: u64) -> Result<(), String> {
+        let fresh = |it: &Use| now_ns < it.last_ns + self.kept_ns;
+        let age_ms = |it: &Use| (now_ns - it.last_ns) / MS;
+        let show = |(address, port): End| SocketAddrV4::new(address.into(), port);
+        if let Some(before) = self.uses.get(&flow).filter(|it| it.end != end && fresh(it)) {
+            let (had, has, ms) = (show(before.end), show(end), age_ms(before));
+            return Err(format!("flow {flow} had {had} {ms} ms ago, and now has {has}"));
+        }
+        let other = self.uses.iter().find(|(other, it)| self.nat && **other != flow && it.end == end && fresh(it));
+        if let Some((other, it)) = other {
+            let (end, ms) = (show(end), age_ms(it));
+            return Err(format!("{end} is flow {flow}'s, and was flow {other}'s {ms} ms ago"));
+        }
+        self.uses.insert(flow, Use { end, last_ns: now_ns });
+        Ok(())
+    }
+
+    /// Each server's pool knows exactly of the pairs of records that there are; how many of these, at the most.
+    pub(crate) fn taken(&self, store: &Store) -> Result<usize, String> {
+        let mut most = 0;
+        for server in (0..SHARDS).flat_map(|shard| store.members(shard)) {
+            let records = server.records();
+            let pairs = records.iter().filter(|record| record.pair.is_some()).count();
+            let taken: usize = records.objects().filter_map(|(_, _, pool)| Some(pool?.in_use())).sum();
+            if pairs != 2 * taken || records.len() != pairs {
+                let len = records.len();
+                return Err(format!("{taken} are taken, for {len} records, {pairs} of them in pairs"));
+            }
+            most = most.max(taken);
+        }
+        Ok(most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_flow_has_more_ports_than_there_are_flows() {
+        let checker = BindingChecker::new(Kind::Nat, 0).expect("NAT");
+        for flow in 0..4 {
+            let shard = state_protocol::shard_of(&checker.key(flow), SHARDS);
+            let key = state_store::core::nat::NatKey::from_bytes(&checker.key(flow)).expect("a key");
+            let fits = |port: &u16| {
+                state_protocol::shard_of(&key.reverse(EXTERNAL.to_bits(), *port).to_bytes(), SHARDS) == shard
+            };
+            assert!(NAT_PORTS.filter(fits).count() > 8);
+        }
+    }
+
+    #[test]
+    fn a_port_of_two_flows_and_one_that_changes_are_seen() {
+        let mut checker = BindingChecker::new(Kind::Nat, 0).expect("NAT");
+        assert_eq!(checker.used(0, (1, 1024), MS), Ok(()));
+        assert_eq!(checker.used(1, (1, 1025), MS), Ok(()));
+        assert!(checker.used(1, (1, 1024), 2 * MS).is_err());
+        assert!(checker.used(0, (1, 1026), 2 * MS).is_err());
+        assert_eq!(checker.used(0, (1, 1026), 600 * MS), Ok(()));
+        let mut balancer = BindingChecker::new(Kind::Balancer, 0).expect("a balancer");
+        assert_eq!(balancer.used(0, (1, 8080), MS), Ok(()));
+        assert_eq!(balancer.used(1, (1, 8080), MS), Ok(()));
+    }
+}
