@@ -3,7 +3,7 @@
 #
 #   scripts/soak.sh BIN [PART...]   BIN: the release `stateplane`; parts: spec check programs doors frames messages store sim demos chaos (all by default)
 #
-# Every part writes out/soak/PART.log. SOAK_DEMOS=20, SOAK_ROUNDS=200, SIM_RUNS=200 STORE_DATAGRAMS=5000000, FUZZ_PROGRAMS=10000 and FUZZ_SECONDS=300 (each target of fuzz/) set how much.
+# Every part writes out/soak/PART.log. SOAK_DEMOS=20, SOAK_ROUNDS=200, SOAK_SIM_RUNS=1000000, SIM_RUNS=200, STORE_DATAGRAMS=5000000, FUZZ_PROGRAMS=10000 and FUZZ_SECONDS=300 (each target of fuzz/) set how much.
 set -uo pipefail
 usage() { sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 [ $# -ge 1 ] && [ -x "$1" ] || usage
@@ -69,7 +69,11 @@ run_part() {
     frames) fuzz frames ;;
     messages) fuzz messages ;;
     store) cargo test --release --locked --quiet -p state-store --test fuzz -- --nocapture ;;
-    sim) cargo test --release --locked --quiet -p sim -- --nocapture ;;
+    sim)
+      cargo test --release --locked --quiet -p sim -- --nocapture || return
+      # Goes on where it was stopped, as long as it is the same build.
+      "$bin" sim --runs "${SOAK_SIM_RUNS:-1000000}" --resume "$out/sim.json"
+      ;;
     demos) demos ;;
     chaos) "$bin" lab chaos --rounds "${SOAK_ROUNDS:-200}" --out "$out/chaos" ;;
     *) echo "no part '$1'" >&2; usage ;;
