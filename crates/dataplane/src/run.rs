@@ -129,7 +129,9 @@ impl Dataplane {
         let descriptor = self
             .program(program)
             .ok_or_else(|| Error::NoMap { map: program.to_owned(), owner: "programs".to_owned() })?;
-        LiveReady::new(descriptor).map_err(|error| Error::kernel(format!("keep {program} ready"), error))
+        // Not as "not permitted": that names what loading needs, and this needs more ([`LiveReady::new`]).
+        LiveReady::new(descriptor)
+            .map_err(|source| Error::Kernel { action: format!("keep {program} ready in a network namespace"), source })
     }
 
     /// The packet generator: `repeat` copies of `frame` go through `program` as if they came in on the interface, and its verdicts are carried out.

@@ -233,7 +233,11 @@ pub fn format_value(value: u128, width: u32, name: &str) -> String {
             let bytes = value.to_be_bytes();
             bytes[10..].iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
         }
-        128 if looks_like_address => Ipv6Addr::from(value).to_string(),
+        128 if looks_like_address
+            || ["inside", "outside", "remote", "peer", "client", "server"].iter().any(|part| name.contains(part)) =>
+        {
+            Ipv6Addr::from(value).to_string()
+        }
         0..=32 => value.to_string(),
         _ => format!("{value:#x}"),
     }
@@ -313,6 +317,8 @@ mod tests {
             ("7", 32, "port"),
             ("00:11:22:33:44:55", 48, "mac"),
             ("2001:db8::1", 128, "ip6"),
+            ("::ffff:10.1.0.10", 128, "inside"),
+            ("0x123456789012345678901234567890", 128, "key"),
             ("0x1234567890", 64, "x"),
         ] {
             let number = parse_value(name, text, width).unwrap();

@@ -6,7 +6,7 @@ use crate::control::{PortStatus, Reply, Request, Status};
 use crate::error::{Error, Result};
 use crate::flow_state;
 use crate::generator::{self, Generator};
-use crate::load::Counted;
+use crate::load::{Counted, ViewsKnown};
 use crate::run_dir::{RunDirectory, State};
 use crate::start::{self, Started};
 use crate::sweep;
@@ -42,6 +42,8 @@ pub(crate) struct Agent {
     pub swept: AtomicU64,
     /// From controllers, or who pretends to be one.
     pub refused_views: crate::views::Refused,
+    /// Of the last views that a controller sent to this agent; 0: none yet.
+    pub views_version: AtomicU64,
     pub started: Instant,
     how: &'static str,
 }
@@ -93,6 +95,7 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
         counted: Counted::default(),
         swept: AtomicU64::new(0),
         refused_views: crate::views::Refused::default(),
+        views_version: AtomicU64::new(0),
         started: Instant::now(),
         how,
         config,
@@ -107,6 +110,12 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
     tokio::spawn(control(agent.clone(), listen(&agent.run)?, stop));
     if let Some(listener) = metrics {
         tokio::spawn(crate::metrics::serve(agent.clone(), listener));
+    }
+    if agent.views_known() == Some(ViewsKnown::None) {
+        tracing::warn!(
+            "no views: no controller has said yet where the store is, so packets that need its state are dropped; `controllers` in {}: do they run?",
+            agent.config.file.display()
+        );
     }
     tracing::info!("switch {}: {how} {}", agent.config.name, agent.dataplane.manifest().program);
     let detach = loop {

@@ -3,8 +3,15 @@
 use crate::control::{Reply, Request};
 use crate::error::{Error, Result};
 use crate::run_dir::{RunDirectory, running};
-use std::io::{BufRead, BufReader, Write};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long [`ask`] waits: listing a table or object of a million entries takes seconds.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The switch of this name; without a name, the only one that runs.
 pub fn find(name: Option<&str>) -> Result<RunDirectory> {
@@ -20,15 +27,31 @@ pub fn find(name: Option<&str>) -> Result<RunDirectory> {
 
 /// Asks a switch's agent. An [`Reply::Error`] comes back as an error.
 pub fn ask(run: &RunDirectory, request: &Request) -> Result<Reply> {
-    let socket = run.socket();
-    let mut stream = UnixStream::connect(&socket).map_err(|error| {
-        Error::Other(format!(
+    ask_within(run, request, PATIENCE)
+}
+
+/// Asks a switch's agent, and waits so long at most for each part of the way: an agent that hangs or is stopped keeps its socket open, and says nothing.
+pub fn ask_within(run: &RunDirectory, request: &Request, timeout: Duration) -> Result<Reply> {
+    let path = run.socket();
+    let failed = |error: std::io::Error| match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::Other(format!(
+            "switch {}: no answer within {} ms: its agent hangs or is stopped (what it put on the ports goes on forwarding); see its log, or end and start it again",
+            run.name(),
+            timeout.as_millis()
+        )),
+        _ => Error::path("talk over", &path, error),
+    };
+    let mut stream = connected(&path).map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock => failed(error),
+        _ => Error::Other(format!(
             "switch {} does not answer ({}: {error}); start it with `stateplane switch --config switch.toml`",
             run.name(),
-            socket.display()
-        ))
+            path.display()
+        )),
     })?;
-    let failed = |error: std::io::Error| Error::path("talk over", &socket, error);
+    // A time of zero would mean for ever.
+    let patience = Some(timeout.max(Duration::from_millis(1)));
+    stream.set_read_timeout(patience).and_then(|()| stream.set_write_timeout(patience)).map_err(failed)?;
     let line = serde_json::to_string(request).map_err(|error| Error::Other(error.to_string()))? + "\n";
     stream.write_all(line.as_bytes()).map_err(failed)?;
     let mut answer = String::new();
@@ -38,4 +61,15 @@ pub fn ask(run: &RunDirectory, request: &Request) -> Result<Reply> {
         Ok(reply) => Ok(reply),
         Err(error) => Err(Error::Other(format!("switch {}: an answer that cannot be read: {error}", run.name()))),
     }
+}
+
+/// A connection to a control socket. Never waits: whoever listens and has stopped accepting lets connections queue up, and the one that the queue has no
+/// room for would wait for ever; it fails with [`ErrorKind::WouldBlock`] instead.
+pub(crate) fn connected(path: &Path) -> std::io::Result<UnixStream> {
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
 }

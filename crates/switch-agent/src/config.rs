@@ -30,8 +30,9 @@ pub struct Config {
     /// ARP, neighbour discovery and packets for the host's own addresses go to the kernel.
     #[serde(default = "yes")]
     pub host_traffic: bool,
-    /// On SIGTERM and SIGINT the program is taken off the ports; if false it stays, as after SIGKILL.
-    #[serde(default = "yes")]
+    /// On SIGTERM and SIGINT the program is taken off the ports, and Linux forwards what comes, untranslated and unfiltered. If false, as by default, it stays
+    /// and goes on forwarding, as after SIGKILL.
+    #[serde(default)]
     pub detach: bool,
     /// Where to serve Prometheus metrics.
     pub metrics: Option<SocketAddr>,
@@ -351,6 +352,14 @@ impl Config {
         if stored && self.protocol_address.is_none() {
             return self.fault("protocol_address", "is needed with `controllers` or `store`: replies are sent to it");
         }
+        if let Some(address) = self.protocol_address
+            && (address.is_unspecified() || address.is_multicast() || address.is_broadcast())
+        {
+            let problem = format!(
+                "{address} is no address that the store can answer to; write this switch's own, on lo and announced by BGP"
+            );
+            return self.fault("protocol_address", problem);
+        }
         if stored && self.switch_id == 0 {
             let problem = "is needed with `controllers` or `store`: a number above 0 that no other switch has";
             return self.fault("switch_id", problem);
@@ -429,7 +438,7 @@ external = ["203.0.113.1"]
         let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/switch.example.toml"));
         let config = Config::read(path).unwrap();
         assert_eq!((config.port.len(), config.table.len(), config.switch_id), (2, 2, 1));
-        assert_eq!(config.idle, Idle::default());
+        assert_eq!((config.idle, config.detach), (Idle::default(), false), "the defaults");
         assert_eq!(config.lease_margin_us, default_lease_margin_us());
     }
 
@@ -437,7 +446,7 @@ external = ["203.0.113.1"]
     fn reads_a_good_one() {
         let config = Config::parse(Path::new("/etc/sp/switch.toml"), GOOD).unwrap();
         assert_eq!(config.object, Path::new("/etc/sp/nat.o"));
-        assert!(config.host_traffic && config.detach && config.port[0].fabric && !config.port[1].fabric);
+        assert!(config.host_traffic && !config.detach && config.port[0].fabric && !config.port[1].fabric);
         let spec = config.table[0].entry[0].spec();
         assert_eq!(spec.keys[1], KeySpec { name: Some("vrf".into()), text: "1".into() });
         assert_eq!(config.nat_pool.unwrap().port_range(), Some((1024, 65535)));
@@ -455,6 +464,8 @@ external = ["203.0.113.1"]
             ("\"tor\"", "\"core\"", "port[1].interface: \"core\" is given twice"),
             ("\"tor\"", "\"sixteen-letters-\"", "port[1].interface"),
             ("protocol_address = \"10.255.0.1\"\n", "", "protocol_address: is needed"),
+            ("\"10.255.0.1\"", "\"0.0.0.0\"", "protocol_address: 0.0.0.0"),
+            ("\"10.255.0.1\"", "\"224.0.0.1\"", "protocol_address: 224.0.0.1"),
             ("switch_id = 1\n", "", "switch_id: is needed"),
             ("fabric = true\n", "", "port: with `controllers`"),
             ("10.2.1.10:5407", "10.2.1.10", "line 6"),

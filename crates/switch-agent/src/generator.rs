@@ -101,7 +101,9 @@ pub(crate) fn start(
     let run = move || {
         let ready = dataplane.keep_ready(PROGRAM);
         if let Err(error) = &ready {
-            tracing::info!("{error}: generated packets cost more CPU (CAP_SYS_ADMIN would help)");
+            tracing::info!(
+                "{error}; generated packets are made one by one, which costs more CPU; a network namespace takes CAP_SYS_ADMIN"
+            );
         }
         // Snapshots begin when their place is looked at: all of the ring in each look.
         let snapshots = dataplane.manifest().snapshot_states.iter().any(|it| it.period_us != 0);

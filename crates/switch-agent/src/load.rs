@@ -44,9 +44,25 @@ pub struct SessionLoad {
     pub outstanding: u64,
 }
 
+/// How a switch knows where the store is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ViewsKnown {
+    /// It does not know: packets that need the store's state are dropped.
+    None,
+    /// As an earlier agent was told; no controller has answered this one yet.
+    Kept,
+    /// A controller has told this agent.
+    Told,
+}
+
 /// How much a switch holds and has to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Load {
+    /// How it knows where the store is; none: it needs no controllers for that.
+    pub views: Option<ViewsKnown>,
+    /// Version of the last views that a controller sent to this agent; 0: none yet.
+    pub views_version: u64,
     /// FlowState objects.
     pub objects: Vec<ObjectLoad>,
     /// Shards of the store.
@@ -139,6 +155,18 @@ impl Agent {
         (shards, (0..shards).filter_map(session).collect())
     }
 
+    /// How the switch knows where the store is; `None`: its program has nothing there, or the configuration names the store itself.
+    pub(crate) fn views_known(&self) -> Option<ViewsKnown> {
+        if self.config.controllers.is_empty() || !self.dataplane.has_flow_runtime() {
+            return None;
+        }
+        Some(match self.dataplane.shards() {
+            Ok(0) | Err(_) => ViewsKnown::None,
+            Ok(_) if self.views_version.load(Ordering::Relaxed) == 0 => ViewsKnown::Kept,
+            Ok(_) => ViewsKnown::Told,
+        })
+    }
+
     /// How much the switch holds and has to do.
     pub(crate) fn load(&self) -> Load {
         let events = crate::flow_state::events(&self.dataplane).unwrap_or_default();
@@ -146,6 +174,8 @@ impl Agent {
         let (shards, sessions) = self.sessions();
         let has_generator = self.dataplane.has_map(WORK);
         Load {
+            views: self.views_known(),
+            views_version: self.views_version.load(Ordering::Relaxed),
             objects: self.objects(),
             shards,
             sessions,

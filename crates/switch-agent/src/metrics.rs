@@ -1,6 +1,7 @@
 //! Metrics over HTTP, in Prometheus' text format.
 
 use crate::agent::Agent;
+use crate::load::ViewsKnown;
 use metrics::Kind::{Counter, Gauge};
 use metrics::Text;
 use std::sync::Arc;
@@ -59,7 +60,7 @@ async fn answer(agent: Arc<Agent>, mut stream: TcpStream) -> std::io::Result<()>
 fn text(agent: &Agent) -> String {
     let mut text = Text::default();
     about(agent, &mut text);
-    refused_views(agent, &mut text);
+    views(agent, &mut text);
     ports(agent, &mut text);
     flow_states(agent, &mut text);
     generator(agent, &mut text);
@@ -86,12 +87,18 @@ fn about(agent: &Agent, text: &mut Text) {
     text.single("stateplane_switch_agent_uptime_seconds", Gauge, "Time since this agent started", uptime);
 }
 
-fn refused_views(agent: &Agent, text: &mut Text) {
+fn views(agent: &Agent, text: &mut Text) {
+    let without = agent.views_known() == Some(ViewsKnown::None);
+    let help = "1: no controller has said where the store is, and packets that need its state are dropped";
+    text.single("stateplane_switch_without_views", Gauge, help, u8::from(without));
+    let version = agent.views_version.load(Ordering::Relaxed);
+    let help = "Version of the last views that a controller sent to this agent; 0: none yet";
+    text.single("stateplane_switch_views_version", Gauge, help, version);
     let help = "Messages for the controllers' views that changed nothing, by reason";
     let mut family = text.family("stateplane_switch_views_refused_total", Counter, help);
     let refused = &agent.refused_views;
     for (reason, count) in [("bad_tag", &refused.bad_tag), ("malformed", &refused.malformed), ("old", &refused.old)] {
-        family.sample(&[("reason", &reason)], count.load(std::sync::atomic::Ordering::Relaxed));
+        family.sample(&[("reason", &reason)], count.load(Ordering::Relaxed));
     }
 }
 

@@ -1,7 +1,7 @@
 //! `/run/stateplane/NAME`: where a switch keeps what outlives its agent.
 //!
 //! `bpf/` is a bpffs of its own: `gN/` holds generation N's programs and maps, `links/port_N` the XDP links. `state.json` says which generation runs;
-//! `control.sock` is the control socket; `lock` is held by the agent.
+//! `views.json` is what the controllers said last; `control.sock` is the control socket; `lock` is held by the agent.
 
 use crate::error::{Error, Result};
 use dataplane::{ActionSpec, EntrySpec};
@@ -88,6 +88,11 @@ impl RunDirectory {
     /// The manifest of a generation, which may be another than the one beside the object by now.
     pub(crate) fn manifest(&self, number: u32) -> PathBuf {
         self.path.join(format!("manifest-{number}.json"))
+    }
+
+    /// The controllers' last views (`kept_views.rs`); stays when an agent starts with `--fresh`.
+    pub(crate) fn views(&self) -> PathBuf {
+        self.path.join("views.json")
     }
 
     fn state_path(&self) -> PathBuf {
@@ -217,11 +222,15 @@ fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Names of the switches whose agents answer.
+/// Names of the switches whose agents live; one that hangs does, too ([`crate::client::ask_within`] tells).
 pub fn running() -> Vec<String> {
     let names = std::fs::read_dir(ROOT).into_iter().flatten().flatten();
     let mut found: Vec<String> = names
-        .filter(|entry| std::os::unix::net::UnixStream::connect(entry.path().join("control.sock")).is_ok())
+        .filter(|entry| match crate::client::connected(&entry.path().join("control.sock")) {
+            Ok(_) => true,
+            // No room in the queue: somebody holds the socket, and accepts nothing.
+            Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
+        })
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect();
     found.sort();

@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::flow_state;
+use crate::kept_views;
 use crate::run_dir::{Hold, RunDirectory, State};
 use dataplane::{AttachMode, Dataplane, EntrySpec, Link, Object, Settings, Write};
 use manifest::Manifest;
@@ -124,6 +125,7 @@ pub(crate) fn start(config: &Config, fresh: bool) -> Result<Started> {
         std::thread::sleep(rest_of_first_tick(state.incarnation, ms_since_1970()));
     }
     flow_state::configure(&dataplane, config, state.incarnation)?;
+    last_views(&dataplane, config, &run, state.incarnation)?;
     let (four, six) = crate::addresses::local()?;
     dataplane.set_local_addresses(&four, &six)?;
     // From here on a dead agent's successor finds what it needs.
@@ -134,6 +136,34 @@ pub(crate) fn start(config: &Config, fresh: bool) -> Result<Started> {
         run.remove_generation(generation)?;
     }
     Ok(Started { dataplane: Arc::new(dataplane), run, hold, state, how })
+}
+
+/// Maps that know no shards get those that the controllers named last, until one answers.
+fn last_views(dataplane: &Dataplane, config: &Config, run: &RunDirectory, incarnation: u32) -> Result<()> {
+    if config.controllers.is_empty() || !dataplane.has_flow_runtime() || dataplane.shards()? != 0 {
+        return Ok(());
+    }
+    match kept_views::read(&run.views(), &config.controllers) {
+        Ok(Some(views)) => {
+            if let Some(heads) = kept_views::heads(&views) {
+                flow_state::set_shards(dataplane, config, incarnation, &heads)?;
+                tracing::info!("views {} of an earlier agent, until a controller answers", views.version);
+            }
+        }
+        Ok(None) => {}
+        // Whatever is in it: the controllers will say.
+        Err(error) => tracing::warn!("{error}"),
+    }
+    Ok(())
+}
+
+/// Of each interface of the configuration that this network namespace does not have now: the field, and that it is not there.
+pub fn missing_interfaces(config: &Config) -> Vec<String> {
+    let missing = config.port.iter().enumerate().filter(|(_, port)| ifindex(&port.interface).is_none());
+    let say = |(position, port): (usize, &crate::config::Port)| {
+        format!("port[{position}].interface: there is no interface {:?} in this network namespace", port.interface)
+    };
+    missing.map(say).collect()
 }
 
 /// Are all interfaces there?

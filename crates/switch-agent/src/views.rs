@@ -1,12 +1,14 @@
 //! What the controllers say: which server is the head of which shard's chain. A thread reports to them and takes their views. (`docs/state-protocol.md`, "The
-//! controller".) Without any controller the heads stay as they were told last, and the data plane goes on.
+//! controller".) Without any controller the heads stay as they were told last, and the data plane goes on; the last views are kept in the run directory for an
+//! agent that starts meanwhile.
 
 use crate::agent::Agent;
+use crate::kept_views;
 use nix::time::{ClockId, clock_gettime};
 use secrets::SecretsFile;
 use state_protocol::{Control, KeyRing, Report, Reporter, Views};
 use std::io::ErrorKind;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -54,6 +56,7 @@ fn follow(agent: &Agent, own: Ipv4Addr) -> Result<(), String> {
     let path = agent.config.secrets.as_ref().ok_or("no `secrets`")?;
     let Some(socket) = bind(agent, own)? else { return Ok(()) };
     let mut buffer = vec![0; MOST_BYTES];
+    // Not the kept ones: a cluster that was begun anew counts from 1 again, and the first views that a controller sends to a new agent count, whatever their number.
     let mut views = Views::default();
     let mut keys = ring(path)?;
     let mut read_at = Instant::now();
@@ -133,9 +136,13 @@ fn report(agent: &Agent, socket: &UdpSocket, own: Ipv4Addr, keys: &KeyRing, view
 
 /// Tells the data plane the heads; a cluster that has not begun has none yet.
 fn take(agent: &Agent, views: &Views) -> Result<(), String> {
-    let heads: Option<Vec<SocketAddrV4>> = views.heads().collect();
-    let Some(heads) = heads.filter(|heads| !heads.is_empty()) else { return Ok(()) };
+    let Some(heads) = kept_views::heads(views) else { return Ok(()) };
     agent.set_shards(heads).map_err(|error| error.to_string())?;
+    agent.views_version.store(views.version, Ordering::Relaxed);
     tracing::info!("controllers: views {}", views.version);
+    // The switch does without: only one that starts while no controller answers misses them.
+    if let Err(error) = kept_views::write(&agent.run.views(), &agent.config.controllers, views) {
+        tracing::warn!("{error}");
+    }
     Ok(())
 }

@@ -267,6 +267,7 @@ fn entries(reply: &Reply) -> Vec<String> {
 #[test]
 fn forwards_and_survives_its_agent() {
     let bench = Bench::new(&[]);
+    bench.configure("detach = true");
     let first = bench.start(false);
     assert_eq!(first.how, "started");
     assert!(bench.passes());
@@ -287,12 +288,60 @@ fn forwards_and_survives_its_agent() {
     let Reply::Ports { ports } = bench.ask(Request::Ports) else { panic!() };
     assert!(ports[0].stats.rx_packets >= u64::from(sent), "{ports:?}");
 
-    // SIGTERM detaches and leaves nothing.
+    // SIGTERM detaches, as configured, and leaves nothing.
     bench.signal(Signal::SIGTERM);
     assert!(!bench.passes());
     assert!(!bench.run_directory().path().exists());
     let links = Command::new("ip").args(["-n", &format!("{}s", bench.name), "link"]).output().unwrap();
     assert!(!String::from_utf8_lossy(&links.stdout).contains("xdp"), "no program is left on a port");
+}
+
+#[test]
+fn an_orderly_end_goes_on_forwarding() {
+    let bench = Bench::new(&[]);
+    let first = bench.start(false);
+    let (sent, lost) = bench.lost_during(|| {
+        bench.signal(Signal::SIGTERM);
+        assert!(bench.passes(), "forwards without an agent");
+        let second = bench.start(false);
+        assert_eq!((second.how.as_str(), second.incarnation), ("took over", first.incarnation));
+    });
+    assert_eq!(lost, 0, "of {sent}");
+}
+
+/// Connects until nobody more can.
+fn fill_queue(path: &Path) -> Vec<std::os::fd::OwnedFd> {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+    use std::os::fd::AsRawFd;
+    let address = UnixAddr::new(path).unwrap();
+    let mut connected = vec![];
+    loop {
+        let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_NONBLOCK, None).unwrap();
+        match connect(socket.as_raw_fd(), &address) {
+            Ok(()) => connected.push(socket),
+            Err(nix::errno::Errno::EAGAIN) => return connected,
+            // This process has no more descriptors to give: rather no test than a wrong one.
+            Err(error) => panic!("{} connections: {error}", connected.len()),
+        }
+    }
+}
+
+#[test]
+fn an_agent_that_hangs_is_not_waited_for() {
+    let bench = Bench::new(&[]);
+    let status = bench.start(false);
+    let agent = Pid::from_raw(status.pid as i32);
+    kill(agent, Signal::SIGSTOP).unwrap();
+    let ask = || client::ask_within(&bench.run_directory(), &Request::Status, Duration::from_millis(50));
+    let error = ask().unwrap_err().to_string();
+    assert!(error.contains("no answer within 50 ms") && error.contains(&bench.name), "{error}");
+    // Also when its queue has room for no more connections: then connecting itself would wait.
+    let full = fill_queue(&bench.run_directory().socket());
+    assert!(ask().unwrap_err().to_string().contains("no answer"));
+    assert!(switch_agent::running().contains(&bench.name), "it lives");
+    drop(full);
+    kill(agent, Signal::SIGCONT).unwrap();
+    wait_for("it goes on", || ask().ok());
 }
 
 #[test]

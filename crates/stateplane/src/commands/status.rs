@@ -10,7 +10,7 @@ use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use switch_agent::control::{Reply, Request, Status as SwitchStatus};
-use switch_agent::load::{Load, SessionLoad};
+use switch_agent::load::{Load, SessionLoad, ViewsKnown};
 use switch_agent::{RunDirectory, client};
 
 const EXAMPLES: &str = "Examples:
@@ -53,8 +53,8 @@ pub struct Args {
     /// As JSON.
     #[arg(long)]
     json: bool,
-    /// How long to wait for a server's answer.
-    #[arg(long, value_name = "MS", default_value_t = 500)]
+    /// How long to wait for a daemon's answer.
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     timeout_ms: u64,
 }
 
@@ -208,7 +208,7 @@ fn gather(asked: &Asked, timeout: Duration) -> Overview {
         None => (vec![], vec![]),
     };
     Overview {
-        switches: switch_agent::running().into_iter().map(switch).collect(),
+        switches: switches_of_this_machine(timeout),
         stores: stores.into_iter().map(|(address, status, error)| Store { address, error, status }).collect(),
         controllers: controllers
             .into_iter()
@@ -235,16 +235,33 @@ fn ask_all<S: DeserializeOwned + Send>(
     })
 }
 
-fn switch(name: String) -> Switch {
-    let ask = |request| client::ask(&RunDirectory::of(&name)?, &request);
+/// All at once, too: an agent that hangs takes the whole timeout.
+fn switches_of_this_machine(timeout: Duration) -> Vec<Switch> {
+    std::thread::scope(|scope| {
+        let ask = |name: String| (name.clone(), scope.spawn(move || switch(name, timeout)));
+        let asked: Vec<_> = switch_agent::running().into_iter().map(ask).collect();
+        let failed = |name: String| {
+            let error = Some(format!("{name}: asking it failed"));
+            Switch { name, error, status: None, load: None }
+        };
+        asked.into_iter().map(|(name, thread)| thread.join().unwrap_or_else(|_| failed(name))).collect()
+    })
+}
+
+fn switch(name: String, timeout: Duration) -> Switch {
+    let ask = |request| client::ask_within(&RunDirectory::of(&name)?, &request, timeout);
     let (status, error) = match ask(Request::Status) {
         Ok(Reply::Status(status)) => (Some(status), None),
         Ok(_) => (None, Some(format!("{name}: the agent is of another version: restart it"))),
         Err(error) => (None, Some(error.to_string())),
     };
-    let load = match ask(Request::Load) {
-        Ok(Reply::Load(load)) => Some(load),
-        _ => None,
+    if error.is_some() {
+        return Switch { name, error, status, load: None };
+    }
+    let (load, error) = match ask(Request::Load) {
+        Ok(Reply::Load(load)) => (Some(load), None),
+        Ok(_) => (None, Some(format!("{name}: the agent is of another version: restart it"))),
+        Err(error) => (None, Some(error.to_string())),
     };
     Switch { name, error, status, load }
 }
@@ -270,7 +287,17 @@ impl Overview {
 
 impl Switch {
     fn is_good(&self) -> bool {
-        self.error.is_none() && self.load.as_ref().is_none_or(|load| load.ports_attached == load.ports)
+        self.state() == "up"
+    }
+
+    /// In a word or two.
+    fn state(&self) -> &'static str {
+        match &self.load {
+            _ if self.status.is_none() => "no answer",
+            Some(load) if load.views == Some(ViewsKnown::None) => "no views",
+            Some(load) if self.error.is_none() && load.ports_attached == load.ports => "up",
+            _ => "not well",
+        }
     }
 }
 
@@ -322,8 +349,7 @@ fn switches(found: &[Switch]) -> Section {
     let row = |switch: &Switch| {
         let id = switch.status.as_ref().map_or("-".to_owned(), |status| status.switch_id.to_string());
         let program = switch.status.as_ref().map_or("-".to_owned(), |status| status.program.clone());
-        let state = if switch.is_good() { "up" } else { "not well" };
-        let mut row = vec![switch.name.clone(), id, program, state.to_owned()];
+        let mut row = vec![switch.name.clone(), id, program, switch.state().to_owned()];
         let Some(load) = &switch.load else {
             row.extend(["-", "-", "-", "-", "-"].map(str::to_owned));
             return row;
@@ -342,10 +368,18 @@ fn switches(found: &[Switch]) -> Section {
     let rows = found.iter().map(row).collect();
     for switch in found {
         notes.extend(switch.error.clone());
-        let Some(load) = &switch.load else {
-            notes.push(format!("{}: its agent is of an earlier version and tells no more", switch.name));
-            continue;
-        };
+        let Some(load) = &switch.load else { continue };
+        match load.views {
+            Some(ViewsKnown::None) => notes.push(format!(
+                "{}: no views: no controller has said where the store is, and packets that need its state are dropped; do the controllers run, and is there a route to them?",
+                switch.name
+            )),
+            Some(ViewsKnown::Kept) => notes.push(format!(
+                "{}: no controller has answered since the agent started: it goes by the views that an earlier one left",
+                switch.name
+            )),
+            Some(ViewsKnown::Told) | None => {}
+        }
         for object in &load.objects {
             notes.push(format!(
                 "{}: {} ({}): {} flows of {}",

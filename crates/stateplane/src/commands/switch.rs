@@ -76,6 +76,13 @@ pub fn run(args: Args) -> u8 {
         (None, Some(path)) => Config::read(path).and_then(|config| {
             if args.check {
                 switch_agent::check(&config)?;
+                for interface in switch_agent::missing_interfaces(&config) {
+                    // Not at fault: it may be another machine's configuration, or the interface comes up later.
+                    eprintln!(
+                        "stateplane switch: {}: warning: {interface}; the agent will not start without it",
+                        path.display()
+                    );
+                }
                 outln!("{}: good", path.display());
                 return Ok(());
             }
