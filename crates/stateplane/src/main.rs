@@ -5,6 +5,7 @@
 mod commands;
 
 use clap::{Parser, Subcommand};
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Fault-tolerant, shared state for P4 programs that run as XDP in the Linux kernel.
@@ -55,8 +56,17 @@ enum Command {
     Sim(commands::sim::Args),
 }
 
+/// The command line. `help --help` is a plea for help, too: clap would take the flag for the name of a subcommand.
+fn words(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = given.collect();
+    if words.get(1).is_some_and(|word| word == "help") {
+        words.retain(|word| word != "--help" && word != "-h");
+    }
+    words
+}
+
 fn main() -> ExitCode {
-    let code = match CommandLine::parse().command {
+    let code = match CommandLine::parse_from(words(std::env::args_os())).command {
         Command::Check(args) => commands::check::run(args),
         Command::Compile(args) => commands::compile::run(args),
         Command::Test(args) => commands::test::run(args),

@@ -1,6 +1,18 @@
-//! Output that nobody reads (`stateplane … | head -1`) is no error.
+//! Output that nobody reads (`stateplane … | head -1`) is no error; help has help.
 
 use std::process::{Command, Stdio};
+
+#[test]
+fn help_is_helped_with() {
+    let ask =
+        |arguments: &[&str]| Command::new(env!("CARGO_BIN_EXE_stateplane")).args(arguments).output().expect("runs");
+    let help = ask(&["help"]);
+    for arguments in [&["help", "--help"][..], &["help", "-h"]] {
+        let output = ask(arguments);
+        assert!(output.status.success() && output.stdout == help.stdout, "{arguments:?}: {output:?}");
+    }
+    assert_eq!(ask(&["help", "no-such"]).status.code(), Some(2));
+}
 
 #[test]
 fn commands_end_quietly() {

@@ -120,6 +120,10 @@ fn files_are_told_line_by_line() {
     assert_eq!((&lines[0]["tag"], &lines[1]["repeat"]), (&"good".into(), &"retransmission".into()), "{lines:#?}");
     assert_eq!(lines[0]["value_fields"][1]["value"], "40000", "{lines:#?}");
     assert_eq!((&lines[2]["tag"], &lines[3]["summary"]["types"]["UPDATE"]), (&"wrong".into(), &3.into()), "{lines:#?}");
+    let output = stateplane(&[&common[..], &["--quiet", "--key", "sauce=1"]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.contains("\"sauce\"") && said.contains("source") && said.contains("destination"), "{said}");
     let output = stateplane(&[&common[..], &["--json", "--switch-id", "8"]].concat());
     assert_eq!(text(&output.stdout).lines().count(), 1, "only the summary");
 }
@@ -138,7 +142,8 @@ fn faults_are_told() {
     assert!(text(&output.stderr).contains("ends in the middle of frame 5"), "{}", text(&output.stderr));
     for (arguments, part) in [
         (&["trace", "/etc/passwd"][..], "neither pcap nor pcapng"),
-        (&["trace", path.to_str().unwrap(), "--type", "renewal"], "\"renewal\" is no type"),
+        (&["trace", path.to_str().unwrap(), "--key", "source=10.1.0.10"], "--manifest"),
+        (&["trace", path.to_str().unwrap(), "--key", "10.1.0.10"], "--manifest"),
         (&["trace", "--interface", "no-such-if"], "no-such-if: there is no such interface"),
     ] {
         let output = stateplane(arguments);
@@ -146,6 +151,11 @@ fn faults_are_told() {
         assert!(text(&output.stderr).contains(part), "{arguments:?}: {}", text(&output.stderr));
     }
     assert_eq!(stateplane(&["trace"]).status.code(), Some(2));
+    let output = stateplane(&["trace", path.to_str().unwrap(), "--type", "renewal"]);
+    assert_eq!(output.status.code(), Some(2), "wrong usage");
+    assert!(text(&output.stderr).contains("\"renewal\" is no type"), "{}", text(&output.stderr));
+    // Digits that a key begins with need no manifest.
+    assert_eq!(stateplane(&["trace", path.to_str().unwrap(), "--key", "0a01"]).status.code(), Some(0));
 }
 
 struct Daemon(Child);

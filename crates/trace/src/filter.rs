@@ -1,6 +1,7 @@
 //! Which events are shown.
 
 use crate::event::{Body, Event, known_names};
+use crate::objects::Objects;
 
 /// An event passes if each part that is given has an alternative that it meets.
 #[derive(Clone, Debug, Default)]
@@ -11,7 +12,7 @@ pub struct Filter {
     shards: Vec<u16>,
 }
 
-/// A type that does not exist.
+/// A type or a field that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault(String);
 
@@ -23,24 +24,50 @@ impl std::fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
+/// The name of a type as events have it; `Err`: there is no such type.
+pub fn type_named(given: &str) -> Result<String, Fault> {
+    let mut names = known_names();
+    names.extend(["MALFORMED", "CUT"].map(str::to_owned));
+    let name = given.to_ascii_uppercase().replace('-', "_");
+    match name.parse::<u8>() {
+        Ok(number) => Ok(format!("TYPE_{number}")),
+        Err(_) if names.contains(&name) => Ok(name),
+        Err(_) => Err(Fault(format!("{given:?} is no type of message; known: {}", names.join(", ")))),
+    }
+}
+
+/// Whether a text is taken for the digits that a key begins with.
+fn hexadecimal(wanted: &str) -> Option<String> {
+    let digits = wanted.strip_prefix("0x").unwrap_or(wanted).to_ascii_lowercase();
+    (digits.len() >= 2 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(digits)
+}
+
 impl Filter {
     /// `types` are names (`update`, `LEASE_GRANT`, `chain-data`, `malformed`, `cut`) or numbers of types that have none; `keys` are parts of keys:
     /// a field's value (`10.1.0.10`), `field=value`, or hexadecimal digits that the key begins with.
     pub fn new(types: &[String], keys: &[String], switch_ids: &[u32], shards: &[u16]) -> Result<Filter, Fault> {
-        let mut names = known_names();
-        names.extend(["MALFORMED", "CUT"].map(str::to_owned));
-        let mut chosen = vec![];
-        for given in types {
-            let name = given.to_ascii_uppercase().replace('-', "_");
-            match name.parse::<u8>() {
-                Ok(number) => chosen.push(format!("TYPE_{number}")),
-                Err(_) if names.contains(&name) => chosen.push(name),
-                Err(_) => {
-                    return Err(Fault(format!("{given:?} is no type of message; known: {}", names.join(", "))));
+        let chosen = types.iter().map(|given| type_named(given)).collect::<Result<_, _>>()?;
+        Ok(Filter { types: chosen, keys: keys.to_vec(), switch_ids: switch_ids.to_vec(), shards: shards.to_vec() })
+    }
+
+    /// That each wanted key can be one of these objects'; `Err` says of one that cannot why nothing would ever pass.
+    pub fn check(&self, objects: &Objects) -> Result<(), Fault> {
+        let known = objects.key_fields();
+        let names = known.iter().copied().collect::<Vec<_>>().join(", ");
+        for wanted in &self.keys {
+            match wanted.split_once('=') {
+                Some((field, _)) if known.contains(field) => {}
+                Some((field, _)) if !known.is_empty() => {
+                    return Err(Fault(format!("--key {wanted}: no key has a field {field:?}; there are {names}")));
+                }
+                None if !known.is_empty() || hexadecimal(wanted).is_some() => {}
+                _ => {
+                    let remedy = "name the program's manifest (--manifest nat.json), or write the hexadecimal digits that the key begins with";
+                    return Err(Fault(format!("--key {wanted}: without a manifest keys have no fields; {remedy}")));
                 }
             }
         }
-        Ok(Filter { types: chosen, keys: keys.to_vec(), switch_ids: switch_ids.to_vec(), shards: shards.to_vec() })
+        Ok(())
     }
 
     /// Is the event to be shown?
@@ -53,12 +80,10 @@ impl Filter {
         let is_key = |wanted: &String| {
             key.is_some_and(|message| {
                 let named = message.key_fields.iter().flatten();
-                let digits = wanted.strip_prefix("0x").unwrap_or(wanted).to_ascii_lowercase();
-                let hexadecimal = digits.len() >= 2 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
                 named.into_iter().any(|field| {
                     field.value == *wanted
                         || wanted.split_once('=') == Some((field.name.as_str(), field.value.as_str()))
-                }) || hexadecimal && message.key.starts_with(&digits)
+                }) || hexadecimal(wanted).is_some_and(|digits| message.key.starts_with(&digits))
             })
         };
         (self.types.is_empty() || self.types.iter().any(|name| name == event.type_name()))

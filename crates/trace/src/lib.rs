@@ -12,7 +12,7 @@ mod summary;
 mod text;
 
 pub use event::{Body, ChainBody, Event, Field, MessageBody, Tag, decode};
-pub use filter::{Fault, Filter};
+pub use filter::{Fault, Filter, type_named};
 pub use objects::Objects;
 pub use summary::{Repeat, Summary};
 pub use text::Columns;

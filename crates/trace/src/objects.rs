@@ -2,7 +2,7 @@
 
 use crate::event::Field;
 use manifest::{FlowState, Manifest, WireField};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The state objects of a program.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +17,11 @@ impl Objects {
     /// These.
     pub fn from_states(states: impl IntoIterator<Item = FlowState>) -> Objects {
         Objects(states.into_iter().map(|state| (state.object_id, state)).collect())
+    }
+
+    /// The names of all fields of keys.
+    pub fn key_fields(&self) -> BTreeSet<&str> {
+        self.0.values().flat_map(|state| &state.key).map(|field| field.name.as_str()).collect()
     }
 
     /// An object's name.

@@ -13,7 +13,7 @@ use trace::{Columns, Event, Filter, Objects, PORTS, Repeat, Summary};
 const EXAMPLES: &str = "Examples:
   stateplane trace fabric.pcap --manifest nat.json
   stateplane trace --interface eth1 --secrets /etc/stateplane/fabric.secrets --type update --type recall
-  stateplane trace fabric.pcap --key source=10.1.0.10 --json | jq .
+  stateplane trace fabric.pcap --manifest nat.json --key source=10.1.0.10 --json | jq .
   tcpdump -i any -w - udp port 5407 | stateplane trace -
 
 Live capture sees what reaches the kernel: run it on a store's machine or a router. A switch's own ports show nothing, as its XDP program takes the messages before.";
@@ -44,9 +44,9 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     secrets: Option<PathBuf>,
     /// Only messages of this type: update, lease-grant, chain-data, …, malformed (may be repeated).
-    #[arg(long = "type", value_name = "TYPE")]
+    #[arg(long = "type", value_name = "TYPE", value_parser = trace::type_named)]
     types: Vec<String>,
-    /// Only messages with this key: a field's value, FIELD=VALUE, or hexadecimal digits that it begins with (may be repeated).
+    /// Only messages with this key: a field's value or FIELD=VALUE, with --manifest, or hexadecimal digits that it begins with (may be repeated).
     #[arg(long, value_name = "KEY")]
     key: Vec<String>,
     /// Only messages from or to this switch (may be repeated).
@@ -110,6 +110,7 @@ impl Tracer {
             None => None,
         };
         let filter = Filter::new(&args.types, &args.key, &args.switch_id, &args.shard)?;
+        filter.check(&objects)?;
         Ok(Tracer {
             objects,
             secrets,
