@@ -244,7 +244,10 @@ fn check(file: File) -> Result<Config, Problem> {
         format!("{} is out of range; write 1 to {MOST_SHARDS}, the same as the controller (default 8)", file.shards)
     })?;
     require((1..=60_000).contains(&file.lease_ms), "lease_ms", || {
-        format!("{} is out of range; write 1 to 60000 (default 250)", file.lease_ms)
+        format!(
+            "{} is out of range; write 50 to 60000 (default 250): shorter ones are of no use to switches",
+            file.lease_ms
+        )
     })?;
     require(file.clock_drift_ppm <= 100_000, "clock_drift_ppm", || {
         format!("{} is out of range; write 0 to 100000 (default 1000)", file.clock_drift_ppm)

@@ -140,6 +140,9 @@ pub(super) fn check_objects(tables: Vec<ObjectTable>) -> Result<Vec<ObjectSettin
     for (at, table) in tables.into_iter().enumerate() {
         let place = format!("object[{at}] \"{}\"", table.name);
         let id = given(table.id, &place, "id")?;
+        require(id != 0, &format!("{place}.id"), || {
+            "0 is no object's number; write 1 or more, as the program's manifest has it".to_owned()
+        })?;
         require(ids.insert(id), &format!("{place}.id"), || format!("{id} is used twice; give each object its own"))?;
         objects.push(check_object(table, &place)?);
     }

@@ -103,7 +103,7 @@ fn every_fault_names_its_field_and_remedy() {
         ("shards = 8", "shards = 8\nworkers = 0", "workers", "1 to 64"),
         ("shards = 8", "shards = 8\nworkers = 64\nmachine = \"\"", "machine", "leave it out"),
         ("listen = \"10.0.3.1:5407\"", "workers = 2\nlisten = \"10.0.3.1:65535\"", "listen", "a lower one"),
-        ("lease_ms = 250", "lease_ms = 0", "lease_ms", "1 to 60000"),
+        ("lease_ms = 250", "lease_ms = 0", "lease_ms", "50 to 60000"),
         ("key_bytes = 13", "key_bytes = 12", "key_bytes", "needs 13"),
         ("value_bytes = 6", "value_bytes = 65", "value_bytes", "1 to 64"),
         ("ports = \"1024-65535\"", "ports = \"9-8\"", "ports", "lowest-highest"),

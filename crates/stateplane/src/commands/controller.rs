@@ -1,7 +1,7 @@
 //! `stateplane controller`: runs a controller of the state store, checks its configuration, asks a running one how it is.
 
 use super::daemon::StatusArgs;
-use controller::config::Config;
+use controller::config::{Config, Keep};
 use controller::shell::{self, Status};
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
@@ -69,6 +69,15 @@ fn serve(path: &Path, check: bool) -> u8 {
         Err(error) => return fault(&error),
     };
     if check {
+        if let Keep::Database(file) = &config.keep
+            && let Err(reason) = super::daemon::can_write(file.parent().unwrap_or(Path::new("/")), false)
+        {
+            eprintln!("stateplane controller: {}: database: {reason}", path.display());
+            return 1;
+        }
+        if let Err(error) = config.keys() {
+            return fault(&error);
+        }
         outln!("{}: good", path.display());
         return 0;
     }

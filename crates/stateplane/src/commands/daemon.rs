@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use std::error::Error;
 use std::io::IsTerminal;
 use std::net::SocketAddrV4;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Logs to standard error; `RUST_LOG` says how much.
@@ -17,6 +17,26 @@ pub fn log() {
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(color);
     // Someone else's logger, if there is one, will do.
     let _ = log.with_target(false).try_init();
+}
+
+/// Whether a daemon could write into a directory, or (`made`: it makes it itself) make it: what `--check` asks. As the user that runs this.
+pub fn can_write(directory: &Path, made: bool) -> Result<(), String> {
+    let here = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+    let there = here.ancestors().find(|path| path.as_os_str().is_empty() || path.exists()).unwrap_or(here);
+    let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
+    if there != here && !made {
+        return Err(format!("there is no directory {}; make it, for the user that the daemon runs as", here.display()));
+    }
+    if !there.is_dir() {
+        return Err(format!("{} is no directory; name another", there.display()));
+    }
+    nix::unistd::access(there, nix::unistd::AccessFlags::W_OK | nix::unistd::AccessFlags::X_OK).map_err(|error| {
+        format!(
+            "nothing can be written in {} ({}); it must belong to the user that the daemon runs as",
+            there.display(),
+            error.desc()
+        )
+    })
 }
 
 /// Whom `status` asks, and how.
@@ -48,5 +68,30 @@ impl StatusArgs {
             print(&status);
         }
         Ok(status)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::can_write;
+    use std::path::Path;
+
+    #[test]
+    fn directories_that_cannot_be_written_are_told() {
+        let folder = tempfile::tempdir().expect("folder");
+        let file = folder.path().join("file");
+        std::fs::write(&file, "").expect("file");
+        let deep = folder.path().join("a/b/c");
+        assert_eq!((can_write(folder.path(), false), can_write(&deep, true)), (Ok(()), Ok(())));
+        assert!(can_write(&deep, false).is_err_and(|error| error.contains("there is no directory")));
+        for path in [&file, &file.join("wal")] {
+            assert!(can_write(path, true).is_err_and(|error| error.contains("is no directory")), "{}", path.display());
+        }
+        // Not even for root.
+        assert!(
+            can_write(Path::new("/proc/stateplane"), true).is_err_and(|error| error.contains("nothing can be"))
+                || Path::new("/proc").metadata().is_err()
+        );
+        assert_eq!(can_write(Path::new(""), false), can_write(Path::new("."), false));
     }
 }

@@ -66,6 +66,10 @@ fn serve(path: &Path, check: bool) -> u8 {
     }
     if check {
         for wal in (0..config.workers).filter_map(|number| config.worker(number).wal) {
+            if let Err(reason) = super::daemon::can_write(&wal.directory, true) {
+                eprintln!("stateplane store: {}: wal.directory: {reason}", path.display());
+                return 1;
+            }
             if let Err(error) = check_log(&wal, &config.settings) {
                 return fault(&error);
             }
