@@ -143,6 +143,11 @@ pub struct Controller {
 }
 
 impl Controller {
+    /// What it goes by.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// A controller with the views that its database has (none: `Views::default()`).
     pub fn new(settings: Settings, views: Views, leading: bool, now_ns: u64) -> Controller {
         let mut controller = Controller {

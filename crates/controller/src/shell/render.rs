@@ -30,6 +30,13 @@ pub fn render(core: &Controller, now_ns: u64, bad_tag: u64) -> String {
     metric("shards", Kind::Gauge, "Shards.", shards.len() as u64);
     metric("shards_joining", Kind::Gauge, "Shards with a server that catches up.", joining);
     metric("shortest_chain", Kind::Gauge, "Servers in the shortest chain.", shortest);
+    let chain_length = core.settings().chain_length as u64;
+    metric(
+        "chain_length",
+        Kind::Gauge,
+        "Servers that each chain should have: one more than may die at once.",
+        chain_length,
+    );
     metric("reports_total", Kind::Counter, "Reports taken.", counters.reports);
     metric("reports_old_total", Kind::Counter, "Reports older than one that was taken.", counters.reports_old);
     metric("malformed_total", Kind::Counter, "Datagrams that are no reports.", counters.malformed);
