@@ -156,6 +156,11 @@ impl Lab {
     }
 
     pub(crate) fn wait_daemons_ready(&self, node: &str) -> Result<()> {
+        self.wait_ready(node, || Ok(()))
+    }
+
+    /// Waits until a node's daemons are ready; `others` may find that this is in vain.
+    pub(crate) fn wait_ready(&self, node: &str, others: impl Fn() -> Result<()>) -> Result<()> {
         let netns = self.netns(node)?;
         let vars = self.variables(node);
         for daemon in &self.node(node)?.daemon {
@@ -173,6 +178,7 @@ impl Lab {
                     return Ok(true);
                 }
                 self.check_alive(node, &daemon.name)?;
+                others()?;
                 Ok(false)
             })
             .map_err(|error| self.with_log(error, node, &daemon.name))?;
@@ -183,7 +189,17 @@ impl Lab {
     fn check_alive(&self, node: &str, daemon: &str) -> Result<()> {
         let dead = self.daemons(node).iter().any(|(name, id)| name == daemon && !id.alive());
         if dead {
-            return Err(Error::Command { command: format!("{node}: {daemon}"), reason: "exited".to_string() });
+            return Err(self.with_log(Error::Exited, node, daemon));
+        }
+        Ok(())
+    }
+
+    /// That all that was started lives: who waits for a daemon may wait for what another one, which has ended, would have done.
+    pub(crate) fn check_all_alive(&self) -> Result<()> {
+        for node in self.topology().node.keys() {
+            for (daemon, _) in self.daemons(node) {
+                self.check_alive(node, &daemon)?;
+            }
         }
         Ok(())
     }
@@ -194,11 +210,8 @@ impl Lab {
         let lines: Vec<&str> = log.lines().collect();
         let tail = lines[lines.len().saturating_sub(12)..].join("\n  ");
         match error {
-            Error::Interrupted => error,
-            other => Error::Command {
-                command: format!("{node}: {daemon}"),
-                reason: format!("{other}; the end of its log:\n  {tail}"),
-            },
+            Error::Interrupted | Error::Daemon { .. } => error,
+            other => Error::Daemon { what: other.to_string(), at: format!("{node}: {daemon}"), log: tail },
         }
     }
 

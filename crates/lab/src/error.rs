@@ -45,6 +45,19 @@ pub enum Error {
         /// Its exit status and what it printed on standard error.
         reason: String,
     },
+    /// A daemon has ended that should run.
+    #[error("ended")]
+    Exited,
+    /// Something is wrong with a daemon.
+    #[error("{at}: {what}; the end of its log:\n  {log}")]
+    Daemon {
+        /// What is wrong.
+        what: String,
+        /// Node and daemon.
+        at: String,
+        /// The last lines that it printed.
+        log: String,
+    },
     /// A file or directory could not be read or written.
     #[error("{}: {source}", path.display())]
     Io {

@@ -178,7 +178,7 @@ impl Lab {
             self.start_daemons(node)?;
         }
         for node in &nodes {
-            self.wait_daemons_ready(node)?;
+            self.wait_ready(node, || self.check_all_alive())?;
         }
         for node in &nodes {
             self.start_bird(node)?;
