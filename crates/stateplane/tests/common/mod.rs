@@ -343,6 +343,11 @@ impl Connections {
         connections
     }
 
+    /// Takes others in.
+    pub fn add(&mut self, others: Self) {
+        self.0.extend(others.0);
+    }
+
     /// One exchange on each; all must answer.
     pub fn all_answer(&mut self, when: &str) {
         for (n, stream) in self.0.iter_mut().enumerate() {

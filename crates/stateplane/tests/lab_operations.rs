@@ -1,0 +1,124 @@
+//! What an operator meets: agents that start while no controller answers, or that hang; labs whose daemons do not start. Needs root.
+
+mod common;
+
+use common::{Connections, TestLab, skip, stateplane, tcp_echo, topology, wait_for};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::time::Instant;
+
+/// A signal to s1's agent.
+fn signal(lab: &TestLab, signal: Signal) {
+    let pid = lab.switch("s1").expect("the agent answers")["pid"].as_i64().expect("pid");
+    kill(Pid::from_raw(pid as i32), signal).expect("signal");
+}
+
+/// Ends s1's agent in an orderly way, and waits until it is gone.
+fn end(lab: &TestLab) {
+    let pid = lab.switch("s1").expect("the agent answers")["pid"].to_string();
+    signal(lab, Signal::SIGTERM);
+    wait_for("the agent ends", || !std::path::Path::new("/proc").join(&pid).exists());
+}
+
+/// Starts s1's agent with empty maps, as `--fresh` does.
+fn start_fresh(lab: &TestLab) {
+    let opened = lab::Lab::open(&lab.name).expect("lab");
+    let folder = opened.dir().join("nodes/s1");
+    let words = [env!("CARGO_BIN_EXE_stateplane"), "switch", "--config", "", "--fresh"];
+    let mut words = words.map(str::to_owned);
+    words[3] = folder.join("switch.toml").display().to_string();
+    lab::process::spawn(&lab.netns("s1"), &words, &folder.join("switch.log")).expect("starts");
+    wait_for("the agent answers", || lab.switch("s1").is_some_and(|status| status["how"] == "started"));
+}
+
+/// What `stateplane status` says of s1, its exit code, and its page.
+fn status(lab: &TestLab) -> (Value, Option<i32>, String) {
+    let output = stateplane(&["status", "--json", "--timeout-ms", "500"]);
+    let page: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let name = format!("{}-s1", lab.name);
+    // Other tests of this machine may have switches of their own.
+    let ours = page["switches"].as_array().expect("switches").iter().find(|found| found["name"] == name.as_str());
+    let text = stateplane(&["status", "--timeout-ms", "500"]).stdout;
+    let ours = ours.unwrap_or_else(|| panic!("no {name}: {page}")).clone();
+    (ours, output.status.code(), String::from_utf8_lossy(&text).into_owned())
+}
+
+/// The line of the page that begins with s1.
+fn row<'a>(lab: &TestLab, page: &'a str) -> &'a str {
+    let name = format!("{}-s1 ", lab.name);
+    page.lines().find(|line| line.starts_with(&name)).unwrap_or_else(|| panic!("no {name}in {page}"))
+}
+
+#[test]
+fn a_switch_starts_without_a_controller_and_traffic_goes_on() {
+    if skip() {
+        return;
+    }
+    // All by way of s1, so that all connections meet what happens to it.
+    let lab = TestLab::up("operations", "nat.toml", &["--prefer", "s1"]);
+    let echo = tcp_echo(&lab, 8000);
+    let mut connections = Connections::open(&lab, echo, 10);
+    assert_eq!(status(&lab).0["load"]["views"], "told");
+    lab.kill_daemon("controller", "controller");
+
+    // An orderly end: the program goes on forwarding, and the next agent takes it over.
+    end(&lab);
+    connections.all_answer("no agent");
+    lab.restart_daemon("s1", "switch");
+    let (s1, _, page) = status(&lab);
+    assert_eq!((&s1["how"], &s1["load"]["views"]), (&"took over".into(), &"kept".into()), "{s1}");
+    assert!(row(&lab, &page).contains(" up "), "{page}");
+    connections.all_answer("taken over");
+    connections.add(Connections::open(&lab, echo, 5));
+
+    // Empty maps: where the store is stands in the last views only.
+    end(&lab);
+    start_fresh(&lab);
+    let (s1, _, page) = status(&lab);
+    assert_eq!((&s1["how"], &s1["load"]["views"]), (&"started".into(), &"kept".into()), "{s1}");
+    assert!(row(&lab, &page).contains(" up ") && page.contains("no controller has answered since"), "{page}");
+    connections.all_answer("fresh");
+    connections.add(Connections::open(&lab, echo, 5));
+
+    // Not even those: nothing is forwarded as if it were well, and whoever asks is told.
+    end(&lab);
+    std::fs::remove_file(format!("/run/stateplane/{}-s1/views.json", lab.name)).expect("the last views");
+    start_fresh(&lab);
+    let (s1, code, page) = status(&lab);
+    assert_eq!((&s1["load"]["views"], code), (&"none".into(), Some(1)), "{s1}");
+    assert!(row(&lab, &page).contains("no views"), "{page}");
+    assert!(lab.metrics("s1").contains("\nstateplane_switch_without_views 1\n"));
+    let log = std::fs::read_to_string(format!("/run/stateplane/labs/{}/nodes/s1/switch.log", lab.name)).expect("log");
+    assert!(log.contains("no views"), "{log}");
+    lab.restart_daemon("controller", "controller");
+    wait_for("the controller tells it", || status(&lab).0["load"]["views"] == "told");
+    connections.all_answer("told");
+
+    // An agent that hangs is not waited for.
+    signal(&lab, Signal::SIGSTOP);
+    let (s1, code, page) = status(&lab);
+    assert!(s1["error"].as_str().is_some_and(|error| error.contains("no answer within 500 ms")), "{s1}");
+    assert!(code == Some(1) && row(&lab, &page).contains("no answer"), "{page}");
+    connections.all_answer("its agent hangs");
+    lab.down();
+}
+
+#[test]
+fn a_lab_whose_store_does_not_start_says_so_at_once() {
+    if skip() {
+        return;
+    }
+    let name = format!("t-broken-{}", std::process::id());
+    let file = topology("nat.toml");
+    let began = Instant::now();
+    let output = stateplane(&["lab", "up", file.to_str().expect("UTF-8"), "--name", &name, "--set", "lease_ms=10"]);
+    let (said, took) = (String::from_utf8_lossy(&output.stderr).into_owned(), began.elapsed());
+    println!("after {took:?}: {said}");
+    assert_eq!(output.status.code(), Some(1));
+    let error = said.lines().find(|line| line.starts_with("stateplane lab: ")).unwrap_or_default();
+    assert!(error.starts_with("stateplane lab: store"), "the store is named: {said}");
+    assert!(said.contains("lease_ms: 10 is too short"), "what it said: {said}");
+    assert!(!said.contains("within 15 s"), "not after the whole wait: {said}");
+    assert_eq!(common::leftovers(&name), Vec::<String>::new());
+}
