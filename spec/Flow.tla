@@ -150,7 +150,7 @@ Crash(s) ==
     /\ UNCHANGED <<store, sessions, numbers, net, begun, left, floor>>
 
 (* Rule 4 and "Sessions" 1: a lease counts from when the request was sent. *)
-\* Code: crates/xdp-backend/include/stateplane_flow_session.h sp_session_prolong
+\* Code: crates/xdp-backend/include/stateplane_flow_session.h sp_session_take
 Prolonged(s, m) ==
     LET lease == IF "lease_from_reply" \in Bugs THEN Lease ELSE IF m.age >= Lease THEN 0 ELSE Lease - m.age IN
     IF m.session > switch[s].session THEN [switch[s] EXCEPT !.session = m.session, !.left = lease]
