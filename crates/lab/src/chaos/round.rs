@@ -78,15 +78,18 @@ impl Rounds<'_> {
             counts.begin_round(lab)?;
         }
         self.judge_routing();
-        let began = Instant::now();
-        *self.judge.window() = Some((began, None));
         // In the time of the counted packets' record.
         let record_ns = || self.traffic.counts.as_ref().map_or(0, |counts| counts.ns());
+        // What changed before the faults is none of theirs, whomever they concern.
+        let earlier = own_changes(lab, &self.routing, &[], (self.whole_ns, record_ns()));
+        let began = Instant::now();
+        *self.judge.window() = Some((began, None));
         let mut outages = play(lab, &steps, &record_ns)?;
         let repaired = began.elapsed();
         self.whole.wait(lab)?;
         let (whole, whole_ns) = (Instant::now(), record_ns());
         outages.iter_mut().for_each(|outage| outage.until_ns = whole_ns);
+        outages.extend(earlier);
         *self.judge.window() = Some((began, Some(whole)));
         let before = std::mem::replace(&mut self.routing, routing(lab));
         let from_ns = std::mem::replace(&mut self.whole_ns, whole_ns);
