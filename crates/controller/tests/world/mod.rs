@@ -312,7 +312,7 @@ impl World {
     }
 
     /// Everything dies at once.
-    fn cut_power(&mut self) {
+    pub fn cut_power(&mut self) {
         self.checks.power_cuts += 1;
         for at in 0..SERVERS {
             self.kill(at);
