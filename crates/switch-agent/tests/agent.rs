@@ -326,12 +326,23 @@ fn fill_queue(path: &Path) -> Vec<std::os::fd::OwnedFd> {
     }
 }
 
+/// All threads of a process stand still.
+fn has_stopped(pid: u32) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    tasks.flatten().all(|task| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
+    })
+}
+
 #[test]
 fn an_agent_that_hangs_is_not_waited_for() {
     let bench = Bench::new(&[]);
     let status = bench.start(false);
     let agent = Pid::from_raw(status.pid as i32);
     kill(agent, Signal::SIGSTOP).unwrap();
+    // The signal is only sent by now.
+    wait_for("it has stopped", || has_stopped(status.pid).then_some(()));
     let ask = || client::ask_within(&bench.run_directory(), &Request::Status, Duration::from_millis(50));
     let error = ask().unwrap_err().to_string();
     assert!(error.contains("no answer within 50 ms") && error.contains(&bench.name), "{error}");
