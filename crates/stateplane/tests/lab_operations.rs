@@ -102,6 +102,7 @@ fn a_switch_starts_without_a_controller_and_traffic_goes_on() {
 
     // An agent that hangs is not waited for.
     signal(&lab, Signal::SIGSTOP);
+    wait_for("it has stopped", || status(&lab).0["error"].is_string());
     let (s1, code, page) = status(&lab);
     assert!(s1["error"].as_str().is_some_and(|error| error.contains("no answer within 500 ms")), "{s1}");
     assert!(code == Some(1) && row(&lab, &page).contains("no answer"), "{page}");
