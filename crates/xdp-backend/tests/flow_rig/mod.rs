@@ -1,6 +1,9 @@
 //! A switch's object with crates/sim/tests/counter.p4 in it, a packet generator and a store made of the codec.
 #![allow(dead_code, reason = "each test uses its part")]
 
+#[path = "../common/messages.rs"]
+mod messages;
+
 use dataplane::flow::{FlowSettings, SecretSet, SweepBefore, Swept};
 use dataplane::{Dataplane, Object, Settings, Verdict};
 use state_protocol::{KeyRing, Message, MessageType, Owner, Secret, shard_of};
@@ -13,7 +16,6 @@ pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 2, 3, 10);
 pub const FABRIC_PORT: u32 = 1;
 pub const HOST_PORT: u32 = 2;
 pub const TO_STORE: u32 = 0xffff;
-pub const OUTER_BYTES: usize = 42;
 pub const SHARDS: u16 = 13;
 pub const LEASE_US: u32 = 250_000;
 pub const SECOND: u64 = 1_000_000_000;
@@ -105,41 +107,26 @@ impl Rig {
 
     /// The datagram of a frame that the switch sent; checks all around it.
     pub fn datagram(&self, frame: &[u8]) -> Vec<u8> {
-        let datagram = frame[OUTER_BYTES..].to_vec();
-        let address = |at: usize| Ipv4Addr::from(<[u8; 4]>::try_from(&frame[at..at + 4]).unwrap());
-        assert_eq!(self.ring.verify(&datagram, address(26), address(30)), Ok(()), "{} bytes", datagram.len());
+        let datagram = messages::genuine(&self.ring, frame);
         let message = Message::decode(&datagram).unwrap();
         if message.message_type != MessageType::Heartbeat {
             assert_eq!(message.shard, shard_of(message.key, SHARDS), "{:?}", message.key);
         }
         let port = u16::from_be_bytes([frame[36], frame[37]]);
-        assert_eq!(
-            (address(26), address(30), port),
-            (PROTOCOL_ADDRESS, *head(message.shard).ip(), head(message.shard).port())
-        );
+        let to = head(message.shard);
+        assert_eq!((messages::addresses(frame), port), ((PROTOCOL_ADDRESS, *to.ip()), to.port()));
         assert_eq!(message.sender, SELF);
         datagram
     }
 
     /// A message comes in from a server, tagged.
     pub fn reply(&self, message: &Message<'_>, now_ns: u64) -> (Verdict, Vec<u8>) {
-        let mut datagram = Vec::new();
-        message.append_to(&mut datagram).unwrap();
-        assert!(self.ring.sign(&mut datagram, SERVER, PROTOCOL_ADDRESS));
+        let datagram = messages::signed(&self.ring, message, SERVER, PROTOCOL_ADDRESS);
         self.raw(&datagram, now_ns)
     }
 
     pub fn raw(&self, datagram: &[u8], now_ns: u64) -> (Verdict, Vec<u8>) {
-        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0];
-        frame.extend(((datagram.len() + 28) as u16).to_be_bytes());
-        frame.extend([0, 0, 0x40, 0, 64, 17, 0, 0]);
-        frame.extend(SERVER.octets());
-        frame.extend(PROTOCOL_ADDRESS.octets());
-        frame.extend(state_protocol::PORT.to_be_bytes());
-        frame.extend(state_protocol::PORT.to_be_bytes());
-        frame.extend(((datagram.len() + 8) as u16).to_be_bytes());
-        frame.extend([0, 0]);
-        frame.extend_from_slice(datagram);
+        let frame = messages::arriving(datagram, SERVER, PROTOCOL_ADDRESS);
         let outcome = self.dataplane.run(&frame, FABRIC_PORT, now_ns).unwrap();
         (outcome.verdict, outcome.frame)
     }

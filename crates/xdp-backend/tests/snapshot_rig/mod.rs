@@ -1,6 +1,9 @@
 //! A loaded sketch.p4 whose store is played by a test.
 #![allow(dead_code)] // each test file uses some of it
 
+#[path = "../common/messages.rs"]
+mod messages;
+
 use dataplane::flow::{FlowSettings, SecretSet};
 use dataplane::{Dataplane, Object, Settings, Verdict};
 use libbpf_rs::{MapCore, MapFlags};
@@ -15,7 +18,6 @@ pub const FABRIC_PORT: u32 = 1;
 pub const HOST_PORT: u32 = 2;
 pub const TO_STORE: u32 = 0xffff;
 pub const OUT: Verdict = Verdict::Forward { port: 3 };
-pub const OUTER_BYTES: usize = 42;
 pub const SECRET: [u8; 16] = [9; 16];
 pub const MILLISECOND: u64 = 1_000_000;
 pub const START: u64 = 10_000 * MILLISECOND;
@@ -101,28 +103,14 @@ impl Rig {
     }
 
     pub fn reply(&self, message: &Message<'_>, now_ns: u64) -> (Verdict, Vec<u8>) {
-        let mut datagram = Vec::new();
-        message.append_to(&mut datagram).unwrap();
-        assert!(self.ring.sign(&mut datagram, SERVER, PROTOCOL_ADDRESS));
-        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0];
-        frame.extend(((datagram.len() + 28) as u16).to_be_bytes());
-        frame.extend([0, 0, 0x40, 0, 64, 17, 0, 0]);
-        frame.extend(SERVER.octets());
-        frame.extend(PROTOCOL_ADDRESS.octets());
-        frame.extend(state_protocol::PORT.to_be_bytes());
-        frame.extend(state_protocol::PORT.to_be_bytes());
-        frame.extend(((datagram.len() + 8) as u16).to_be_bytes());
-        frame.extend([0, 0]);
-        frame.extend_from_slice(&datagram);
+        let datagram = messages::signed(&self.ring, message, SERVER, PROTOCOL_ADDRESS);
+        let frame = messages::arriving(&datagram, SERVER, PROTOCOL_ADDRESS);
         let outcome = self.dataplane.run(&frame, FABRIC_PORT, now_ns).unwrap();
         (outcome.verdict, outcome.frame)
     }
 
     pub fn datagram(&self, frame: &[u8]) -> Vec<u8> {
-        let datagram = frame[OUTER_BYTES..].to_vec();
-        let address = |at: usize| Ipv4Addr::from(<[u8; 4]>::try_from(&frame[at..at + 4]).unwrap());
-        assert_eq!(self.ring.verify(&datagram, address(26), address(30)), Ok(()), "{} bytes", datagram.len());
-        datagram
+        messages::genuine(&self.ring, frame)
     }
 
     pub fn object(&self) -> &manifest::SnapshotState {
