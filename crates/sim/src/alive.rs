@@ -10,6 +10,9 @@ const AGAIN_NS: u64 = 20 * MS;
 const FIRST_NS: u64 = 4_000 * MS;
 /// And once it is.
 const LATER_NS: u64 = 1_000 * MS;
+/// The quickest of so many flows that move takes no longer than this; a lease is 60 ms.
+const RECALLS: usize = 4;
+const RECALL_MOST_NS: u64 = 30 * MS;
 /// By then what nobody asks for any more is released, and what waits at a head is given up.
 const QUIET_NS: u64 = 250 * MS;
 /// Until nothing is taken that nobody uses: a dead switch's session is ended after 10 s, then records are idle, and looked at.
@@ -28,13 +31,34 @@ impl World {
             let switch = at_switch.get(flow as usize).copied().unwrap_or(0);
             self.insist(switch, flow, true, FIRST_NS)?;
         }
-        for (switch, read) in [(0, false), (1, true), (1, false), (0, true)] {
+        let mut moves_ns = Vec::new();
+        for (switch, read, moves) in [(0, false, false), (1, true, true), (1, false, false), (0, true, true)] {
             for flow in 0..flows {
-                self.insist(switch, flow, read, LATER_NS)?;
+                let took_ns = self.hand_over(switch, flow, read)?;
+                moves_ns.extend(took_ns.filter(|_| moves));
             }
         }
+        self.check_recalls(&moves_ns);
         self.contend(flows)?;
         self.settle(flows, stragglers_until_ns)
+    }
+
+    /// A flow's packets now come to this switch: how long until one gets out, if no chain changed or was incomplete meanwhile.
+    fn hand_over(&mut self, switch: usize, flow: u32, read: bool) -> dataplane::Result<Option<u64>> {
+        let (whole, version, from_ns) = (self.is_whole(), self.store.database.version, self.now_ns);
+        self.insist(switch, flow, read, LATER_NS)?;
+        let undisturbed = whole && self.is_whole() && self.store.database.version == version;
+        Ok(undisturbed.then(|| self.now_ns - from_ns))
+    }
+
+    /// Whoever has a flow lives, and is asked for it when its packets come elsewhere: that takes round trips, not the rest of a lease. Single ones take longer, as messages wait to be
+    /// sent again; never all of a run.
+    fn check_recalls(&mut self, took_ns: &[u64]) {
+        let shortest = took_ns.iter().min().copied().unwrap_or(0);
+        if self.sketch.is_none() && took_ns.len() >= RECALLS && shortest > RECALL_MOST_NS {
+            let (moves, ms) = (took_ns.len(), shortest / MS);
+            self.violated("recall", format!("the quickest of {moves} flows that moved took {ms} ms"));
+        }
     }
 
     /// A host sends a flow's packets until one of them gets out.

@@ -339,7 +339,7 @@ fn server_settings(manifest: &Manifest) -> Settings {
         hold_ns: 200 * MS,
         tenure_ns: 4 * MS,
         recall_resend_ns: 5 * MS,
-        resend_ns: 2 * MS,
+        resend_ns: 4 * MS,
         chain_datagram_bytes: 1400,
         limits: Limits {
             records: 10_000,

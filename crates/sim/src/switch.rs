@@ -22,7 +22,7 @@ const RESEND_MOST_NS: u64 = 60_000_000;
 /// So few that it is full now and then.
 const WINDOW: u64 = 6;
 /// The agent looks for idle flows this often, and this is when they are.
-const SWEEP_EVERY_NS: u64 = 20_000_000;
+const SWEEP_EVERY_NS: u64 = 40_000_000;
 const IDLE_NS: u64 = 150_000_000;
 const REMOVED_AFTER_NS: u64 = 2_000_000_000;
 
@@ -50,8 +50,10 @@ pub struct Identity {
 
 /// The replies that the runtime remembers (`SP_SEEN_REPLIES`), by the low bits of their tags.
 const SEEN_REPLIES: &str = "sp_seen_replies";
-/// What a new life does not begin without: the replies (emptied by themselves) and the ports.
-const KEPT: [&str; 3] = [SEEN_REPLIES, "sp_ports", "sp_port_by_ifindex"];
+/// What a new life does not begin without: the replies (emptied by themselves), the ports, and what no agent of the simulation writes.
+const KEPT: [&str; 5] = [SEEN_REPLIES, "sp_ports", "sp_port_by_ifindex", "sp_fabric_port", "sp_backends"];
+/// Arrays with a place for each shard that a cluster may have; only those of this cluster's are ever written.
+const BY_SHARD: [&str; 2] = ["sp_shards", "sp_sessions"];
 /// How many places that is.
 const SEEN_REPLY_PLACES: u64 = 1 << 18;
 /// Arrays up to this size are zeroed whole. In larger ones (the replies seen, the backends) only what was written is.
@@ -93,7 +95,8 @@ impl Switch {
         for (name, map) in self.dataplane.maps() {
             let state = name.starts_with("sp_") && !KEPT.contains(&name) || name == self.object().1;
             if state && !name.contains('.') {
-                empty(name, map)?;
+                let used = if BY_SHARD.contains(&name) { heads.len() as u32 } else { u32::MAX };
+                empty(name, map, used)?;
             }
         }
         for (index, _) in self.seen.drain() {
@@ -333,8 +336,8 @@ fn equip(dataplane: &Dataplane) -> Result<()> {
     dataplane.set_port(3, index)
 }
 
-/// Makes a map as it was when it was created.
-fn empty(name: &str, map: &MapHandle) -> Result<()> {
+/// Makes a map as it was when it was created; of an array that is no longer than it may be, the first `used` places.
+fn empty(name: &str, map: &MapHandle, used: u32) -> Result<()> {
     let failed = |error| Error::libbpf(format!("empty map {name}"), error);
     match map.map_type() {
         MapType::Hash | MapType::LruHash | MapType::PercpuHash => {
@@ -344,9 +347,10 @@ fn empty(name: &str, map: &MapHandle) -> Result<()> {
         }
         MapType::Queue => while map.lookup_and_delete(&[]).map_err(failed)?.is_some() {},
         MapType::Array if map.max_entries() <= ZEROED_ENTRIES => {
-            let keys: Vec<u8> = (0..map.max_entries()).flat_map(u32::to_ne_bytes).collect();
-            let zeros = vec![0; map.value_size() as usize * map.max_entries() as usize];
-            map.update_batch(&keys, &zeros, map.max_entries(), MapFlags::ANY, MapFlags::ANY).map_err(failed)?;
+            let used = used.min(map.max_entries());
+            let keys: Vec<u8> = (0..used).flat_map(u32::to_ne_bytes).collect();
+            let zeros = vec![0; map.value_size() as usize * used as usize];
+            map.update_batch(&keys, &zeros, used, MapFlags::ANY, MapFlags::ANY).map_err(failed)?;
         }
         // What is counted per CPU, and what the object's programs and ports are.
         _ => {}

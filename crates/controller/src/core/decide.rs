@@ -57,8 +57,7 @@ pub(super) struct JoinWatch {
 impl Controller {
     /// The next views, if anything is to change.
     pub(super) fn decide(&mut self, now_ns: u64, out: &mut Outputs) -> Option<Views> {
-        let servers = self.peers.iter().filter(|(_, seen)| seen.reporter == Reporter::Server);
-        let ring = Ring::new(servers.map(|(address, seen)| self.as_ring_has_it(now_ns, *address, seen)));
+        let ring = self.take_ring(now_ns);
         let mut shards = self.views.shards.clone();
         shards.resize(usize::from(self.settings.shards), ShardView::default());
         let joins = shards.iter().filter(|view| view.joining.is_some()).count();
@@ -79,7 +78,18 @@ impl Controller {
             out.events.push(Event::Decided { shard, view: next.clone(), why });
             (*view, changed) = (next, true);
         }
+        self.ring = cluster.ring;
         changed.then(|| Views { version: self.views.version + 1, shards })
+    }
+
+    /// The ring of the servers as they are now: the one of the last time, if they are the same.
+    fn take_ring(&mut self, now_ns: u64) -> Ring {
+        let before = std::mem::take(&mut self.ring);
+        let servers = || {
+            let servers = self.peers.iter().filter(|(_, seen)| seen.reporter == Reporter::Server);
+            servers.map(|(address, seen)| self.as_ring_has_it(now_ns, *address, seen))
+        };
+        if before.is_of(servers()) { before } else { Ring::new(servers()) }
     }
 
     fn as_ring_has_it<'a>(&self, now_ns: u64, address: SocketAddrV4, seen: &'a Seen) -> Server<'a> {

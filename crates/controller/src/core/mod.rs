@@ -128,6 +128,8 @@ pub struct Controller {
     /// Nobody can be called silent who had no time to be heard.
     listening_since_ns: u64,
     peers: BTreeMap<SocketAddrV4, Seen>,
+    /// As it was when last looked at.
+    ring: Ring,
     joins: HashMap<u16, JoinWatch>,
     /// Tail and joining server between which a copy made no progress: not again before this time.
     failed_joins: HashMap<(SocketAddrV4, SocketAddrV4), u64>,
@@ -156,6 +158,7 @@ impl Controller {
             leading,
             listening_since_ns: now_ns,
             peers: BTreeMap::new(),
+            ring: Ring::default(),
             joins: HashMap::new(),
             failed_joins: HashMap::new(),
             changed_ns: now_ns,

@@ -19,7 +19,10 @@ pub struct Server<'a> {
 }
 
 /// The ring of a set of servers.
+#[derive(Default)]
 pub struct Ring {
+    /// The servers it was made of: address, machine, whether live.
+    servers: Vec<(SocketAddrV4, String, bool)>,
     /// Machines by their numbers, those with a live server only.
     places: Vec<(u64, usize)>,
     /// The live servers of each machine.
@@ -32,8 +35,9 @@ impl Ring {
     /// A ring of `servers`.
     pub fn new<'a>(servers: impl Iterator<Item = Server<'a>>) -> Ring {
         let mut numbers: HashMap<&str, usize> = HashMap::new();
-        let mut ring = Ring { places: Vec::new(), machines: Vec::new(), machine_of: HashMap::new() };
+        let mut ring = Ring::default();
         for server in servers {
+            ring.servers.push((server.address, server.machine.to_owned(), server.live));
             let machine = *numbers.entry(server.machine).or_insert_with(|| {
                 ring.machines.push(Vec::new());
                 ring.machines.len() - 1
@@ -50,6 +54,14 @@ impl Ring {
         }
         ring.places.sort_unstable();
         ring
+    }
+
+    /// Whether this is the ring of these servers, in this order: making one anew costs thousands of times as much.
+    pub fn is_of<'a>(&self, servers: impl Iterator<Item = Server<'a>>) -> bool {
+        self.servers
+            .iter()
+            .map(|(address, machine, live)| (*address, machine.as_str(), *live))
+            .eq(servers.map(|server| (server.address, server.machine, server.live)))
     }
 
     /// Machines with a live server.
