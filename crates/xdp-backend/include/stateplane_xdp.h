@@ -23,7 +23,7 @@
 
 typedef unsigned __int128 sp_u128;
 typedef __int128 sp_s128;
-#define SP_U128(high, low) (((sp_u128)(high) << 64) | (low))
+#define SP_U128(high, low) (((sp_u128)(__u64)(high) << 64) | (__u64)(low))
 
 /* Settings: the loader writes them before load, so that the verifier drops dead branches. */
 const volatile __u32 sp_test_mode = 0;
@@ -293,7 +293,7 @@ SP_INLINE int sp_is_host_traffic(struct xdp_md *xdp)
 /* ---- P4 arithmetic. Values of bit<W> and int<W> are kept as unsigned integers below 2^W. ---- */
 #define sp_signed32(v, w) ((__s32)((__u32)(v) << (32 - (w))) >> (32 - (w)))
 #define sp_signed64(v, w) ((__s64)((__u64)(v) << (64 - (w))) >> (64 - (w)))
-#define sp_signed128(v, w) ((sp_s128)((sp_u128)(v) << (128 - (w))) >> (128 - (w)))
+#define sp_signed128(v, w) sp_extend128(v, w)
 
 SP_INLINE __u64 sp_sat_add64(__u64 a, __u64 b, __u64 max)
 {
@@ -334,37 +334,64 @@ SP_INLINE sp_u128 sp_sat_add128(sp_u128 a, sp_u128 b, sp_u128 max)
 	return sum < a || sum > max ? max : sum;
 }
 #define sp_sat_sub(a, b) ((a) > (b) ? (a) - (b) : 0)
-/* 128 bits: BPF has no library functions, so shifts by variables and products are made of 64-bit ones. `by` < 128. */
+/*
+ * 128 bits: BPF has no library functions, so shifts and products are made of 64-bit ones. Shifts by constants too: of two of them, in the branches of an `if`,
+ * clang makes one by a variable. `by` < 128.
+ */
+SP_INLINE __u64 sp_high64(sp_u128 v)
+{
+	__u64 high = (__u64)(v >> 64);
+
+	/* else a shift of this would be joined with the one above */
+	asm("" : "+r"(high));
+	return high;
+}
 SP_INLINE sp_u128 sp_shl128(sp_u128 v, __u32 by)
 {
-	__u64 low = (__u64)v, high = (__u64)(v >> 64);
+	__u64 low = (__u64)v;
 
 	if (by >= 64)
 		return SP_U128(low << (by - 64), 0);
 	if (by == 0)
 		return v;
-	return SP_U128(high << by | low >> (64 - by), low << by);
+	return SP_U128(sp_high64(v) << by | low >> (64 - by), low << by);
 }
 SP_INLINE sp_u128 sp_shr128(sp_u128 v, __u32 by)
 {
-	__u64 low = (__u64)v, high = (__u64)(v >> 64);
+	__u64 high = sp_high64(v);
 
 	if (by >= 64)
 		return high >> (by - 64);
 	if (by == 0)
 		return v;
-	return SP_U128(high >> by, low >> by | high << (64 - by));
+	return SP_U128(high >> by, (__u64)v >> by | high << (64 - by));
 }
 /* Arithmetic: the top bits become copies of the sign. */
-SP_INLINE sp_u128 sp_sar128(sp_s128 v, __u32 by) { return v < 0 ? ~sp_shr128(~(sp_u128)v, by) : sp_shr128(v, by); }
+SP_INLINE sp_u128 sp_sar128(sp_s128 v, __u32 by)
+{
+	__s64 high = (__s64)sp_high64((sp_u128)v);
+
+	if (by >= 64)
+		return SP_U128(high >> 63, high >> (by - 64));
+	if (by == 0)
+		return (sp_u128)v;
+	return SP_U128(high >> by, (__u64)v >> by | (__u64)high << (64 - by));
+}
+/* int<W> as a signed integer; 64 < W <= 128. */
+SP_INLINE sp_s128 sp_extend128(sp_u128 v, int width)
+{
+	__s64 high = (__s64)(sp_high64(v) << (128 - width)) >> (128 - width);
+
+	return (sp_s128)SP_U128(high, (__u64)v);
+}
 SP_INLINE sp_u128 sp_mul128(sp_u128 a, sp_u128 b)
 {
-	__u64 a0 = (__u32)a, a1 = (__u32)(a >> 32), b0 = (__u32)b, b1 = (__u32)(b >> 32);
+	__u64 a0 = (__u32)a, a1 = (__u64)a >> 32, b0 = (__u32)b, b1 = (__u64)b >> 32;
 	__u64 middle = (a0 * b0 >> 32) + (__u32)(a0 * b1) + (__u32)(a1 * b0);
 	__u64 low = middle << 32 | (__u32)(a0 * b0);
 	__u64 high = a1 * b1 + (a0 * b1 >> 32) + (a1 * b0 >> 32) + (middle >> 32);
 
-	return SP_U128(high + (__u64)(a >> 64) * (__u64)b + (__u64)a * (__u64)(b >> 64), low);
+	return SP_U128(high + sp_high64(a) * (__u64)b + (__u64)a * sp_high64(b), low);
 }
 /* Signed, W <= 64: the exact result fits 128 bits. */
 SP_INLINE __u64 sp_sat_signed(sp_s128 exact, int width)
@@ -431,8 +458,8 @@ __attribute__((noinline)) long sp_payload_sum(struct xdp_md *xdp, __u32 offset)
 }
 #endif
 
-#define sp_csum_part128(v) ((__u64)(__u32)(v) + (__u32)((v) >> 32) + (__u32)((v) >> 64) + (__u32)((v) >> 96))
 #define sp_csum_part64(v) ((__u64)(__u32)(v) + (__u32)((v) >> 32))
+#define sp_csum_part128(v) (sp_csum_part64((__u64)(v)) + sp_csum_part64(sp_high64(v)))
 
 /* ---- Hashes over byte strings on the stack; n is a constant ---- */
 static const __u32 sp_crc32_table[256] = {
@@ -494,13 +521,23 @@ static const __u16 sp_crc16_table[256] = {
 	0x4100, 0x81c1, 0x8081, 0x4040,
 };
 
+/*
+ * A byte that a table is read at. clang must not know what it is made of: where it sees bits that are always 0 it leaves the mask out, for reasons that the
+ * verifier does not see.
+ */
+SP_INLINE __u64 sp_table_index(__u64 value)
+{
+	asm("" : "+r"(value));
+	return value & 0xff;
+}
+
 /* CRC-32 as Ethernet has it (reflected 0x04c11db7). */
 SP_INLINE __u32 sp_crc32(const __u8 *bytes, int n)
 {
 	__u32 crc = 0xffffffff;
 
 	for (int i = 0; i < n; i++)
-		crc = (crc >> 8) ^ sp_crc32_table[(crc ^ bytes[i]) & 0xff];
+		crc = (crc >> 8) ^ sp_crc32_table[sp_table_index(crc ^ bytes[i])];
 	return ~crc;
 }
 
@@ -510,7 +547,7 @@ SP_INLINE __u16 sp_crc16(const __u8 *bytes, int n)
 	__u16 crc = 0;
 
 	for (int i = 0; i < n; i++)
-		crc = (crc >> 8) ^ sp_crc16_table[(crc ^ bytes[i]) & 0xff];
+		crc = (crc >> 8) ^ sp_crc16_table[sp_table_index(crc ^ bytes[i])];
 	return crc;
 }
 
@@ -614,8 +651,10 @@ SP_INLINE __u32 sp_fib_lookup_ipv6(struct xdp_md *xdp, sp_u128 source, sp_u128 d
 	fib.ifindex = xdp->ingress_ifindex;
 	fib.flowinfo = bpf_htonl(flow_label);
 	for (int i = 0; i < 4; i++) {
-		fib.ipv6_src[i] = bpf_htonl((__u32)(source >> (96 - 32 * i)));
-		fib.ipv6_dst[i] = bpf_htonl((__u32)(destination >> (96 - 32 * i)));
+		int right = i % 2 ? 0 : 32;
+
+		fib.ipv6_src[i] = bpf_htonl((__u32)((i < 2 ? sp_high64(source) : (__u64)source) >> right));
+		fib.ipv6_dst[i] = bpf_htonl((__u32)((i < 2 ? sp_high64(destination) : (__u64)destination) >> right));
 	}
 	__u32 result = sp_fib_result(xdp, &fib, port);
 

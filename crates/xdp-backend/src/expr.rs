@@ -27,6 +27,19 @@ pub(crate) fn literal(value: &BigInt, width: u32) -> String {
     }
 }
 
+/// A constant of more than 128 bits: its bytes, the highest first.
+fn wide_literal(value: &BigInt, width: u32) -> String {
+    let value = if value.is_negative() { value + (BigInt::one() << width) } else { value.clone() };
+    let bytes = width.div_ceil(8);
+    let list: Vec<String> = (0..bytes)
+        .map(|i| {
+            let byte: BigInt = (&value >> (8 * (bytes - 1 - i))) & BigInt::from(255);
+            format!("0x{byte:x}")
+        })
+        .collect();
+    format!("((struct sp_wide{bytes}){{{{{}}}}})", list.join(", "))
+}
+
 /// The type that C computes in: at least 32 bits, so that nothing is promoted to int.
 fn compute_type(width: u32) -> &'static str {
     match width {
@@ -53,6 +66,24 @@ pub(crate) fn truncate(value: &str, width: u32) -> String {
     }
 }
 
+/// A value of `width` bits shifted by a constant; above 64 bits never by C's own shift (stateplane_xdp.h, `sp_shl128`).
+pub(crate) fn shift_left(value: &str, by: u32, width: u32) -> String {
+    match (by, width) {
+        (0, _) => value.into(),
+        (_, 0..=64) => format!("({value} << {by})"),
+        _ => format!("sp_shl128({value}, {by})"),
+    }
+}
+
+/// As [`shift_left`], to the right, without a sign.
+pub(crate) fn shift_right(value: &str, by: u32, width: u32) -> String {
+    match (by, width) {
+        (0, _) => value.into(),
+        (_, 0..=64) => format!("({value} >> {by})"),
+        _ => format!("sp_shr128({value}, {by})"),
+    }
+}
+
 pub(crate) fn is_signed(ty: &Type) -> bool {
     matches!(ty, Type::Bits { signed: true, .. })
 }
@@ -74,10 +105,7 @@ impl Generator<'_> {
         match &expr.kind {
             ExprKind::Const(value) => {
                 let width = self.width(expr);
-                if width > 128 {
-                    return self.too_wide(expr.location, width);
-                }
-                literal(value, width)
+                if width > 128 { wide_literal(value, width) } else { literal(value, width) }
             }
             ExprKind::Var(_) | ExprKind::Index(..) | ExprKind::StackNext(_) | ExprKind::StackLast(_) => {
                 self.read_place(expr)
@@ -122,8 +150,7 @@ impl Generator<'_> {
                 if base_width > 128 {
                     return self.wide_slice(expr.location, &value, base_width, *high, *low);
                 }
-                let shifted = if *low == 0 { value } else { format!("({value} >> {low})") };
-                truncate(&shifted, width)
+                truncate(&shift_right(&value, *low, base_width), width)
             }
             ExprKind::Unary(op, operand) => {
                 let width = self.narrow(operand);
@@ -244,7 +271,8 @@ impl Generator<'_> {
                     return self.too_wide(expr.location, total);
                 }
                 let b = if total > 64 { format!("sp_opaque128({b})") } else { b };
-                format!("({})(({}){a} << {right_width} | {b})", c_type(total), compute_type(total))
+                let high = shift_left(&format!("({}){a}", compute_type(total)), right_width, total);
+                format!("({})({high} | {b})", c_type(total))
             }
             ShiftLeft | ShiftRight => self.internal(expr.location, "shift"),
         }
@@ -270,7 +298,7 @@ impl Generator<'_> {
         let power = divisor.bits() - 1;
         if (BigInt::one() << power) == *divisor {
             return if op == BinaryOp::Div {
-                truncate(&format!("({}){a} >> {power}", compute_type(width)), width)
+                truncate(&shift_right(&format!("({}){a}", compute_type(width)), power as u32, width), width)
             } else {
                 format!("({a} & {})", literal(&(divisor - 1), width))
             };
@@ -309,6 +337,9 @@ impl Generator<'_> {
         let a = self.expr(left);
         let minus = is_signed(&left.ty);
         let apply = |amount: &str| match (op, minus) {
+            (BinaryOp::ShiftLeft, _) if width > 64 => truncate(&format!("sp_shl128({a}, {amount})"), width),
+            (_, false) if width > 64 => format!("sp_shr128({a}, {amount})"),
+            (_, true) if width > 64 => truncate(&format!("sp_sar128({}, {amount})", signed(&a, width)), width),
             (BinaryOp::ShiftLeft, _) => truncate(&format!("({}){a} << {amount}", compute_type(width)), width),
             (_, false) => format!("({})(({}){a} >> {amount})", c_type(width), compute_type(width)),
             (_, true) => truncate(&format!("{} >> {amount}", signed(&a, width)), width),
@@ -323,14 +354,6 @@ impl Generator<'_> {
         self.narrow(right);
         let b = self.expr(right);
         let amount = self.temporary("__u32", &format!("({b} < {width} ? {b} : {width})"));
-        if width > 64 {
-            let shifted = match (op, minus) {
-                (BinaryOp::ShiftLeft, _) => format!("sp_shl128({a}, {amount})"),
-                (_, false) => format!("sp_shr128({a}, {amount})"),
-                (_, true) => format!("sp_sar128({}, {amount})", signed(&a, width)),
-            };
-            return format!("({amount} < {width} ? {} : {})", truncate(&shifted, width), beyond());
-        }
         format!("({amount} < {width} ? {} : {})", apply(&amount), beyond())
     }
 
@@ -363,8 +386,8 @@ impl Generator<'_> {
             let at = i64::from(index * 8) - i64::from(low);
             parts.push(match at {
                 0 => byte,
-                1.. => format!("({byte} << {at})"),
-                _ => format!("({byte} >> {})", -at),
+                1.. => shift_left(&byte, at as u32, width),
+                _ => shift_right(&byte, at.unsigned_abs() as u32, width),
             });
         }
         truncate(&parts.join(" | "), width)
@@ -394,8 +417,16 @@ impl Generator<'_> {
                     }
                     return Some(Place::Header(stack.element(&inside.unwrap_or(0).to_string(), None)));
                 }
+                let width = self.narrow(index);
                 let value = self.expr(index);
-                let at = self.temporary("__u32", &value);
+                let whole = if width > 64 {
+                    let value = self.temporary(&c_type(width), &value);
+                    format!("(sp_high64({value}) ? ~0ULL : (__u64){value})")
+                } else {
+                    value
+                };
+                // Hidden before the check, so that what is checked is what the address is made of, also to the verifier.
+                let at = self.temporary("__u64", &format!("sp_index({whole})"));
                 let guard = format!("{at} < {}", stack.size);
                 Some(Place::Header(stack.element(&at, Some(guard))))
             }
@@ -439,6 +470,9 @@ impl Scalar {
     /// As a value.
     pub fn read(&self) -> String {
         match &self.guard {
+            Some(guard) if self.width > 128 => {
+                format!("({guard} ? {} : {})", self.c, wide_literal(&BigInt::zero(), self.width))
+            }
             Some(guard) => format!("({guard} ? {} : 0)", self.c),
             None => self.c.clone(),
         }

@@ -227,7 +227,7 @@ impl Generator<'_> {
             self.out.line(format!("struct sp_register128 *element = {lookup};"));
             self.open("if (element)");
             self.out.line(format!("element->word[0] = (__u64)({value});"));
-            self.out.line(format!("element->word[1] = (__u64)({value} >> 64);"));
+            self.out.line(format!("element->word[1] = sp_high64({value});"));
             self.out.line("}");
         } else {
             self.out.line(format!("{} *element = {lookup};", c_type(width)));

@@ -226,7 +226,8 @@ fn aligned_load(pointer: &str, bit: u32, width: u32, limit: u32) -> String {
             size /= 2;
         }
         let left = (bytes - done - size) * 8;
-        parts.push(format!("(({wide})sp_get{}({pointer} + {}) << {left})", size * 8, first + done));
+        let part = format!("({wide})sp_get{}({pointer} + {})", size * 8, first + done);
+        parts.push(crate::expr::shift_left(&part, left, bytes * 8));
         done += size;
     }
     crate::expr::truncate(&parts.join(" | "), width)

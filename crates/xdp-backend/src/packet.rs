@@ -1,6 +1,6 @@
 //! Bits of packets and byte strings: loads and stores of fields at any alignment.
 
-use crate::expr::mask_text;
+use crate::expr::{mask_text, shift_left, shift_right};
 use crate::layout::c_type;
 
 /// A C expression for `width` (at most 128) bits at `bit` from `pointer`; `limit` bytes there may be read.
@@ -29,12 +29,12 @@ pub(crate) fn load_bits(pointer: &str, bit: u32, width: u32, limit: u32) -> Stri
     let shift = (last + 1) * 8 - (bit + width);
     if bytes <= 16 {
         let whole = load_bytes(pointer, first, bytes);
-        let shifted = if shift == 0 { whole } else { format!("({whole} >> {shift})") };
+        let shifted = shift_right(&whole, shift, bytes * 8);
         return if width == bytes * 8 { shifted } else { format!("({ty})({shifted} & {})", mask_text(width)) };
     }
     // 17 bytes: the top bits of the first byte fall out of the shift.
     let whole = load_bytes(pointer, first, 16);
-    let text = format!("({whole} << {}) | (sp_get8({pointer} + {}) >> {shift})", 8 - shift, first + 16);
+    let text = format!("{} | (sp_get8({pointer} + {}) >> {shift})", shift_left(&whole, 8 - shift, 128), first + 16);
     if width == 128 { format!("({text})") } else { format!("({ty})(({text}) & {})", mask_text(width)) }
 }
 
@@ -47,7 +47,7 @@ fn load_bytes(pointer: &str, first: u32, bytes: u32) -> String {
         let size = piece(bytes - done);
         let left = (bytes - done - size) * 8;
         let load = format!("({wide})sp_get{}({pointer} + {})", size * 8, first + done);
-        parts.push(if left == 0 { load } else { format!("({load} << {left})") });
+        parts.push(shift_left(&load, left, bytes * 8));
         done += size;
     }
     format!("({})", parts.join(" | "))
@@ -122,11 +122,7 @@ pub(crate) fn runs(values: &[Bits]) -> Result<Vec<Run>, usize> {
                 .iter()
                 .map(|member| {
                     left -= member.width;
-                    if left == 0 {
-                        format!("{ty}({})", member.value)
-                    } else {
-                        format!("({ty}({}) << {left})", member.value)
-                    }
+                    shift_left(&format!("{ty}({})", member.value), left, bytes * 8)
                 })
                 .collect();
             format!("({})", parts.join(" | "))
@@ -153,7 +149,7 @@ pub(crate) fn store_run(pointer: &str, run: &Run, aligned: bool) -> Vec<String> 
             size /= 2;
         }
         let left = (run.bytes - done - size) * 8;
-        let part = if left == 0 { run.value.clone() } else { format!("({} >> {left})", run.value) };
+        let part = shift_right(&run.value, left, run.bytes * 8);
         lines.push(format!("sp_put{}({pointer} + {}, {part});", size * 8, run.offset + done));
         done += size;
     }

@@ -1,6 +1,6 @@
 //! Statements in C.
 
-use crate::expr::{literal, truncate};
+use crate::expr::{literal, shift_left, shift_right, truncate};
 use crate::generator::{Generator, Section};
 use crate::layout::{HeaderPlace, Place, Scalar, c_type, scalar_width};
 use num_bigint::BigInt;
@@ -169,7 +169,7 @@ impl Generator<'_> {
                 _ => "sp_opaque128".to_string(),
             };
             let wide = if width > 64 { wide } else { format!("({wide})") };
-            let filled = format!("({kept}) | ({wide}({value}) << {low})");
+            let filled = format!("({kept}) | {}", shift_left(&format!("{wide}({value})"), low, width));
             let text = format!("{} = {};", scalar.c, truncate(&filled, width));
             self.guarded(scalar.guard, |g| g.out.line(text));
             return;
@@ -200,7 +200,7 @@ impl Generator<'_> {
                 let (from, to) = (low.max(at * 8), (low + width).min(at * 8 + 8));
                 let mask = ((1u32 << (to - from)) - 1) << (from - at * 8);
                 let part = match (at * 8).checked_sub(low) {
-                    Some(right) => format!("({value} >> {right})"),
+                    Some(right) => shift_right(&value, right, width),
                     None => format!("((__u32){value} << {})", low - at * 8),
                 };
                 let byte = format!("{}.byte[{}]", whole.c, bytes - 1 - at);
@@ -213,12 +213,6 @@ impl Generator<'_> {
     fn assign(&mut self, target: &Expr, value: &Expr, location: Location) {
         self.check_intrinsic(target, Some(value));
         if scalar_width(&target.ty).is_some() {
-            if let (Type::Bits { width, .. }, ExprKind::Const(number)) = (&target.ty, &value.kind)
-                && *width > 128
-            {
-                self.assign_wide_constant(target, number, *width);
-                return;
-            }
             if scalar_width(&target.ty).is_some_and(|width| width > 128) && matches!(value.kind, ExprKind::Ternary(..))
             {
                 self.error(location, "a choice between values wider than 128 bits; use if", None);
@@ -246,20 +240,6 @@ impl Generator<'_> {
         }
         let Some(place) = self.place(target) else { return };
         self.assign_place(&place, value, location);
-    }
-
-    fn assign_wide_constant(&mut self, target: &Expr, number: &BigInt, width: u32) {
-        let Some(Place::Scalar(scalar)) = self.place(target) else { return };
-        let bytes = width.div_ceil(8);
-        let number = if number < &BigInt::zero() { number + (BigInt::one() << width) } else { number.clone() };
-        let list: Vec<String> = (0..bytes)
-            .map(|i| {
-                let byte: BigInt = (&number >> (8 * (bytes - 1 - i))) & BigInt::from(255);
-                format!("0x{byte:x}")
-            })
-            .collect();
-        let text = format!("{} = (struct sp_wide{bytes}){{{{{}}}}};", scalar.c, list.join(", "));
-        self.guarded(scalar.guard, |g| g.out.line(text));
     }
 
     /// Copies a composite value.

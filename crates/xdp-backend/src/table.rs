@@ -1,6 +1,6 @@
 //! Tables: BPF maps or code, the lookup, and the actions in a switch at the place of `apply`.
 
-use crate::expr::{is_signed, literal};
+use crate::expr::{is_signed, literal, shift_left};
 use crate::generator::Generator;
 use crate::layout::{Place, c_type, scalar_width};
 use crate::packet::{Bits, runs, store_run};
@@ -361,7 +361,7 @@ impl Generator<'_> {
         for (index, (value, width)) in values.iter().enumerate() {
             if *width > 64 {
                 self.out.line(format!("{name}.k{index}[0] = (__u64)({value});"));
-                self.out.line(format!("{name}.k{index}[1] = (__u64)(({value}) >> 64);"));
+                self.out.line(format!("{name}.k{index}[1] = sp_high64({value});"));
             } else {
                 self.out.line(format!("{name}.k{index} = {value};"));
             }
@@ -380,7 +380,7 @@ impl Generator<'_> {
                 // The top bit comes first.
                 let shift = bytes * 8 - width;
                 if shift > 0 {
-                    value = format!("(({}){value} << {shift})", c_type(bytes * 8));
+                    value = shift_left(&format!("({}){value}", c_type(bytes * 8)), shift, width);
                 }
                 last = Some(Bits { value, width: bytes * 8 });
             } else {
