@@ -82,7 +82,7 @@ pub enum Error {
     Unknown {
         /// The lab's name.
         lab: String,
-        /// `node`, `link` or `daemon`.
+        /// `node`, `link`, `daemon`, `mode` or `variable`.
         kind: &'static str,
         /// What was asked for.
         name: String,

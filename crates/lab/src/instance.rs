@@ -68,8 +68,9 @@ impl Lab {
     /// is left. `progress` is told each step.
     ///
     /// # Errors
-    /// Not root, a program is missing, the mode is unknown, or a step fails.
+    /// Not root, a program is missing, the mode, a variable or the preferred node is unknown, or a step fails.
     pub fn up(topology: Topology, topology_dir: &Path, options: Options, progress: &dyn Fn(&str)) -> Result<Self> {
+        check_options(&topology, &options)?;
         require_root()?;
         require_programs(&topology)?;
         registry::remove_left_over(progress)?;
@@ -418,6 +419,26 @@ impl Drop for Running {
         if let Err(error) = self.0.down() {
             eprintln!("taking down lab {}: {error}", self.0.name());
         }
+    }
+}
+
+/// Are there the variables and the node that the options name? A misspelt one would leave everything as it was, and nobody would know.
+fn check_options(topology: &Topology, options: &Options) -> Result<()> {
+    let unknown = |kind: &'static str, name: &str, known: Vec<&str>| Error::Unknown {
+        lab: options.name.clone().unwrap_or_else(|| topology.name.clone()),
+        kind,
+        name: name.to_owned(),
+        known: known.join(", "),
+    };
+    let variables = topology.variables();
+    if let Some(name) = options.vars.keys().find(|name| !variables.contains(*name)) {
+        return Err(unknown("variable", name, variables.iter().map(String::as_str).collect()));
+    }
+    match options.prefer.as_deref() {
+        Some(prefer) if !prefer.is_empty() && !topology.node.contains_key(prefer) => {
+            Err(unknown("node", prefer, topology.node.keys().map(String::as_str).collect()))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -292,6 +292,9 @@ pub fn in_mode(modes: &[String], mode: &str) -> bool {
     modes.is_empty() || modes.iter().any(|m| m == mode)
 }
 
+/// Variables that the lab gives their values.
+const FILLED_IN: [&str; 8] = ["lab", "lab_dir", "mode", "topology_dir", "node", "node_dir", "config", "loopback"];
+
 impl Topology {
     /// Reads and checks a topology file.
     ///
@@ -320,6 +323,17 @@ impl Topology {
     /// The default mode: the first of `modes`, or the empty string.
     pub fn default_mode(&self) -> &str {
         self.modes.first().map_or("", String::as_str)
+    }
+
+    /// Names that `--set` may give a value: those with a default, those that are only used, and `stateplane`, the program; not what the lab itself fills in.
+    pub fn variables(&self) -> BTreeSet<String> {
+        let defaults = self.node.values().flat_map(|node| node.vars.keys()).chain(self.vars.keys());
+        // Wherever a text may be: in the whole topology.
+        let text = serde_json::to_string(self).unwrap_or_default();
+        let used = text.split("${").skip(1).filter_map(|rest| Some(rest.split_once('}')?.0.trim().to_owned()));
+        let mut names: BTreeSet<String> = defaults.cloned().chain(used).chain(["stateplane".to_owned()]).collect();
+        names.retain(|name| !FILLED_IN.contains(&name.as_str()));
+        names
     }
 
     /// The links of a node: (interface name, own end, far end, link).

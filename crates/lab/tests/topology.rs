@@ -107,3 +107,30 @@ fn the_example_in_the_manual_is_good() {
     let topology = Topology::parse(example, Path::new("docs/lab.md")).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!((topology.node.len(), topology.link.len(), topology.ready.len()), (4, 3, 1));
 }
+
+#[test]
+fn a_misspelt_variable_or_node_is_refused_before_anything_is_made() {
+    let topology = Topology::parse(
+        &PAIR.replace(
+            "role = \"router\"",
+            "role = \"router\"\nvars = { own = \"1\" }\naccept = []\nsetup = [{ command = [\"${used} ${mode}\"] }]",
+        ),
+        Path::new("t.toml"),
+    )
+    .expect("good");
+    let variables: Vec<String> = topology.variables().into_iter().collect();
+    assert_eq!(variables, ["own", "stateplane", "used"]);
+    let refused = |vars: &[&str], prefer: Option<&str>| {
+        let vars = vars.iter().map(|name| ((*name).to_owned(), "1".to_owned())).collect();
+        let options = lab::Options { vars, prefer: prefer.map(str::to_owned), ..Default::default() };
+        match lab::Lab::up(topology.clone(), Path::new("."), options, &|_| {}) {
+            Err(error @ Error::Unknown { .. }) => error.to_string(),
+            other => panic!("expected an unknown name, got {other:?}"),
+        }
+    };
+    let error = refused(&["own", "nope"], None);
+    assert!(error.contains("no variable \"nope\"; it has own, stateplane, used"), "{error}");
+    assert!(refused(&["mode"], None).contains("\"mode\""), "the lab's own");
+    let error = refused(&["used"], Some("s9"));
+    assert!(error.contains("no node \"s9\"; it has a, b"), "{error}");
+}

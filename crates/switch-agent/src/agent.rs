@@ -12,7 +12,7 @@ use crate::start::{self, Started};
 use crate::sweep;
 use dataplane::Dataplane;
 use std::net::SocketAddrV4;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -38,6 +38,8 @@ pub(crate) struct Agent {
     pub generator: Arc<Generator>,
     /// Flows, as last counted.
     pub counted: Counted,
+    /// Leases are too short for the margin, and the log has it.
+    told_short_lease: AtomicBool,
     /// Idle flows removed so far.
     pub swept: AtomicU64,
     /// From controllers, or who pretends to be one.
@@ -93,6 +95,7 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
         changes: Mutex::new(()),
         generator: Arc::new(Generator::default()),
         counted: Counted::default(),
+        told_short_lease: AtomicBool::new(false),
         swept: AtomicU64::new(0),
         refused_views: crate::views::Refused::default(),
         views_version: AtomicU64::new(0),
@@ -235,6 +238,21 @@ impl Agent {
             tracing::warn!("{error}");
         }
         self.follow_ports();
+        self.look_at_leases();
+    }
+
+    /// Says it, once, when the store's leases are too short for the configuration's margin; only answers tell how long they are.
+    fn look_at_leases(&self) {
+        let short = self.short_lease_us(&self.sessions().1);
+        if let Some(lease_us) = short.filter(|_| !self.told_short_lease.load(Ordering::Relaxed)) {
+            tracing::error!(
+                "{}: lease_margin_us: {} leaves nothing of the store's lease of {lease_us} us: packets that need its state are dropped; write less, or a longer \
+                 lease_ms in the store's configuration",
+                self.config.file.display(),
+                self.config.lease_margin_us
+            );
+        }
+        self.told_short_lease.store(short.is_some(), Ordering::Relaxed);
     }
 
     /// The generator's frames seem to come from the first port that is there.

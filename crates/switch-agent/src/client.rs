@@ -44,9 +44,15 @@ pub fn ask_within(run: &RunDirectory, request: &Request, timeout: Duration) -> R
     let mut stream = connected(&path).map_err(|error| match error.kind() {
         ErrorKind::WouldBlock => failed(error),
         _ => Error::Other(format!(
-            "switch {} does not answer ({}: {error}); start it with `stateplane switch --config switch.toml`",
+            "switch {} does not answer ({}: {error}): {}",
             run.name(),
-            path.display()
+            path.display(),
+            if run.path().join("bpf").is_dir() {
+                "no agent runs. What it put on the ports goes on forwarding, but nothing is sent again and leases end; start its agent again, or take the \
+                 program off with `stateplane switch detach`"
+            } else {
+                "start it with `stateplane switch --config switch.toml`"
+            }
         )),
     })?;
     // A time of zero would mean for ever.

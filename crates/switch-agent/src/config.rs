@@ -27,6 +27,9 @@ pub struct Config {
     pub controllers: Vec<SocketAddrV4>,
     /// The fabric's shared secrets (`stateplane keys`); relative to the configuration file. SIGHUP has it read again.
     pub secrets: Option<PathBuf>,
+    /// Keeps what must outlive a reboot: the number of the switch's last life, so that the next has a higher one, also if the clock is behind then. Relative to the
+    /// configuration file; made if it is not there.
+    pub state_directory: Option<PathBuf>,
     /// ARP, neighbour discovery and packets for the host's own addresses go to the kernel.
     #[serde(default = "yes")]
     pub host_traffic: bool,
@@ -288,6 +291,7 @@ impl Config {
         if let Some(directory) = path.parent() {
             config.object = directory.join(&config.object);
             config.secrets = config.secrets.map(|secrets| directory.join(secrets));
+            config.state_directory = config.state_directory.map(|state| directory.join(state));
         }
         config.validate()?;
         Ok(config)
@@ -353,7 +357,7 @@ impl Config {
             return self.fault("protocol_address", "is needed with `controllers` or `store`: replies are sent to it");
         }
         if let Some(address) = self.protocol_address
-            && (address.is_unspecified() || address.is_multicast() || address.is_broadcast())
+            && (address.is_unspecified() || address.is_multicast() || address.is_broadcast() || address.is_loopback())
         {
             let problem = format!(
                 "{address} is no address that the store can answer to; write this switch's own, on lo and announced by BGP"
@@ -465,6 +469,7 @@ external = ["203.0.113.1"]
             ("\"tor\"", "\"sixteen-letters-\"", "port[1].interface"),
             ("protocol_address = \"10.255.0.1\"\n", "", "protocol_address: is needed"),
             ("\"10.255.0.1\"", "\"0.0.0.0\"", "protocol_address: 0.0.0.0"),
+            ("\"10.255.0.1\"", "\"127.0.0.1\"", "protocol_address: 127.0.0.1"),
             ("\"10.255.0.1\"", "\"224.0.0.1\"", "protocol_address: 224.0.0.1"),
             ("switch_id = 1\n", "", "switch_id: is needed"),
             ("fabric = true\n", "", "port: with `controllers`"),

@@ -13,6 +13,7 @@ pub mod control;
 mod error;
 pub mod flow_state;
 mod generator;
+mod incarnation;
 mod kept_views;
 pub mod load;
 mod metrics;
@@ -23,5 +24,5 @@ mod views;
 
 pub use agent::{check, detach, run};
 pub use error::{Error, Result};
-pub use run_dir::{RunDirectory, running};
+pub use run_dir::{RunDirectory, known, running};
 pub use start::missing_interfaces;

@@ -42,6 +42,9 @@ pub struct SessionLoad {
     /// Requests that the store has not answered; new packets are dropped while this is the window.
     #[serde(default)]
     pub outstanding: u64,
+    /// The leases' length, as the store said last, in microseconds; 0: it has not.
+    #[serde(default)]
+    pub lease_us: u64,
 }
 
 /// How a switch knows where the store is.
@@ -69,6 +72,9 @@ pub struct Load {
     pub shards: u32,
     /// Sessions that the switch has or had with them.
     pub sessions: Vec<SessionLoad>,
+    /// The shortest lease that the store gives, in microseconds, if `lease_margin_us` is no less: then no lease ever begins, and packets that need one are dropped.
+    #[serde(default)]
+    pub short_lease_us: Option<u64>,
     /// Entries of the pending ring: updates and releases that are not acknowledged.
     pub pending: u64,
     /// How late the packet generator's last look at the ring was, in microseconds; none for a program without one.
@@ -120,6 +126,10 @@ pub(crate) fn pending(dataplane: &Dataplane) -> u64 {
     u64::try_from(count).unwrap_or(0)
 }
 
+fn shorter_than(margin_us: u64, sessions: &[SessionLoad]) -> Option<u64> {
+    sessions.iter().map(|session| session.lease_us).filter(|lease_us| (1..=margin_us).contains(lease_us)).min()
+}
+
 impl Agent {
     /// How full the objects are.
     pub(crate) fn objects(&self) -> Vec<ObjectLoad> {
@@ -150,9 +160,15 @@ impl Agent {
                 round_trip_us: round_trips.smoothed_ns / 1_000,
                 resend_timeout_us: round_trips.resend_timeout_ns(&settings) / 1_000,
                 outstanding: round_trips.outstanding,
+                lease_us: session.lease_ns / 1_000,
             })
         };
         (shards, (0..shards).filter_map(session).collect())
+    }
+
+    /// The shortest of the store's leases, in microseconds, if the configuration's margin leaves nothing of it.
+    pub(crate) fn short_lease_us(&self, sessions: &[SessionLoad]) -> Option<u64> {
+        shorter_than(self.config.lease_margin_us, sessions)
     }
 
     /// How the switch knows where the store is; `None`: its program has nothing there, or the configuration names the store itself.
@@ -178,6 +194,7 @@ impl Agent {
             views_version: self.views_version.load(Ordering::Relaxed),
             objects: self.objects(),
             shards,
+            short_lease_us: self.short_lease_us(&sessions),
             sessions,
             pending: pending(&self.dataplane),
             generator_lag_us: has_generator.then(|| self.generator.lag_us.load(Ordering::Relaxed)),
@@ -185,5 +202,26 @@ impl Agent {
             ports_attached: ports.iter().filter(|port| port.attached).count(),
             ports: ports.len(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_of_which_the_margin_leaves_nothing_is_short() {
+        let session = |lease_us| SessionLoad {
+            shard: 0,
+            number: 1,
+            left_ms: 0,
+            round_trip_us: 0,
+            resend_timeout_us: 0,
+            outstanding: 0,
+            lease_us,
+        };
+        let short = |leases: &[u64]| shorter_than(300, &leases.iter().copied().map(session).collect::<Vec<_>>());
+        assert_eq!((short(&[301]), short(&[300]), short(&[]), short(&[0])), (None, Some(300), None, None));
+        assert_eq!(short(&[0, 400, 250, 299]), Some(250), "the shortest; a shard that has not answered says nothing");
     }
 }

@@ -139,6 +139,9 @@ fn flow_states(agent: &Agent, text: &mut Text) {
     text.single("stateplane_shards", Gauge, "Shards of the store that the switch knows of", shards);
     let live = sessions.iter().filter(|session| session.left_ms > 0).count();
     text.single("stateplane_sessions", Gauge, "Shards with which the switch has a session whose lease lives", live);
+    let help = "1: lease_margin_us is no less than the store's lease, so that no lease ever begins, and packets that need one are dropped";
+    let short = agent.short_lease_us(&sessions).is_some();
+    text.single("stateplane_switch_lease_too_short", Gauge, help, u8::from(short));
     type Get = fn(&crate::load::SessionLoad) -> f64;
     let families: [(&str, &str, Get); 3] = [
         (

@@ -142,11 +142,29 @@ impl RunDirectory {
         })
     }
 
-    /// What the last agent left, if its pins are still there.
+    /// What the last agent left, if its pins are still there. What cannot be read is as good as nothing, and the log says so.
     pub(crate) fn state(&self) -> Option<State> {
-        let text = std::fs::read_to_string(self.state_path()).ok()?;
-        let state: State = serde_json::from_str(&text).ok()?;
-        self.generation(state.generation).join("programs/sp_main").exists().then_some(state)
+        let path = self.state_path();
+        let unusable = |why: String| {
+            tracing::warn!(
+                "{}: {why}: the program that runs and its state are discarded, and the switch begins anew",
+                path.display()
+            );
+        };
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+            Err(error) => {
+                unusable(error.to_string());
+                return None;
+            }
+        };
+        let state: State = serde_json::from_str(&text).map_err(|error| unusable(error.to_string())).ok()?;
+        if !self.generation(state.generation).join("programs/sp_main").exists() {
+            unusable(format!("the pins of generation {} are not there", state.generation));
+            return None;
+        }
+        Some(state)
     }
 
     /// Writes the state, all or nothing.
@@ -234,5 +252,18 @@ pub fn running() -> Vec<String> {
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect();
     found.sort();
+    found
+}
+
+/// Names of all switches of this machine: those whose agents live ([`running`]), and those whose agents ended or died without taking the program off, or never got as far as putting it on.
+pub fn known() -> Vec<String> {
+    let names = std::fs::read_dir(ROOT).into_iter().flatten().flatten();
+    // Labs and their files are here, too; only a switch has a bpffs.
+    let left = names.filter(|entry| entry.path().join("bpf").is_dir());
+    let mut found: Vec<String> = left.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    found.retain(|name| valid_name(name));
+    found.extend(running());
+    found.sort();
+    found.dedup();
     found
 }

@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::flow_state;
+use crate::incarnation;
 use crate::kept_views;
 use crate::run_dir::{Hold, RunDirectory, State};
 use dataplane::{AttachMode, Dataplane, EntrySpec, Link, Object, Settings, Write};
@@ -20,12 +21,16 @@ pub(crate) struct Started {
     pub how: &'static str,
 }
 
-/// Reads the manifest and checks the configuration against it; touches nothing.
+/// Reads the manifest and the object and checks the configuration against them; touches nothing.
 pub(crate) fn check(config: &Config) -> Result<Manifest> {
     if !config.object.is_file() {
         return config.fault("object", format!("there is no file {}", config.object.display()));
     }
     let manifest = Manifest::read(&Manifest::path_for(&config.object))?;
+    // As the agent will open it; only the kernel's verifier, which needs privileges, says more.
+    Object::open(&config.object, manifest.clone())
+        .and_then(|mut object| object.set(settings(config)))
+        .or_else(|error| config.fault("object", error.to_string()))?;
     let description = Dataplane::description_only(manifest.clone());
     for (index, table) in config.table.iter().enumerate() {
         let field = format!("table[{index}]");
@@ -82,6 +87,11 @@ pub(crate) fn check(config: &Config) -> Result<Manifest> {
     Ok(manifest)
 }
 
+/// What the object's constants are.
+fn settings(config: &Config) -> Settings {
+    Settings { test_mode: false, host_traffic: config.host_traffic, virtual_clock: false }
+}
+
 /// FNV-1a over all that makes a loaded object what it is: tells "the same again" from "another".
 fn fingerprint(config: &Config, manifest: &Manifest) -> Result<String> {
     let mut bytes = std::fs::read(&config.object).map_err(|error| Error::path("read", &config.object, error))?;
@@ -122,7 +132,7 @@ pub(crate) fn start(config: &Config, fresh: bool) -> Result<Started> {
     };
     let mut state = State { entries: config_entries(config), defaults: config_defaults(config), ..state };
     if how != "took over" {
-        std::thread::sleep(rest_of_first_tick(state.incarnation, ms_since_1970()));
+        std::thread::sleep(incarnation::rest_of_first_tick(state.incarnation, incarnation::ms_since_1970()));
     }
     flow_state::configure(&dataplane, config, state.incarnation)?;
     last_views(&dataplane, config, &run, state.incarnation)?;
@@ -190,35 +200,15 @@ fn load(
     last_incarnation: u32,
 ) -> Result<(Dataplane, State)> {
     let mut object = Object::open(&config.object, manifest)?;
-    object.set(Settings { test_mode: false, host_traffic: config.host_traffic, virtual_clock: false })?;
+    object.set(settings(config))?;
     let dataplane = object.load()?;
     run.remove_generation(generation)?;
     dataplane.pin(&run.generation(generation))?;
     let path = run.manifest(generation);
     std::fs::write(&path, dataplane.manifest().to_json()).map_err(|error| Error::path("write", &path, error))?;
-    let incarnation = ticks_since_2025().max(last_incarnation.saturating_add(1));
+    let incarnation = incarnation::next(config, last_incarnation)?;
     let state = State { generation, hash, incarnation, ports: vec![], entries: vec![], defaults: vec![] };
     Ok((dataplane, state))
-}
-
-const TICK_MS: u64 = 250;
-const START_OF_2025_MS: u64 = 1_735_689_600_000;
-
-fn ms_since_1970() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Of 250 ms, by the wall clock, as the store counts its epochs: a later life of a switch has a higher number, so that the store can tell an old one's messages.
-fn ticks_since_2025() -> u32 {
-    (ms_since_1970() / TICK_MS).saturating_sub(START_OF_2025_MS / TICK_MS).clamp(1, u64::from(u32::MAX)) as u32
-}
-
-/// Nothing is sent in the tick that an incarnation is named after: a life of which no state was left, and which is followed at once by another, had nothing to do with the store then,
-/// and the next one's tick is a later one. (A number that is ahead of the clock came from the last life's state, and is not waited for: that takes as long as the clock went back.)
-fn rest_of_first_tick(incarnation: u32, now_ms: u64) -> std::time::Duration {
-    let end_ms = START_OF_2025_MS + (u64::from(incarnation) + 1) * TICK_MS;
-    std::time::Duration::from_millis(end_ms.saturating_sub(now_ms).min(TICK_MS))
 }
 
 fn take_over(config: &Config, run: &RunDirectory, manifest: Manifest, state: &State) -> Result<Dataplane> {
@@ -394,20 +384,4 @@ fn attach(dataplane: &Dataplane, config: &Config, port: u32, ifindex: u32, pin: 
         },
     };
     Ok(link.pin(pin)?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_is_sent_in_the_tick_that_an_incarnation_is_named_after() {
-        let rest = |incarnation, now_ms| rest_of_first_tick(incarnation, START_OF_2025_MS + now_ms).as_millis();
-        assert_eq!((rest(4, 1_000), rest(4, 1_249), rest(4, 1_250), rest(4, 9_000)), (250, 1, 0, 0));
-        assert_eq!(rest(400, 1_000), 250, "ahead of the clock: no longer than a tick");
-        // As numbers are given out now.
-        let now = ticks_since_2025();
-        assert!(rest_of_first_tick(now, ms_since_1970()).as_millis() <= 250);
-        assert_eq!(rest_of_first_tick(now, ms_since_1970() + 250).as_millis(), 0);
-    }
 }

@@ -466,3 +466,22 @@ fn bad_configurations_name_file_and_field() {
         assert!(message.contains("switch.toml: ") && message.contains(part), "{text}\ngave {message}");
     }
 }
+
+#[test]
+fn an_object_that_is_none_is_told_by_the_check() {
+    let folder = tempfile::tempdir().unwrap();
+    let object = fixture::build(folder.path(), &[]);
+    let path = folder.path().join("switch.toml");
+    let text = "name = \"spt-object\"\nobject = \"fixture.o\"\n[[port]]\ninterface = \"nope0\"\nport = 1\n";
+    std::fs::write(&path, text).unwrap();
+    let check = || Config::read(&path).and_then(|config| switch_agent::check(&config));
+    check().unwrap();
+    let whole = std::fs::read(&object).unwrap();
+    let cut = [0, 1, 63, 64, 5_000, whole.len() / 2, whole.len() - 1].map(|length| whole[..length].to_vec());
+    for bad in cut.into_iter().chain([b"x\n".to_vec(), vec![0; whole.len()]]) {
+        std::fs::write(&object, &bad).unwrap();
+        let message = check().unwrap_err().to_string();
+        let said = message.contains("switch.toml: object: ") && message.contains("fixture.o");
+        assert!(said && message.contains("stateplane compile"), "{} bytes: {message}", bad.len());
+    }
+}

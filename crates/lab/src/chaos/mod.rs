@@ -178,6 +178,10 @@ pub fn run(config: &Config, progress: &(dyn Fn(&str) + Sync)) -> Result<Report> 
             )));
         }
     }
+    let known = |name: &String| config.topologies.iter().any(|(topology, _)| topology.variables().contains(name));
+    if let Some(name) = config.vars.keys().find(|name| !known(name)) {
+        return Err(Error::Chaos(format!("--set {name}: none of the topologies has a variable of this name")));
+    }
     std::fs::create_dir_all(&config.out).map_err(Error::io(&config.out))?;
     let began = Instant::now();
     let files_before = report::open_files();
@@ -219,7 +223,8 @@ fn up(
     let options = Options {
         name: Some(format!("chaos-{}-{}", topology.name, std::process::id())),
         mode: config.mode.clone(),
-        vars: config.vars.clone(),
+        // Of several topologies' variables its own ([`run`] has checked that each is somebody's).
+        vars: config.vars.clone().into_iter().filter(|(name, _)| topology.variables().contains(name)).collect(),
         prefer: None,
         owned: true,
     };

@@ -19,8 +19,9 @@ use thiserror::Error;
 
 const SUFFIX: &str = ".wal";
 const LOCK: &str = "lock";
-const REMEDY: &str = "move the directory away and start the server again: it begins as a new, empty one, and the others of its chains send it everything \
-                      (one server of a chain at a time)";
+const REMEDY: &str = "look first at the chains (`stateplane status --controller IP:PORT --secrets FILE`): a shard whose chain is this server alone has nobody to copy from, \
+                      and is lost for good with this log, so keep the log and mend what can be mended. Where every shard has another member that is up, move the directory away \
+                      and start the server again: it begins as a new, empty one, and those send it everything (one server of a chain at a time)";
 
 /// Why a log cannot be used.
 #[derive(Debug, Error)]
