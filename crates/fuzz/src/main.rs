@@ -54,6 +54,9 @@ enum Command {
         /// Goes on after a mismatch, and counts.
         #[arg(long)]
         keep_going: bool,
+        /// Writes programs that are refused there, each with what refused it.
+        #[arg(long)]
+        save: Option<PathBuf>,
         /// Repeats one program from a file; --seed is that of its packets.
         #[arg(long)]
         replay: Option<PathBuf>,
@@ -98,9 +101,9 @@ fn run(line: CommandLine) -> Result<()> {
         Command::Programs { replay: Some(path), packets, .. } => {
             println!("programs: {}", differential::replay(&path, seed, packets)?);
         }
-        Command::Programs { runs, first, packets, batch, keep_going, replay: None } => {
+        Command::Programs { runs, first, packets, batch, keep_going, save, replay: None } => {
             let summary =
-                differential::campaign(&differential::Plan { seed, first, runs, packets, batch, keep_going })?;
+                differential::campaign(&differential::Plan { seed, first, runs, packets, batch, keep_going, save })?;
             println!("programs: {summary}");
             anyhow::ensure!(summary.mismatches == 0, "{} mismatches", summary.mismatches);
         }

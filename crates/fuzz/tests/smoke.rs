@@ -37,7 +37,8 @@ fn state_messages() {
 #[test]
 fn generated_programs() {
     both(|seed| {
-        let plan = fuzz::differential::Plan { seed, first: 0, runs: 38, packets: 40, batch: 6, keep_going: false };
+        let plan =
+            fuzz::differential::Plan { seed, first: 0, runs: 38, packets: 40, batch: 6, keep_going: false, save: None };
         println!("{}", fuzz::differential::campaign(&plan).unwrap());
     });
 }

@@ -6,7 +6,7 @@ use num_bigint::BigInt;
 use num_traits::{ToPrimitive, Zero};
 use p4_ir::{Argument, Expr, ExprKind, ExternId, Type};
 
-fn operand(arguments: &[Argument], index: usize) -> Run<&Expr> {
+pub(crate) fn operand(arguments: &[Argument], index: usize) -> Run<&Expr> {
     match arguments.get(index) {
         Some(Argument::In(expr) | Argument::Out(expr) | Argument::InOut(expr)) => Ok(expr),
         _ => broken("an argument is missing"),
@@ -28,7 +28,7 @@ impl Interpreter<'_> {
         result: Option<&Expr>,
     ) -> Run<()> {
         if let Some(id) = instance {
-            return self.method(id, name, arguments);
+            return self.method(id, name, arguments, result);
         }
         let payload = name.ends_with("_with_payload");
         match name {
@@ -77,7 +77,7 @@ impl Interpreter<'_> {
         }
     }
 
-    fn method(&mut self, id: ExternId, name: &str, arguments: &[Argument]) -> Run<()> {
+    fn method(&mut self, id: ExternId, name: &str, arguments: &[Argument], result: Option<&Expr>) -> Run<()> {
         let kind = self.program.externs[id.index()].extern_type.as_str();
         match (kind, name) {
             ("register", "read") => {
@@ -112,6 +112,7 @@ impl Interpreter<'_> {
                 self.count_direct();
                 Ok(())
             }
+            ("FlowState", name) => self.flow(id, name, arguments, result),
             (kind, name) => Err(Stop::Unsupported(format!("{kind}.{name}")).into()),
         }
     }

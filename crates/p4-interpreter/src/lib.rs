@@ -11,6 +11,7 @@
 
 mod expr;
 mod externs;
+mod flow;
 mod hash;
 mod parser;
 mod statement;
@@ -120,6 +121,7 @@ pub struct Interpreter<'p> {
     pub(crate) registers: BTreeMap<ExternId, Vec<BigInt>>,
     pub(crate) counters: BTreeMap<ExternId, Vec<Count>>,
     pub(crate) direct: BTreeMap<(TableId, Option<usize>), Count>,
+    pub(crate) flows: BTreeMap<ExternId, flow::Flows>,
     pub(crate) entries: Vec<Vec<RuntimeEntry>>,
     pub(crate) defaults: Vec<ActionCall>,
     pub(crate) packet: Packet,
@@ -133,7 +135,7 @@ const MAX_SEEN: usize = 64;
 impl<'p> Interpreter<'p> {
     /// A switch as it starts: all state zero, the source's entries in the tables. The error says what of the program is not interpreted.
     pub fn new(program: &'p Program) -> Result<Interpreter<'p>, Stop> {
-        let (mut registers, mut counters) = (BTreeMap::new(), BTreeMap::new());
+        let (mut registers, mut counters, mut flows) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for (index, instance) in program.externs.iter().enumerate() {
             let id = ExternId(index as u32);
             let size = match instance.arguments.first() {
@@ -147,6 +149,7 @@ impl<'p> Interpreter<'p> {
                 "register" => drop(registers.insert(id, vec![BigInt::zero(); size])),
                 "counter" => drop(counters.insert(id, vec![Count::default(); size])),
                 "direct_counter" => {}
+                "FlowState" => drop(flows.insert(id, flow::Flows::new(program, instance)?)),
                 other => return Err(Stop::Unsupported(format!("extern {other}"))),
             }
         }
@@ -160,6 +163,7 @@ impl<'p> Interpreter<'p> {
             registers,
             counters,
             direct: BTreeMap::new(),
+            flows,
             seen: vec![Vec::new(); entries.len()],
             defaults: program.tables.iter().map(|table| table.default_action.clone()).collect(),
             entries,
@@ -179,9 +183,11 @@ impl<'p> Interpreter<'p> {
         self.counters.get(&id).map(Vec::as_slice)
     }
 
-    /// What an entry's direct counter has counted; entries in the order in which they came (the source's first).
-    pub fn direct_counter(&self, table: TableId, entry: usize) -> Count {
-        self.direct.get(&(table, Some(entry))).copied().unwrap_or_default()
+    /// What a table's direct counter has counted: for the entries, in the order in which they came (the source's first), and for the default action.
+    pub fn direct_counters(&self, table: TableId) -> (Vec<Count>, Count) {
+        let count = |entry: Option<usize>| self.direct.get(&(table, entry)).copied().unwrap_or_default();
+        let entries = self.entries.get(table.index()).map_or(0, Vec::len);
+        ((0..entries).map(|entry| count(Some(entry))).collect(), count(None))
     }
 
     /// The keys, as bits, that a table was looked up with: the first few different ones.

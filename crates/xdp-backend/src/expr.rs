@@ -27,19 +27,6 @@ pub(crate) fn literal(value: &BigInt, width: u32) -> String {
     }
 }
 
-/// A constant of more than 128 bits: its bytes, the highest first.
-fn wide_literal(value: &BigInt, width: u32) -> String {
-    let value = if value.is_negative() { value + (BigInt::one() << width) } else { value.clone() };
-    let bytes = width.div_ceil(8);
-    let list: Vec<String> = (0..bytes)
-        .map(|i| {
-            let byte: BigInt = (&value >> (8 * (bytes - 1 - i))) & BigInt::from(255);
-            format!("0x{byte:x}")
-        })
-        .collect();
-    format!("((struct sp_wide{bytes}){{{{{}}}}})", list.join(", "))
-}
-
 /// The type that C computes in: at least 32 bits, so that nothing is promoted to int.
 fn compute_type(width: u32) -> &'static str {
     match width {
@@ -105,7 +92,7 @@ impl Generator<'_> {
         match &expr.kind {
             ExprKind::Const(value) => {
                 let width = self.width(expr);
-                if width > 128 { wide_literal(value, width) } else { literal(value, width) }
+                if width > 128 { self.wide_literal(value, width) } else { literal(value, width) }
             }
             ExprKind::Var(_) | ExprKind::Index(..) | ExprKind::StackNext(_) | ExprKind::StackLast(_) => {
                 self.read_place(expr)
@@ -173,6 +160,24 @@ impl Generator<'_> {
                 self.internal(expr.location, "a scalar was expected")
             }
         }
+    }
+
+    /// A constant of more than 128 bits: bytes, the highest first. Set one by one: what clang 14 copies from constant memory lets it forget stores before it
+    /// (it replaces the load by its value, and the load's place in the order of accesses by the same).
+    fn wide_literal(&mut self, value: &BigInt, width: u32) -> String {
+        let value = if value.is_negative() { value + (BigInt::one() << width) } else { value.clone() };
+        let bytes = width.div_ceil(8);
+        self.temporaries += 1;
+        let name = format!("sp_t{}", self.temporaries);
+        let stores: Vec<String> = (0..bytes)
+            .map(|i| {
+                let byte: BigInt = (&value >> (8 * (bytes - 1 - i))) & BigInt::from(255);
+                format!("{name}.byte[{i}] = 0x{byte:x};")
+            })
+            .collect();
+        self.out.line(format!("struct sp_wide{bytes} {name};"));
+        self.out.line(stores.join(" "));
+        name
     }
 
     /// Width of an operand of arithmetic: at most 128.
@@ -471,7 +476,7 @@ impl Scalar {
     pub fn read(&self) -> String {
         match &self.guard {
             Some(guard) if self.width > 128 => {
-                format!("({guard} ? {} : {})", self.c, wide_literal(&BigInt::zero(), self.width))
+                format!("({guard} ? {} : (struct sp_wide{}){{}})", self.c, self.width.div_ceil(8))
             }
             Some(guard) => format!("({guard} ? {} : 0)", self.c),
             None => self.c.clone(),

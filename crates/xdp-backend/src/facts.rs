@@ -139,6 +139,12 @@ impl Collector<'_> {
         }
         if !part && !is_plain(&expr.ty) {
             self.facts.whole_reads.extend(key(expr));
+            if let (ExprKind::Var(id), Type::Struct(ty)) = (&expr.kind, &expr.ty)
+                && *id == self.program.standard_metadata
+            {
+                let fields = &self.program.struct_types[ty.index()].fields;
+                self.facts.standard_reads.extend(fields.iter().map(|field| field.name.clone()));
+            }
         }
     }
 }

@@ -194,9 +194,12 @@ impl Generator<'_> {
             _ => ("SP_SLOT_ADD", value(2), arguments.get(3)),
         };
         let operand = operand.map_or("0".into(), |operand| self.expr(operand));
-        let list = indices.iter().map(|(value, _)| value.clone()).collect::<Vec<_>>().join(", ");
         let count = indices.len();
-        self.out.line(format!("__u32 sp_index[{count}] = {{ {list} }};"));
+        self.out.line(format!("__u32 sp_index[{count}];"));
+        // One by one, not as a list, which clang would copy from constant memory: see `wide_literal`.
+        for (at, (value, _)) in indices.iter().enumerate() {
+            self.out.line(format!("sp_index[{at}] = {value};"));
+        }
         self.out.line(format!("__u64 sp_slot[{count}];"));
         self.out.line(format!(
             "__u32 sp_result = {}_access(&flow, sp_key, {what}, sp_index, {count}, {operand}, sp_slot);",

@@ -17,6 +17,9 @@ impl Body<'_> {
     }
 
     fn leaf(&mut self, ty: Ty) -> String {
+        if !self.wides.is_empty() && self.random.random_bool(0.1) {
+            return self.wide_slice(ty);
+        }
         if self.readable.is_empty() || self.random.random_bool(0.25) {
             return literal(ty, self.random);
         }
@@ -28,6 +31,13 @@ impl Body<'_> {
         };
         let found = &self.readable[index];
         convert(&found.path, found.ty, ty)
+    }
+
+    /// Some bits of a value that is wider than what the target computes with.
+    fn wide_slice(&mut self, ty: Ty) -> String {
+        let (path, whole) = self.wides[self.random.random_range(0..self.wides.len())].clone();
+        let low = self.random.random_range(0..=whole - ty.width());
+        convert(&format!("{path}[{}:{low}]", low + ty.width() - 1), Ty::bits(ty.width()), ty)
     }
 
     fn number(&mut self, width: u32, signed: bool, depth: u32) -> String {
@@ -113,7 +123,12 @@ impl Body<'_> {
     pub fn index(&mut self) -> Option<String> {
         let at = self.random.random_range(0..self.readable.len().max(1));
         let named = self.readable.get(at)?.clone();
-        Some(convert(&named.path, named.ty, Ty::bits(self.random.random_range(1..4))))
+        let width = if self.random.random_bool(0.1) {
+            self.random.random_range(4..=100)
+        } else {
+            self.random.random_range(1..4)
+        };
+        Some(convert(&named.path, named.ty, Ty::bits(width)))
     }
 
     fn condition(&mut self, depth: u32) -> String {
@@ -140,6 +155,7 @@ impl Body<'_> {
                 let error = errors[self.random.random_range(0..errors.len())];
                 format!("(sm.parser_error {} error.{error})", if self.random.random() { "==" } else { "!=" })
             }
+            7 if self.random.random() => self.same(next),
             7 => format!("({} == {})", self.expression(Ty::Bool, next), self.expression(Ty::Bool, next)),
             _ => {
                 let ty = match super::types::scalar(self.random) {
@@ -151,5 +167,24 @@ impl Body<'_> {
                 format!("({} {operator} {})", self.expression(ty, next), self.expression(ty, next))
             }
         }
+    }
+
+    /// Structs or wide values that are compared as a whole.
+    fn same(&mut self, next: u32) -> String {
+        let operator = if self.random.random() { "==" } else { "!=" };
+        if self.random.random()
+            && let Some((a, kind)) = self.pick_record()
+        {
+            let same: Vec<String> =
+                self.records.iter().filter(|other| other.1 == kind).map(|other| other.0.clone()).collect();
+            return format!("({a} {operator} {})", same[self.random.random_range(0..same.len())]);
+        }
+        if self.wides.is_empty() {
+            return self.expression(Ty::Bool, next);
+        }
+        let (a, width) = self.wides[self.random.random_range(0..self.wides.len())].clone();
+        let same: Vec<String> =
+            self.wides.iter().filter(|other| other.1 == width).map(|other| other.0.clone()).collect();
+        format!("({a} {operator} {})", same[self.random.random_range(0..same.len())])
     }
 }

@@ -6,11 +6,16 @@
 //! One compilation takes a third of a second whatever the program, so several generated programs share an object: the port that a packet comes in on says
 //! which of them it is for. Every fourth object has only one, for what the compiler does only to programs of one layout.
 
+mod control;
 mod expression;
+mod flow;
+mod parser;
 mod program;
 mod run;
+mod shape;
 mod shrink;
 mod statement;
+mod table;
 mod types;
 
 pub use program::{Generated, generate};

@@ -13,11 +13,13 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use xdp_backend::{CompileError, Options, Placement};
 
 /// The clock that both sides see, in microseconds.
 const NOW_US: u64 = 1_234_567;
+/// Lines of a verifier's log that are kept.
+const LOG_LINES: usize = 300;
 /// Reasons of refusals that are told.
 const MAX_REASONS: usize = 40;
 
@@ -36,6 +38,8 @@ pub struct Plan {
     pub batch: usize,
     /// Go on after a mismatch (told at once, not made shorter).
     pub keep_going: bool,
+    /// Where programs that are refused alone are written to: the P4 text, and what refused it.
+    pub save: Option<PathBuf>,
 }
 
 /// What a run did.
@@ -87,12 +91,12 @@ pub(super) enum Finding {
     /// Compiler and interpreter differ, or clang rejects what the back end wrote.
     Wrong { kind: &'static str, story: String },
     /// Not compiled, with an error.
-    Refused { by: &'static str, reason: String },
+    Refused { by: &'static str, reason: String, details: String },
 }
 
 /// The include files, preprocessed, in which generated programs stand.
 pub(super) fn prelude() -> Result<String> {
-    let includes = "#include <core.p4>\n#include <v1model.p4>\n";
+    let includes = "#include <core.p4>\n#include <v1model.p4>\n#include <stateplane.p4>\n";
     let outcome = p4_check::check_source("prelude.p4", includes, &p4_syntax::Options::default());
     let mut text = String::new();
     for line in outcome.source_map.text().lines().filter(|line| !line.starts_with('#')) {
@@ -158,10 +162,20 @@ fn several(plan: &Plan, prelude: &str, seeds: &[u64], number: u64, summary: &mut
             }
             Ok(())
         }
-        Finding::Refused { by, reason } => {
+        Finding::Refused { by, reason, details } => {
             summary.refused += 1;
-            let shown: String = reason.lines().next().unwrap_or_default().chars().take(200).collect();
-            if by == "front end" {
+            if let Some(folder) = &plan.save {
+                save(
+                    folder,
+                    &format!("{}-{number}", plan.seed),
+                    &generated.text,
+                    &format!("{by}: {reason}\n{details}"),
+                )?;
+            }
+            let told = reason.lines().find(|line| line.contains("error")).or(reason.lines().next());
+            let shown: String = told.unwrap_or_default().chars().take(200).collect();
+            // What the front end says it does not have is a refusal like any; else the generator wrote what is no P4.
+            if by == "front end" && !reason.contains("not supported") {
                 bail!("seed {}, program {number}: the front end refused it: {reason}\n{}", plan.seed, generated.text);
             }
             *summary.reasons.entry(format!("{by}: {shown}")).or_default() += 1;
@@ -181,6 +195,16 @@ fn several(plan: &Plan, prelude: &str, seeds: &[u64], number: u64, summary: &mut
             bail!("seed {}, program {number} (and {} more): {story}\n{report}", plan.seed, seeds.len() - 1);
         }
     }
+}
+
+/// Keeps a program, and what is to be said of it.
+fn save(folder: &Path, name: &str, text: &str, story: &str) -> Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    for (ending, content) in [("p4", text), ("txt", story)] {
+        let path = folder.join(format!("{name}.{ending}"));
+        std::fs::write(&path, content).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
 }
 
 fn wrong<T>(kind: &'static str, story: impl Into<String>) -> Result<T, Finding> {
@@ -203,7 +227,7 @@ pub(super) fn test(
 ) -> Result<(), Finding> {
     let outcome = p4_check::check_preprocessed("generated.p4", &format!("{prelude}{}", generated.text));
     let Some(program) = &outcome.program else {
-        return Err(Finding::Refused { by: "front end", reason: outcome.render(false) });
+        return Err(Finding::Refused { by: "front end", reason: outcome.render(false), details: String::new() });
     };
     let folder = tempfile::tempdir().map_err(|error| internal(&error))?;
     let dataplane = load(program, placement(seed, generated.programs), folder.path())?;
@@ -224,7 +248,7 @@ fn load(program: &Program, placement: Placement, folder: &Path) -> Result<Datapl
             if reason.starts_with("internal") {
                 return wrong("internal", reason);
             }
-            return Err(Finding::Refused { by: "back end", reason });
+            return Err(Finding::Refused { by: "back end", reason, details: String::new() });
         }
         Err(CompileError::Clang(message)) => return wrong("clang", message),
         Err(other) => return Err(internal(&other)),
@@ -236,8 +260,12 @@ fn load(program: &Program, placement: Placement, folder: &Path) -> Result<Datapl
     match opened.and_then(Object::load) {
         Ok(dataplane) => Ok(dataplane),
         Err(dataplane::Error::Verifier { log, .. }) => {
-            let last: Vec<&str> = log.lines().rev().filter(|line| !line.starts_with("processed")).take(1).collect();
-            Err(Finding::Refused { by: "verifier", reason: last.join(" ") })
+            let generated = &compiled.generated;
+            let report = xdp_backend::explain(&log, &generated.c_source, &generated.line_map);
+            let from = log.lines().count().saturating_sub(LOG_LINES);
+            let end: Vec<&str> = log.lines().skip(from).collect();
+            let details = format!("{report:?}, {:?}\n{}\n{}", compiled.placement, end.join("\n"), generated.c_source);
+            Err(Finding::Refused { by: "verifier", reason: report.reason, details })
         }
         Err(error) => wrong("load", error.to_string()),
     }
@@ -411,49 +439,78 @@ impl Pair<'_> {
         self.history[from..].join("\n")
     }
 
+    fn is_open(&self, name: &str) -> bool {
+        let of = |program: usize| self.open.len() == 1 || name.contains(&format!(".c{program}."));
+        self.open.iter().enumerate().any(|(program, open)| *open && of(program))
+    }
+
     /// Registers and counters; how many elements.
     fn state(&self) -> Result<u64, Finding> {
         let mut elements = 0;
-        for (index, instance) in self.loaded.program.externs.iter().enumerate() {
-            let undefined = self.open.iter().enumerate().any(|(program, open)| {
-                *open && (self.open.len() == 1 || instance.name.contains(&format!(".c{program}.")))
-            });
-            if undefined {
-                continue;
-            }
-            let id = ExternId(index as u32);
-            if let Some(values) = self.reference.register(id) {
-                let register = self.loaded.dataplane.register(&instance.name).map_err(|error| internal(&error))?;
-                for (index, expected) in (0..).zip(values) {
-                    let found =
-                        self.loaded.dataplane.read_register(register, index).map_err(|error| internal(&error))?;
-                    if found != expected {
-                        let name = &instance.name;
-                        return wrong(
-                            "register",
-                            format!(
-                                "register {name}[{index}]: expected {expected:#x}, found {found:#x}\n{}",
-                                self.told()
-                            ),
-                        );
-                    }
-                    elements += 1;
-                }
-            }
-            for (index, expected) in (0..).zip(self.reference.counter(id).unwrap_or_default()) {
-                let counter = self.loaded.dataplane.counter(&instance.name).map_err(|error| internal(&error))?;
-                let found = self.loaded.dataplane.read_counter(counter, index).map_err(|error| internal(&error))?;
-                if (found.packets, found.bytes) != (expected.packets, expected.bytes) {
-                    let name = &instance.name;
-                    return wrong(
-                        "counter",
-                        format!("counter {name}[{index}]: expected {expected:?}, found {found:?}\n{}", self.told()),
-                    );
-                }
-                elements += 1;
+        let known = |instance: &&(usize, &p4_ir::ExternInstance)| !self.is_open(&instance.1.name);
+        let instances: Vec<(usize, &p4_ir::ExternInstance)> = self.loaded.program.externs.iter().enumerate().collect();
+        for (index, instance) in instances.iter().filter(known) {
+            let id = ExternId(*index as u32);
+            elements += self.register(id, &instance.name)? + self.counter(id, &instance.name)?;
+        }
+        for (index, table) in (0..).zip(&self.loaded.program.tables) {
+            if !self.is_open(&table.name) {
+                elements += self.direct_counter(TableId(index), table)?;
             }
         }
         Ok(elements)
+    }
+
+    fn register(&self, id: ExternId, name: &str) -> Result<u64, Finding> {
+        let Some(values) = self.reference.register(id) else { return Ok(0) };
+        let register = self.loaded.dataplane.register(name).map_err(|error| internal(&error))?;
+        for (index, expected) in (0..).zip(&values) {
+            let found = self.loaded.dataplane.read_register(register, index).map_err(|error| internal(&error))?;
+            if found != *expected {
+                let what = format!("register {name}[{index}]: expected {expected:#x}, found {found:#x}");
+                return wrong("register", format!("{what}\n{}", self.told()));
+            }
+        }
+        Ok(values.len() as u64)
+    }
+
+    fn counter(&self, id: ExternId, name: &str) -> Result<u64, Finding> {
+        let Some(counts) = self.reference.counter(id) else { return Ok(0) };
+        let counter = self.loaded.dataplane.counter(name).map_err(|error| internal(&error))?;
+        for (index, expected) in (0..).zip(counts) {
+            let found = self.loaded.dataplane.read_counter(counter, index).map_err(|error| internal(&error))?;
+            if (found.packets, found.bytes) != (expected.packets, expected.bytes) {
+                let what = format!("counter {name}[{index}]: expected {expected:?}, found {found:?}");
+                return wrong("counter", format!("{what}\n{}", self.told()));
+            }
+        }
+        Ok(counts.len() as u64)
+    }
+
+    /// Counts of a table's entries, as a heap: which entry of the kernel is which of the interpreter's is not known.
+    fn direct_counter(&self, id: TableId, table: &p4_ir::Table) -> Result<u64, Finding> {
+        let is_counter =
+            |one: &(String, ExternId)| self.loaded.program.externs[one.1.index()].extern_type == "direct_counter";
+        if !table.attached.iter().any(is_counter) {
+            return Ok(0);
+        }
+        let handle = self.loaded.dataplane.table(&table.name).map_err(|error| internal(&error))?;
+        let listed = handle.list().map_err(|error| internal(&error))?;
+        let (_, default) = handle.default_action().map_err(|error| internal(&error))?;
+        let (entries, missed) = self.reference.direct_counters(id);
+        let pair = |count: &p4_interpreter::Count| (count.packets, count.bytes);
+        let sorted = |counts: &mut dyn Iterator<Item = (u64, u64)>| {
+            let mut counts: Vec<(u64, u64)> = counts.filter(|count| count.0 > 0).collect();
+            counts.sort_unstable();
+            counts
+        };
+        let expected = (sorted(&mut entries.iter().map(pair)), pair(&missed));
+        let found = (sorted(&mut listed.iter().filter_map(|one| one.counter)), default.unwrap_or_default());
+        if found != expected {
+            let what = format!("direct counter of {}: expected {expected:?}, found {found:?}", table.name);
+            return wrong("counter", format!("{what}\n{}", self.told()));
+        }
+        Ok(entries.len() as u64 + 1)
     }
 }
 
@@ -493,7 +550,7 @@ pub fn replay(path: &Path, seed: u64, packets: usize) -> Result<Summary> {
     let generated = Generated { text, programs: programs.max(1) };
     match test(&prelude()?, &generated, seed, packets, &mut summary) {
         Ok(()) => Ok(summary),
-        Err(Finding::Refused { by, reason }) => bail!("refused by the {by}: {reason}"),
+        Err(Finding::Refused { by, reason, details }) => bail!("refused by the {by}: {reason}\n{details}"),
         Err(Finding::Wrong { kind, story }) => bail!("{kind}: {story}"),
     }
 }

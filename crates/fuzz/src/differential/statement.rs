@@ -1,6 +1,7 @@
 //! Statements: one on a line, so that a failing program is made shorter by leaving out lines.
 
-use super::types::{HeaderType, Named, Ty, literal, scalar};
+use super::control::{Instance, Parameter};
+use super::types::{HeaderType, Named, Record, Ty, literal, record_leaves, record_paths, scalar};
 use rand::Rng;
 use rand::rngs::StdRng;
 
@@ -41,15 +42,22 @@ pub(super) struct Array {
 pub(super) struct Body<'a> {
     pub random: &'a mut StdRng,
     pub header_types: &'a [HeaderType],
+    pub record_types: &'a [Record],
     pub readable: Vec<Named>,
     pub writable: Vec<Named>,
     /// (path, index of the type); without varbit fields.
     pub headers: Vec<(String, usize)>,
     pub stacks: Vec<(String, usize)>,
+    /// (path, index of the type)
+    pub records: Vec<(String, usize)>,
+    /// Values wider than what the target computes with: (path, bits)
+    pub wides: Vec<(String, u32)>,
     pub functions: Vec<Function>,
     pub actions: Vec<Action>,
     pub tables: Vec<Table>,
     pub arrays: Vec<Array>,
+    /// Controls that can be applied.
+    pub instances: Vec<Instance>,
     /// May it look at standard_metadata.parser_error?
     pub in_control: bool,
     /// May it end the control?
@@ -78,12 +86,25 @@ impl Body<'_> {
     /// So many statements, nested so deep.
     pub fn statements(&mut self, count: usize, depth: u32) {
         // What is declared in a block is gone behind it.
-        let (readable, writable) = (self.readable.len(), self.writable.len());
+        let (readable, writable, records) = (self.readable.len(), self.writable.len(), self.records.len());
         for _ in 0..count {
             self.statement(depth);
         }
         self.readable.truncate(readable);
         self.writable.truncate(writable);
+        self.records.truncate(records);
+    }
+
+    /// Headers that it can read and write, and their fields.
+    pub fn see_headers(&mut self, headers: Vec<(String, usize)>) {
+        for (path, kind) in &headers {
+            let header = &self.header_types[*kind];
+            let fields = header.fields.iter().map(|(name, ty)| Named { path: format!("{path}.{name}"), ty: *ty });
+            self.readable.extend(fields.clone());
+            self.writable.extend(fields);
+            self.wides.extend(header.wide.map(|width| (format!("{path}.w"), width)));
+        }
+        self.headers.extend(headers);
     }
 
     fn level(&mut self) -> u32 {
@@ -91,7 +112,7 @@ impl Body<'_> {
     }
 
     fn statement(&mut self, depth: u32) {
-        match self.random.random_range(0..40) {
+        match self.random.random_range(0..46) {
             0..12 => self.assignment(),
             12..15 => self.slice_assignment(),
             15..20 if depth > 0 => self.if_statement(depth),
@@ -112,6 +133,9 @@ impl Body<'_> {
             }
             35..38 if !self.tables.is_empty() => self.apply(depth),
             38 => self.local(),
+            40 | 41 => self.record(),
+            42 => self.wide(),
+            43..46 if !self.instances.is_empty() => self.apply_control(),
             _ => self.assignment(),
         }
     }
@@ -223,7 +247,8 @@ impl Body<'_> {
             0 if self.random.random_bool(0.3) => self.line(format!("{header} = {{#}};")),
             0 | 1 => {
                 let fields = self.header_types[kind].fields.clone();
-                let values: Vec<String> = fields.iter().map(|(_, ty)| self.expression(*ty, 1)).collect();
+                let mut values: Vec<String> = fields.iter().map(|(_, ty)| self.expression(*ty, 1)).collect();
+                values.extend(self.header_types[kind].wide.map(|width| self.wide_value(width)));
                 self.line(format!("{header} = {{ {} }};", values.join(", ")));
             }
             _ if !same.is_empty() => {
@@ -376,5 +401,98 @@ impl Body<'_> {
         let ty = scalar(self.random);
         let value = self.expression(ty, 2);
         self.declare_with(ty, &value);
+    }
+
+    pub fn pick_record(&mut self) -> Option<(String, usize)> {
+        let at = self.random.random_range(0..self.records.len().max(1));
+        self.records.get(at).cloned()
+    }
+
+    /// A struct as a whole: copied, made of a list, or a new local.
+    fn record(&mut self) {
+        let Some((target, kind)) = self.pick_record() else { return self.assignment() };
+        let same: Vec<String> =
+            self.records.iter().filter(|other| other.1 == kind).map(|other| other.0.clone()).collect();
+        let value = if self.random.random_bool(0.6) {
+            same[self.random.random_range(0..same.len())].clone()
+        } else {
+            self.record_value(kind)
+        };
+        if self.random.random_bool(0.7) {
+            return self.line(format!("{target} = {value};"));
+        }
+        self.locals += 1;
+        let name = format!("v{}", self.locals);
+        self.line(format!("{} {name} = {value};", self.record_types[kind].name));
+        let leaves = record_leaves(self.record_types, &name, kind);
+        self.readable.extend(leaves.clone());
+        self.writable.extend(leaves);
+        self.records.extend(record_paths(self.record_types, &name, kind));
+    }
+
+    fn record_value(&mut self, kind: usize) -> String {
+        let record = self.record_types[kind].clone();
+        let mut values: Vec<String> = record.fields.iter().map(|(_, ty)| self.expression(*ty, 1)).collect();
+        values.extend(record.inner.iter().map(|(_, inner)| self.record_value(*inner)));
+        format!("{{ {} }}", values.join(", "))
+    }
+
+    /// A value of more bits than the target computes with: another one, or a constant.
+    fn wide_value(&mut self, width: u32) -> String {
+        let same: Vec<String> =
+            self.wides.iter().filter(|other| other.1 == width).map(|other| other.0.clone()).collect();
+        if same.is_empty() || self.random.random_bool(0.2) {
+            return format!("{width}w{}", super::types::number(128, self.random));
+        }
+        same[self.random.random_range(0..same.len())].clone()
+    }
+
+    fn wide(&mut self) {
+        if self.wides.is_empty() {
+            return self.assignment();
+        }
+        let (target, width) = self.wides[self.random.random_range(0..self.wides.len())].clone();
+        if self.random.random() {
+            let value = self.wide_value(width);
+            return self.line(format!("{target} = {value};"));
+        }
+        let bits = self.random.random_range(1..=128);
+        let low = self.random.random_range(0..=width - bits);
+        let value = self.expression(Ty::bits(bits), 2);
+        self.line(format!("{target}[{}:{low}] = {value};", low + bits - 1));
+    }
+
+    fn apply_control(&mut self) {
+        let at = self.random.random_range(0..self.instances.len());
+        // Now and then more than once: its registers and tables are the same then.
+        let again = self.random.random_bool(0.2);
+        let instance = if again { self.instances[at].clone() } else { self.instances.swap_remove(at) };
+        let mut arguments = Vec::new();
+        for parameter in &instance.parameters {
+            arguments.push(match parameter {
+                Parameter::Whole => "hdr, meta, sm".to_owned(),
+                Parameter::Scalar("in", ty) => self.expression(*ty, 2),
+                Parameter::Scalar(_, ty) => {
+                    let fitting: Vec<String> =
+                        self.writable.iter().filter(|named| named.ty == *ty).map(|named| named.path.clone()).collect();
+                    if fitting.is_empty() {
+                        self.declare(*ty)
+                    } else {
+                        fitting[self.random.random_range(0..fitting.len())].clone()
+                    }
+                }
+                Parameter::Header(kind) | Parameter::Record(kind) => {
+                    let all = if matches!(parameter, Parameter::Header(..)) { &self.headers } else { &self.records };
+                    let fitting: Vec<&String> =
+                        all.iter().filter(|other| other.1 == *kind).map(|other| &other.0).collect();
+                    // Nothing to give it: it is not applied here.
+                    if fitting.is_empty() {
+                        return self.assignment();
+                    }
+                    fitting[self.random.random_range(0..fitting.len())].clone()
+                }
+            });
+        }
+        self.line(format!("{}.apply({});", instance.name, arguments.join(", ")));
     }
 }

@@ -47,8 +47,33 @@ pub(super) struct Named {
 pub(super) struct HeaderType {
     pub name: String,
     pub fields: Vec<(String, Ty)>,
+    /// Bits of a field `w` behind these: more than the target computes with.
+    pub wide: Option<u32>,
     /// The widest that its varbit field, its last, can be.
     pub varbit: Option<u32>,
+}
+
+/// A struct type: scalars, then structs.
+#[derive(Clone, Debug)]
+pub(super) struct Record {
+    pub name: String,
+    pub fields: Vec<(String, Ty)>,
+    /// (name, index of the type)
+    pub inner: Vec<(String, usize)>,
+}
+
+/// The scalars of a struct at this path.
+pub(super) fn record_leaves(records: &[Record], path: &str, kind: usize) -> Vec<Named> {
+    let own = records[kind].fields.iter().map(|(name, ty)| Named { path: format!("{path}.{name}"), ty: *ty });
+    let inner = records[kind].inner.iter();
+    own.chain(inner.flat_map(|(name, kind)| record_leaves(records, &format!("{path}.{name}"), *kind))).collect()
+}
+
+/// The structs at this path and below: (path, index of the type).
+pub(super) fn record_paths(records: &[Record], path: &str, kind: usize) -> Vec<(String, usize)> {
+    let inner = records[kind].inner.iter();
+    let below = inner.flat_map(|(name, kind)| record_paths(records, &format!("{path}.{name}"), *kind));
+    std::iter::once((path.to_owned(), kind)).chain(below).collect()
 }
 
 /// Any width, mostly odd ones, sometimes more than a machine word.
