@@ -83,7 +83,9 @@ Take(m) ==
             (m.view = server[s].view \/ "any_view" \in Bugs)
     IN /\ server[s].alive /\ server[s].view > 0 /\ neighbour
        /\ Member(s) \/ (joins /\ server[s].whole = server[s].view)
-       /\ m.index = Len(server[s].log) + 1
+       /\ \/ m.index = Len(server[s].log) + 1
+          \/ m.index > Len(server[s].log) /\ "gaps_taken" \in Bugs
+          \/ m.index <= Len(server[s].log) /\ "taken_again" \in Bugs
        /\ server' = [server EXCEPT ![s].log = log]
        /\ answered' = answered \cup (IF joins THEN In(log) ELSE Answers(s, log))
        /\ UNCHANGED <<views, net, ordered>>

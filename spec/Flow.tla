@@ -18,6 +18,7 @@ CONSTANTS
     Crashes,    \* times that a switch starts anew with nothing
     Takeovers,  \* times that another server becomes the head
     Copies,     \* messages that the network repeats
+    Heartbeats, \* whether switches prolong their sessions also when no packet makes them
     InFlight,   \* bound: messages at the same time under way
     Published,  \* TRUE: RedPlane as published: no epochs; sequence numbers alone order what the store records (RedPlane 5.2, 5.3)
     Bugs        \* mistakes made on purpose, to see that the invariants find them
@@ -35,6 +36,7 @@ VARIABLES
 
 vars == <<store, sessions, numbers, switch, net, begun, left, floor, budget>>
 
+Requests == {"REQUEST", "UPDATE", "RELEASE", "HEARTBEAT"}
 Max(a, b) == IF a > b THEN a ELSE b
 Older(age) == IF age > Window THEN age ELSE age + 1
 Less(time) == IF time = 0 THEN 0 ELSE time - 1
@@ -118,6 +120,7 @@ Resend(s) ==
 
 \* Code: crates/xdp-backend/include/stateplane_flow_generator.h sp_flow_heartbeat
 Heartbeat(s) ==
+    /\ Heartbeats
     /\ switch[s].session > 0
     /\ ~Under(s, "HEARTBEAT")
     /\ net' = net \cup {Message(s, "HEARTBEAT")}
@@ -245,7 +248,7 @@ TakesRequest(m) ==
     IN IF Alive /\ ~Owner(m)
          THEN /\ ~Published
               /\ ~\E r \in net : r.type = "RECALL" /\ r.epoch = store.epoch /\ r.age <= Window
-              /\ net' = net \cup {recall}
+              /\ net' = net \cup (IF "never_recalled" \in Bugs THEN {} ELSE {recall})
               /\ UNCHANGED <<store, sessions, numbers>>
          ELSE /\ store' = [store EXCEPT !.epoch = epoch, !.owner = m.switch, !.life = m.life, !.session = session.number]
               /\ sessions' = [s \in Switches |-> IF s = m.switch THEN session
@@ -316,14 +319,17 @@ Takeover ==
     /\ sessions' = [s \in Switches |->
          [sessions[s] EXCEPT !.left = IF sessions[s].number > 0 /\ "forget_leases" \notin Bugs THEN Lease ELSE 0,
                              !.newest = Window + 1]]
-    /\ UNCHANGED <<store, numbers, switch, net, begun, left, floor>>
+    \* The mistake: what was answered was not on all of the chain (Chain.tla, Answered), and the new head has not got the newest update.
+    /\ store' = IF "answered_early" \in Bugs THEN [store EXCEPT !.seq = Less(@), !.value = Less(@)] ELSE store
+    /\ UNCHANGED <<numbers, switch, net, begun, left, floor>>
 
 -----------------------------------------------------------------------------
 (* Time and the network *)
 
 \* Code: none: time
 Tick ==
-    /\ net' = {[m EXCEPT !.age = Older(@)] : m \in net}
+    \* (A late reply does nothing any more, so it is gone; a late request may do something.)
+    /\ net' = {[m EXCEPT !.age = Older(@)] : m \in {m \in net : m.age < Window \/ m.type \in Requests}}
     /\ sessions' = [s \in Switches |-> [sessions[s] EXCEPT !.left = IF "lease_never_ends" \in Bugs THEN @ ELSE Less(@),
                                                          !.newest = Older(@)]]
     /\ switch' = [s \in Switches |-> [switch[s] EXCEPT !.left = Less(@),
@@ -334,8 +340,6 @@ Tick ==
 (* That a message is lost is that it is never taken; a late one is gone some time. *)
 \* Code: none: the network
 Lose(m) == m.age > Window /\ net' = net \ {m} /\ UNCHANGED <<store, sessions, numbers, switch, begun, left, floor, budget>>
-
-Requests == {"REQUEST", "UPDATE", "RELEASE", "HEARTBEAT"}
 
 Next ==
     \/ Tick

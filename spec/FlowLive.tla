@@ -1,13 +1,15 @@
 ------------------------------ MODULE FlowLive ------------------------------
 (* Liveness of Flow.tla: once faults stop ("calm"), nothing waits for ever, and whoever keeps asking for the flow gets it. Before that
    everything may happen that Flow.tla allows. Calm means: nothing starts anew, the network repeats nothing, and what is due is done
-   before time goes on: messages are taken before they are late, what is to be sent (again) is sent, each once a tick (heartbeats not
-   at all: nothing may hang on them but leases). So it is enough
-   that what is due, or else time, goes on. No bound cuts runs short: that would hide endless ones. *)
+   before time goes on: messages are taken before they are late, what is to be sent (again) is sent, each once a tick. Heartbeats may
+   be sent once a tick or not at all: an owner that goes on sending them never loses its lease, so that only a recall gets the flow
+   from it, and nothing else may hang on them. So it is enough that what is due, or else time, goes on. No bound cuts runs short: that would hide endless ones. *)
 EXTENDS Flow
 
 CONSTANTS
-    Asker       \* the switch whose packets keep coming
+    Asker,      \* the switch whose packets keep coming
+    Room,       \* bound: messages at the same time under way once it is calm (more wait for it: no run ends at it)
+    Faults      \* whether there are any before it is calm; else it is from the start
 
 VARIABLES
     calm,       \* faults have stopped
@@ -15,10 +17,10 @@ VARIABLES
 
 all == <<store, sessions, numbers, switch, net, begun, left, floor, budget, calm, done>>
 
-LiveInit == Init /\ calm = FALSE /\ done = {}
+LiveInit == Init /\ calm = ~Faults /\ done = {}
 
-(* Once it is calm each kind is sent once a tick, so no bound is needed; before that, what finds no room is lost. *)
-Fits == calm \/ Cardinality(net') <= InFlight
+(* Once it is calm each kind is sent once a tick, so no bound is needed but for speed; before that, what finds no room is lost. *)
+Fits == Cardinality(net') <= IF calm THEN Room ELSE InFlight
 
 (* A time-out is not shorter than a tick. *)
 Once(type, s) == calm => <<type, s>> \notin done /\ done' = done \cup {<<type, s>>}
@@ -69,7 +71,7 @@ Step ==
     \/ ~calm /\ Takeover /\ UNCHANGED done
     \/ \E s \in Switches :
         \/ (Arrive(s) \/ Read(s)) /\ UNCHANGED done
-        \/ ~calm /\ Heartbeat(s) /\ UNCHANGED done
+        \/ Heartbeat(s) /\ Once("HEARTBEAT", s) /\ Hot
         \/ ~(calm /\ s = Asker) /\ GiveBack(s) /\ UNCHANGED done
         \/ ~calm /\ Crash(s) /\ UNCHANGED done
     \/ \E m \in net : Takes(m)

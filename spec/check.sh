@@ -4,6 +4,7 @@
 #   spec/check.sh              the small ones, as `make test` does
 #   spec/check.sh large        the long ones too, as `make soak` does
 #   spec/check.sh small Chain  those whose line has this word
+# What TLC said of the Nth line that was run is in out/spec/N.txt: the run that breaks an invariant, step by step.
 # Exit codes: 0 all as they must be, 1 one was not, 2 no TLC.
 set -uo pipefail
 cd "$(dirname "$0")"
@@ -29,7 +30,26 @@ configure() {
   done
 }
 
+# Each invariant and property has a mistake that must break it, and each mistake a line that says that at its bounds all holds without it.
+complete() {
+  local module name kind expected settings wrong=0
+  local without='s/ *(Bugs|Published)=[^ ]*//g; s/ +/ /g; s/ $//'
+  for module in *.cfg; do
+    for name in $(sed -nE 's/^(INVARIANTS|PROPERTIES) //p' "$module"); do
+      grep -qE "^(small|large) +${module%.cfg} +$name( |$)" checks.txt || { echo "spec/check.sh: no mistake in checks.txt breaks ${module%.cfg}'s $name" >&2; wrong=1; }
+    done
+  done
+  while read -r kind module expected settings; do
+    case $kind in ''|\#*) continue ;; esac
+    [ "$expected" != holds ] || continue
+    sed -E "s/^(small|large) //; $without" checks.txt | grep -qxF "$(sed -E "$without" <<<"$module holds $settings")" ||
+      { echo "spec/check.sh: checks.txt has no line that says that $module holds at the bounds of: $settings" >&2; wrong=1; }
+  done <checks.txt
+  return "$wrong"
+}
+
 ./citations.sh || failed=1
+complete || failed=1
 printf '%-13s %-18s %-10s %12s %6s  %s\n' module 'must come out' '' states s settings
 while read -r kind module expected settings; do
   case $kind in ''|\#*) continue ;; esac
@@ -38,8 +58,8 @@ while read -r kind module expected settings; do
   number=$((number + 1))
   read -ra list <<<"${settings:-}"
   configure "$module" ${list[@]+"${list[@]}"}
-  # TLC does not say which temporal property is violated: it gets the one that must be.
-  [ "$expected" = holds ] || sed -i "s/^PROPERTIES .*/PROPERTIES $expected/" "$work/check.cfg"
+  # A mistake is shown to the one invariant or property that must break, so that no other breaks before it.
+  [ "$expected" = holds ] || sed -i -E "s/^(PROPERTIES|INVARIANTS) .*/\1 $expected/" "$work/check.cfg"
   started=$SECONDS
   # One worker finds the same first violation each time.
   workers=1
@@ -53,11 +73,11 @@ while read -r kind module expected settings; do
   came=$broken
   [ "$status" -eq 0 ] && [ -z "$broken" ] && came=holds
   verdict=ok
+  mkdir -p ../out/spec
+  cp "$work/out" "../out/spec/$number.txt"
   if [ "$came" != "$expected" ]; then
     verdict=WRONG
     failed=$((failed + 1))
-    mkdir -p ../out/spec
-    cp "$work/out" "../out/spec/$number.txt"
   fi
   printf '%-13s %-18s %-10s %12s %6s  %s\n' "$module" "$expected" "$verdict" "${states:-?}" $((SECONDS - started)) "${settings:-}"
   [ "$verdict" = ok ] || echo "  came out: ${came:-an error} (out/spec/$number.txt has what TLC said)"
