@@ -123,6 +123,27 @@ fn a_member_that_never_learns_of_a_view_is_taken_out() {
     world.finish(world.time + 10 * SECOND);
 }
 
+/// A controller that is cut off from everybody, for however long, takes nobody out: neither meanwhile nor when it hears some of them again.
+#[test]
+fn a_controller_that_hears_nobody_takes_nobody_out() {
+    for seed in 0..20 {
+        let mut world = World::calm(seed);
+        let phase = world.draw(100 * MS);
+        world.run(3 * SECOND + phase);
+        let chains: Vec<_> = (0..usize::from(SHARDS)).map(|shard| world.members(shard)).collect();
+        for cut_ms in [120, 240, 260, 300, 1000] {
+            world.cut = Some(Cut { one: controller_address(), other: None, out_of: true, into: true });
+            let until = world.time + cut_ms * MS + world.draw(60 * MS);
+            world.run(until);
+            world.cut = None;
+            world.run(until + SECOND);
+            let now: Vec<_> = (0..usize::from(SHARDS)).map(|shard| world.members(shard)).collect();
+            assert_eq!(now, chains, "seed {seed}, cut for {cut_ms} ms");
+        }
+        world.finish(world.time + 10 * SECOND);
+    }
+}
+
 /// Lets the world run, while a switch reports every 50 ms.
 fn run_with_reports(world: &mut World, duration: u64) {
     let until = world.time + duration;

@@ -1,8 +1,10 @@
 //! Liveness: after the faults have stopped, whoever keeps asking is answered, within a bound; and in the end all is quiet, and nothing is missing.
 
+use crate::frames::key_of;
 use crate::scenario::SWITCHES;
 use crate::sketch::SketchChecker;
-use crate::world::{MS, World, key_of};
+use crate::world::{MS, World};
+use rand::Rng;
 
 /// A host that is not answered sends again after so long.
 const AGAIN_NS: u64 = 20 * MS;
@@ -26,6 +28,11 @@ impl World {
         self.heal();
         // Some messages are late by more than it takes to find together again.
         let stragglers_until_ns = self.network.last_ns().unwrap_or(0);
+        // Half of the time what was acknowledged is looked for before anybody writes again.
+        if self.rng.random_bool(0.5) {
+            self.whole_again()?;
+            self.check_kept();
+        }
         // Reads come first: nothing but the runtime itself brings an update to an end that got lost.
         for flow in 0..flows {
             let switch = at_switch.get(flow as usize).copied().unwrap_or(0);
@@ -131,8 +138,7 @@ impl World {
         Ok(())
     }
 
-    /// In the end the chains are whole, nothing waits to be sent again, and nothing is missing.
-    fn settle(&mut self, flows: u32, stragglers_until_ns: u64) -> dataplane::Result<()> {
+    fn whole_again(&mut self) -> dataplane::Result<()> {
         let until_ns = self.now_ns + WHOLE_NS;
         while self.violation.is_none() && !self.is_whole() {
             if self.now_ns >= until_ns {
@@ -141,6 +147,12 @@ impl World {
             }
             self.advance(20 * MS)?;
         }
+        Ok(())
+    }
+
+    /// In the end the chains are whole, nothing waits to be sent again, and nothing is missing.
+    fn settle(&mut self, flows: u32, stragglers_until_ns: u64) -> dataplane::Result<()> {
+        self.whole_again()?;
         self.advance(stragglers_until_ns.saturating_sub(self.now_ns) + QUIET_NS)?;
         for switch in 0..SWITCHES {
             // A release of an idle flow may be on its way at any moment: what matters is that each gets its answer.

@@ -25,6 +25,8 @@ impl std::fmt::Display for Violation {
 pub(crate) struct Checks {
     granted: HashMap<(Vec<u8>, u32), Owner>,
     acknowledged: BTreeMap<Vec<u8>, (u32, u64)>,
+    /// By key: the largest value whose update was acknowledged. (Values of the counters only grow; a grant's epoch says nothing of what was lost before.)
+    kept: BTreeMap<Vec<u8>, u64>,
     /// By key: the largest value that a packet carried out.
     let_out: BTreeMap<Vec<u8>, u64>,
 }
@@ -50,17 +52,30 @@ impl World {
         let key = reply.key.to_vec();
         match reply.message_type {
             MessageType::LeaseGrant => {
+                let first = !self.checks.granted.contains_key(&(key.clone(), reply.epoch));
                 let owner = *self.checks.granted.entry((key, reply.epoch)).or_insert(reply.sender);
                 if owner != reply.sender {
                     let (epoch, sender) = (reply.epoch, reply.sender);
                     self.violated("one owner", format!("epoch {epoch} is granted to {owner:?} and to {sender:?}"));
                 }
                 self.check_members(&reply);
+                // Later ones may be a new tail's, which answers again what the old one had answered.
+                if first {
+                    self.check_granted(&reply);
+                }
             }
             MessageType::UpdateAck => {
                 let newest = self.checks.acknowledged.entry(key).or_default();
                 *newest = (*newest).max((reply.epoch, reply.seq));
                 self.check_members(&reply);
+                self.keep(&reply);
+            }
+            MessageType::SnapshotAck => {
+                let acknowledged =
+                    self.sketch.as_mut().map_or(Ok(()), |sketch| sketch.acknowledged(&reply, &self.store));
+                if let Err(detail) = acknowledged {
+                    self.violated("output commit", detail);
+                }
             }
             _ => {}
         }
@@ -82,6 +97,52 @@ impl World {
                 "output commit",
                 format!("{what:?} of shard {shard} answers {answered:?}; a member has {found}"),
             );
+        }
+    }
+
+    /// An update was acknowledged: its value outlives up to f servers of the chain. (Where every member is ahead of it already, which value that was is not known any more.)
+    fn keep(&mut self, ack: &Message<'_>) {
+        if self.sketch.is_some() || self.bindings.is_some() {
+            return;
+        }
+        let acknowledged = self.store.members(ack.shard).find_map(|replica| {
+            let (epoch, seq, value) = recorded(replica, ack.key)?;
+            ((epoch, seq) == (ack.epoch, ack.seq)).then_some(value)
+        });
+        let kept = self.checks.kept.entry(ack.key.to_vec()).or_default();
+        *kept = (*kept).max(acknowledged.unwrap_or(0));
+    }
+
+    /// Whoever is granted a key begins with no less than what was acknowledged of it.
+    fn check_granted(&mut self, grant: &Message<'_>) {
+        let lost = match (&self.sketch, self.checks.kept.get(grant.key)) {
+            (Some(sketch), _) => sketch.lost_by(grant),
+            (None, Some(kept)) => {
+                let value = grant.value.iter().fold(0u64, |value, byte| value << 8 | u64::from(*byte));
+                (value < *kept).then(|| format!("{value} is granted of {:?}; {kept} was acknowledged", grant.key))
+            }
+            (None, None) => None,
+        };
+        if let Some(detail) = lost {
+            self.violated("durability", detail);
+        }
+    }
+
+    /// Every member that the controller counts on has all that was acknowledged.
+    pub(crate) fn check_kept(&mut self) {
+        for shard in 0..SHARDS {
+            let of_shard = |key: &&Vec<u8>| shard_of(key, SHARDS) == shard;
+            let lost = self.store.members(shard).find_map(|replica| {
+                self.checks.kept.keys().filter(of_shard).find_map(|key| {
+                    let found = recorded(replica, key).map_or(0, |(_, _, value)| value);
+                    let kept = self.checks.kept[key];
+                    (found < kept)
+                        .then(|| format!("{key:?}: {kept} was acknowledged, a member of the new view has {found}"))
+                })
+            });
+            if let Some(detail) = lost {
+                self.violated("durability", detail);
+            }
         }
     }
 
@@ -115,6 +176,12 @@ impl World {
         if holders.len() > 1 {
             self.violated("one owner", format!("switches and epochs {holders:?} hold {key:?}"));
         }
+    }
+
+    /// The same for every flow that was granted so far.
+    pub(crate) fn check_one_owner_each(&mut self) {
+        let keys: BTreeSet<Vec<u8>> = self.checks.granted.keys().map(|(key, _)| key.clone()).collect();
+        keys.iter().for_each(|key| self.check_one_owner(key));
     }
 
     /// Have all members of each chain the same records?

@@ -10,6 +10,7 @@ mod bindings;
 mod chart;
 mod checks;
 mod faults;
+mod frames;
 mod namespace;
 mod network;
 mod operations;

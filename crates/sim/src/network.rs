@@ -108,7 +108,9 @@ impl Network {
 
     /// Is some link of this machine cut at that time?
     pub fn touches(&self, machine: Machine, now_ns: u64) -> bool {
-        let ends = |cut: &Cut| cut.from == machine || cut.to == Some(machine) || cut.to.is_none();
+        // Whom nobody hears is touched; so is everybody if that is the controller: it hears nobody.
+        let isolated = |cut: &Cut| cut.to.is_none() && cut.from == Machine::Controller;
+        let ends = |cut: &Cut| cut.from == machine || cut.to == Some(machine) || isolated(cut);
         self.cuts.iter().any(|cut| now_ns < cut.until_ns && ends(cut))
     }
 

@@ -7,6 +7,7 @@ use crate::scenario::{Action, Scenario, Step};
 use crate::switch::Switch;
 use crate::world::World;
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -60,18 +61,29 @@ impl Bench {
         &self.program
     }
 
-    /// Runs a scenario; `chart`: also draws it.
+    /// Runs a scenario; `chart`: also draws it. A panic of what is run is a violation (and then there is no chart).
     ///
     /// # Errors
     /// The kernel refuses something: nothing can be said of the run then.
     pub fn run(&mut self, scenario: &Scenario, chart: bool) -> dataplane::Result<(Outcome, Option<Chart>)> {
+        // What it leaves behind is dropped: the next run loads switches of its own.
+        catch_unwind(AssertUnwindSafe(|| self.run_through(scenario, chart))).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+            let detail = text.unwrap_or("without words").to_owned();
+            Ok((Outcome { violation: Some(Violation { check: "panic", detail }), ..Outcome::default() }, None))
+        })
+    }
+
+    fn run_through(&mut self, scenario: &Scenario, chart: bool) -> dataplane::Result<(Outcome, Option<Chart>)> {
         let switches = std::mem::take(&mut self.switches);
         let mut world = World::start(&self.program, switches, scenario, chart)?;
         world.run(&scenario.steps)?;
         world.check_alive(scenario.flows, &last_switches(scenario))?;
         let judged = match self.program.kind {
             Kind::Linearizable => world.operations.check(world.clocks_are_sound),
-            Kind::Asynchronous if scenario.faults.keeps_state() => world.operations.check(true),
+            Kind::Asynchronous if scenario.faults.keeps_state() && world.clocks_are_sound => {
+                world.operations.check(true)
+            }
             _ => Ok(()),
         };
         if let Err(detail) = judged {
@@ -102,9 +114,12 @@ impl Bench {
         let mut best = scenario.clone();
         let mut replays = 0;
         let mut fails = |bench: &mut Bench, candidate: &Scenario| -> dataplane::Result<bool> {
+            if replays == MOST_SHRINKING {
+                return Ok(false);
+            }
             replays += 1;
             let (outcome, _) = bench.run(candidate, false)?;
-            Ok(replays <= MOST_SHRINKING && outcome.violation.is_some_and(|found| found.check == violation.check))
+            Ok(outcome.violation.is_some_and(|found| found.check == violation.check))
         };
         loop {
             let before = best.clone();
@@ -217,17 +232,29 @@ impl Done {
     }
 }
 
-/// Runs seeds on all cores until the plan is done or one fails. It goes on from `before`, whose runs count as the plan's first; `progress` is told after each run what is
+/// Runs seeds on all cores until the plan is done or one fails, or cannot be run. It goes on from `before`, whose runs count as the plan's first; `progress` is told after each run what is
 /// done without a gap.
 ///
 /// # Errors
-/// The compiler or the kernel refuses something.
+/// The compiler or the kernel refuses something, and nothing was violated until then.
 pub fn run_many(plan: Plan, before: Summary, progress: impl Fn(&Summary) + Sync) -> Result<Summary, String> {
     let started = Instant::now();
     let next = AtomicU64::new(before.runs);
     let failed = AtomicBool::new(false);
     let done = Mutex::new(Done { summary: before, ahead: BTreeMap::new() });
     let is_over = || failed.load(Ordering::Relaxed) || plan.time.is_some_and(|time| started.elapsed() >= time);
+    let run = |benches: &mut Vec<Bench>, seed: u64, kind: Kind| -> Result<Outcome, String> {
+        let at = match benches.iter().position(|bench| bench.program.kind == kind) {
+            Some(at) => at,
+            None => {
+                benches.push(Bench::new(kind)?);
+                benches.len() - 1
+            }
+        };
+        let scenario = Scenario::of_seed(seed, kind);
+        let (outcome, _) = benches[at].run(&scenario, false).map_err(|error| error.to_string())?;
+        Ok(outcome)
+    };
     let work = || -> Result<(), String> {
         let mut benches: Vec<Bench> = Vec::new();
         while !is_over() {
@@ -237,15 +264,10 @@ pub fn run_many(plan: Plan, before: Summary, progress: impl Fn(&Summary) + Sync)
             }
             let seed = plan.seed.wrapping_add(number);
             let kind = plan.kind.unwrap_or_else(|| kind_of_seed(seed));
-            let at = match benches.iter().position(|bench| bench.program.kind == kind) {
-                Some(at) => at,
-                None => {
-                    benches.push(Bench::new(kind)?);
-                    benches.len() - 1
-                }
-            };
-            let scenario = Scenario::of_seed(seed, kind != Kind::Snapshots);
-            let (outcome, _) = benches[at].run(&scenario, false).map_err(|error| format!("seed {seed}: {error}"))?;
+            let outcome = run(&mut benches, seed, kind).map_err(|error| {
+                failed.store(true, Ordering::Relaxed);
+                format!("seed {seed} ({}): {error}", kind.name())
+            })?;
             failed.fetch_or(outcome.violation.is_some(), Ordering::Relaxed);
             let Ok(mut done) = done.lock() else { break };
             done.add(number, seed, kind, outcome);
@@ -260,9 +282,14 @@ pub fn run_many(plan: Plan, before: Summary, progress: impl Fn(&Summary) + Sync)
         };
         threads.into_iter().map(ended).collect()
     });
-    results.into_iter().collect::<Result<(), String>>()?;
-    let done = done.into_inner().map_err(|_| "a run's thread panicked".to_owned())?;
-    Ok(done.summary)
+    let Done { mut summary, ahead } = done.into_inner().map_err(|_| "a run's thread panicked".to_owned())?;
+    // What was found beyond a run that did not come to its end counts as found.
+    let beyond = ahead.into_values().filter_map(|(seed, kind, outcome)| Some((seed, kind, outcome.violation?)));
+    summary.failures.extend(beyond);
+    match results.into_iter().collect::<Result<(), String>>() {
+        Err(error) if summary.failures.is_empty() => Err(error),
+        _ => Ok(summary),
+    }
 }
 
 impl Summary {

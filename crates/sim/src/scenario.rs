@@ -1,6 +1,7 @@
 //! What a run does, step by step: drawn from its seed before it begins, so that a failing run can be made shorter by leaving steps out.
 
 use crate::faults::Faults;
+use crate::program::Kind;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -99,9 +100,14 @@ pub struct Workload {
 
 impl Scenario {
     /// The swarm's run of a seed.
-    pub fn of_seed(seed: u64, reads: bool) -> Scenario {
+    pub fn of_seed(seed: u64, kind: Kind) -> Scenario {
         let mut rng = StdRng::seed_from_u64(seed);
-        let faults = Faults::swarm(&mut rng);
+        let mut faults = Faults::swarm(&mut rng);
+        let reads = kind != Kind::Snapshots;
+        // An asynchronous object loses what was not stored: only where nothing is lost can its history be judged whole.
+        if kind == Kind::Asynchronous && rng.random_bool(0.5) {
+            faults = faults.kept();
+        }
         let workload = Workload {
             flows: rng.random_range(1..=4),
             packets: packets(&mut rng),

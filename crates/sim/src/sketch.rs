@@ -4,7 +4,7 @@
 use crate::store::Store;
 use crate::world::SHARDS;
 use manifest::SnapshotState;
-use state_protocol::{Message, MessageType, SNAPSHOT_PART_BYTES, shard_of};
+use state_protocol::{Message, MessageType, SNAPSHOT_PART_BYTES, shard_of, snapshot_parts};
 use state_store::core::Server;
 use std::collections::{BTreeMap, HashMap};
 
@@ -41,6 +41,8 @@ pub struct SketchChecker {
     /// What a grant gives.
     granted: HashMap<(u16, u32), (u64, Slots)>,
     taken: BTreeMap<Name, Taken>,
+    /// Of each tenant, the newest snapshot that was acknowledged whole. Numbers go on from grant to grant.
+    acknowledged: BTreeMap<u16, u64>,
     updates_by_tenant: BTreeMap<u16, u64>,
     /// Updates that packets carried out.
     pub updates: u64,
@@ -94,6 +96,7 @@ impl SketchChecker {
             held: BTreeMap::new(),
             granted: HashMap::new(),
             taken: BTreeMap::new(),
+            acknowledged: BTreeMap::new(),
             updates_by_tenant: BTreeMap::new(),
             updates: 0,
             snapshots: 0,
@@ -140,6 +143,32 @@ impl SketchChecker {
         };
         self.granted.insert(granted, (message.seq, slots));
         Ok(())
+    }
+
+    /// The store says which parts of a snapshot are on all servers: if all are, then so is that snapshot, or a newer one.
+    pub(crate) fn acknowledged(&mut self, ack: &Message<'_>, store: &Store) -> Result<(), String> {
+        let parts = snapshot_parts(self.object.slots as usize, self.object.slot_bytes as usize);
+        let held = ack.value.iter().fold(0u64, |bits, byte| bits << 8 | u64::from(*byte));
+        if held.count_ones() as usize != parts {
+            return Ok(());
+        }
+        let tenant = tenant(ack.key);
+        let newest = self.acknowledged.entry(tenant).or_default();
+        *newest = (*newest).max(ack.seq);
+        match whole_of(store, self.object.object_id, ack.key) {
+            Some((_, seq, _)) if seq >= ack.seq => Ok(()),
+            found => {
+                let found = found.map(|(epoch, seq, _)| (epoch, seq));
+                Err(format!("tenant {tenant}: snapshot {} is acknowledged; a member has {found:?}", ack.seq))
+            }
+        }
+    }
+
+    /// What a grant leaves out of what was acknowledged, if anything.
+    pub(crate) fn lost_by(&self, grant: &Message<'_>) -> Option<String> {
+        let tenant = tenant(grant.key);
+        let newest = self.acknowledged.get(&tenant).filter(|newest| grant.seq < **newest)?;
+        Some(format!("tenant {tenant} is granted with snapshot {}; {newest} was acknowledged", grant.seq))
     }
 
     /// A packet left a switch, which has a lease on its tenant (`owns`) or not. Without one only what the program declared may leave (docs/snapshots.md, "Without a
@@ -263,7 +292,7 @@ impl SketchChecker {
         Ok(())
     }
 
-    /// Called when a packet came out of a switch, whose clock shows `now_ns`: by the store's newest snapshot of its tenant, is it within ε?
+    /// Called when a packet came out of a switch, whose clock shows `now_ns`: by the newest snapshot of its tenant that is on all servers, is it within ε?
     ///
     /// The oldest update that would be lost now is the first one behind that snapshot, or, if none of this grant is stored, the first one under the grant. How old it
     /// is says the switch's own clock, which is the only one that it has: one that is 10 % slow lets packets out for 10 % longer.
@@ -305,8 +334,9 @@ fn whole_at(server: &Server, object_id: u16, key: &[u8]) -> Option<(u32, u64, Ve
     Some((whole.epoch, whole.seq, whole.slots.clone()))
 }
 
-/// The newest one on any member of the key's chain.
+/// What all members of the key's chain have: the oldest of theirs; nothing, if one has none.
 fn whole_of(store: &Store, object_id: u16, key: &[u8]) -> Option<(u32, u64, Vec<u8>)> {
     let members = store.members(shard_of(key, SHARDS));
-    members.filter_map(|server| whole_at(server, object_id, key)).max_by_key(|(epoch, seq, _)| (*epoch, *seq))
+    let wholes: Option<Vec<_>> = members.map(|server| whole_at(server, object_id, key)).collect();
+    wholes?.into_iter().min_by_key(|(epoch, seq, _)| (*epoch, *seq))
 }

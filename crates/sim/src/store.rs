@@ -1,6 +1,7 @@
 //! The store in the world: the real servers (`state_store::core::Node`) under the real controller (`controller::core::Controller`), with clocks and lives of their own.
 
 use crate::bindings::{EXTERNAL, IDLE_NS, NAT_PORTS, backends};
+use crate::faults::Faults;
 use crate::network::{Datagram, Event};
 use crate::scenario::{Machine, SERVERS};
 use crate::world::{MS, SHARDS, World, ring};
@@ -75,9 +76,10 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    pub(crate) fn new(manifest: &Manifest, rng: &mut StdRng, drift_ppm: i64) -> Store {
+    pub(crate) fn new(manifest: &Manifest, rng: &mut StdRng, faults: &Faults) -> Store {
+        let drift_ppm = faults.drift_ppm;
         Store {
-            settings: server_settings(manifest),
+            settings: server_settings(manifest, faults.margin_ns),
             nodes: (0..SERVERS).map(|_| None).collect(),
             clocks: (0..SERVERS).map(|_| Clock::draw(rng, drift_ppm)).collect(),
             rings: vec![ring(0); SERVERS],
@@ -229,6 +231,7 @@ impl World {
             && let Some((_, views)) = self.store.deciding.take()
         {
             self.store.database = views;
+            self.check_kept();
             self.decide(ControllerInput::Persisted);
         }
     }
@@ -329,13 +332,13 @@ fn allocator(name: &str) -> AllocatorSettings {
     }
 }
 
-fn server_settings(manifest: &Manifest) -> Settings {
+fn server_settings(manifest: &Manifest, margin_ns: u64) -> Settings {
     Settings {
         shard: 0,
         shards: SHARDS,
         lease_us: LEASE_US,
         clock_drift_ppm: 1000,
-        lease_margin_us: 1000,
+        lease_margin_us: (margin_ns / 1000) as u32,
         hold_ns: 200 * MS,
         tenure_ns: 4 * MS,
         recall_resend_ns: 5 * MS,

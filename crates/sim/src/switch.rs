@@ -16,7 +16,6 @@ const FABRIC_PORT: u32 = 1;
 const STORE_PORT: u32 = 0xffff;
 /// Ethernet, IPv4 without options, UDP.
 const OUTER_BYTES: usize = 42;
-const LEASE_MARGIN_NS: u64 = 10_000_000;
 const RESEND_LEAST_NS: u64 = 3_000_000;
 const RESEND_MOST_NS: u64 = 60_000_000;
 /// So few that it is full now and then.
@@ -46,6 +45,8 @@ pub struct Identity {
     pub incarnation: u32,
     /// Parts per million by which its clock runs faster than the world's.
     pub drift_ppm: i64,
+    /// What it takes off a lease.
+    pub lease_margin_ns: u64,
 }
 
 /// The replies that the runtime remembers (`SP_SEEN_REPLIES`), by the low bits of their tags.
@@ -111,7 +112,7 @@ impl Switch {
             incarnation: identity.incarnation,
             protocol_address: self.address,
             shards: heads.len() as u32,
-            lease_margin_ns: LEASE_MARGIN_NS,
+            lease_margin_ns: identity.lease_margin_ns,
             resend_least_ns: RESEND_LEAST_NS,
             resend_most_ns: RESEND_MOST_NS,
             window: WINDOW,

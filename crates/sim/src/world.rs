@@ -3,6 +3,7 @@
 use crate::bindings::BindingChecker;
 use crate::chart::Chart;
 use crate::checks::{Checks, Violation};
+use crate::frames::{counter_frame, flow_of, key_of};
 use crate::network::{Datagram, Event, Network};
 use crate::operations::Operations;
 use crate::program::Program;
@@ -26,6 +27,10 @@ const REPORT_NS: u64 = 50 * MS;
 const AGENT_PORT: u16 = 6000;
 const OLD_SECRET: (u8, Secret) = (1, Secret(*b"yesterday's one."));
 const NEW_SECRET: (u8, Secret) = (2, Secret(*b"tomorrow's, new."));
+/// After one in so many heartbeats' answers every flow is looked at.
+const HEARTBEATS_PER_LOOK: u64 = 8;
+/// A run has some thousands.
+const MOST_EVENTS: u64 = 2_000_000;
 /// Where a message has its tag.
 const TAG_AT: usize = 56;
 
@@ -66,6 +71,7 @@ pub struct World {
     pub(crate) store: Store,
     incarnation: u32,
     drift_ppm: i64,
+    margin_ns: u64,
     pub(crate) clocks_are_sound: bool,
     pub(crate) linearizable: bool,
     pub(crate) delay_max_ns: u64,
@@ -99,7 +105,7 @@ impl World {
         while switches.len() < SWITCHES {
             switches.push(Switch::load(&program.object, &program.manifest)?);
         }
-        let store = Store::new(&program.manifest, &mut rng, faults.drift_ppm);
+        let store = Store::new(&program.manifest, &mut rng, &faults);
         let around = |_| Around {
             frozen_until_ns: 0,
             agent: true,
@@ -119,6 +125,7 @@ impl World {
             store,
             incarnation: 0,
             drift_ppm: faults.drift_ppm,
+            margin_ns: faults.margin_ns,
             clocks_are_sound: faults.clocks_are_sound(),
             linearizable: program.is_linearizable(),
             delay_max_ns: faults.delay_max_ns.min(2 * MS),
@@ -185,7 +192,8 @@ impl World {
     fn start_switch(&mut self, at: usize) -> dataplane::Result<()> {
         self.incarnation += 1;
         let drift_ppm = self.rng.random_range(-self.drift_ppm..=self.drift_ppm);
-        let identity = Identity { switch_id: at as u32 + 1, incarnation: self.incarnation, drift_ppm };
+        let (switch_id, lease_margin_ns) = (at as u32 + 1, self.margin_ns);
+        let identity = Identity { switch_id, incarnation: self.incarnation, drift_ppm, lease_margin_ns };
         self.switches[at].reset(identity, &[None; SHARDS as usize])?;
         self.switches[at].set_keys(&self.around[at].ring)?;
         let ring = self.around[at].ring.clone();
@@ -368,6 +376,7 @@ impl World {
             self.violated("once", format!("packet {packet} of flow {flow} leaves twice, the second time with {count}"));
         }
         self.check_output(&key_of(flow), count);
+        self.check_one_owner(&key_of(flow));
     }
 
     fn let_out_binding(&mut self, switch: usize, frame: &[u8]) {
@@ -406,6 +415,9 @@ impl World {
     pub(crate) fn advance(&mut self, by_ns: u64) -> dataplane::Result<()> {
         let until_ns = self.now_ns + by_ns;
         while self.violation.is_none() {
+            if self.events > MOST_EVENTS {
+                self.violated("liveness", format!("more than {MOST_EVENTS} messages"));
+            }
             let message = self.network.next_ns().unwrap_or(u64::MAX).max(self.now_ns);
             let timer = self.store.next_timer_ns(self.now_ns);
             let tick = (self.now_ns / TICK_NS + 1) * TICK_NS;
@@ -525,10 +537,11 @@ impl World {
         }
         let became = self.switches[at].message(*datagram.from.ip(), bytes, self.now_ns)?;
         self.became(at, became);
-        if let Ok(message) = state_protocol::Message::decode(bytes)
-            && !message.key.is_empty()
-        {
-            self.check_one_owner(message.key);
+        match state_protocol::Message::decode(bytes) {
+            Ok(message) if !message.key.is_empty() => self.check_one_owner(message.key),
+            // It prolongs a session. Not after each one: asking costs more than everything else of a heartbeat.
+            Ok(_) if self.events.is_multiple_of(HEARTBEATS_PER_LOOK) => self.check_one_owner_each(),
+            _ => {}
         }
         Ok(())
     }
@@ -610,29 +623,4 @@ fn machine_at(address: Ipv4Addr) -> Machine {
         [10, 2, 0, at] => Machine::Server(usize::from(at) - 1),
         _ => Machine::Controller,
     }
-}
-
-/// A packet of counter.p4's flow (its destination address), with its number in the payload and room for the count.
-fn counter_frame(flow: u32, packet: u32, read: bool) -> Vec<u8> {
-    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
-    frame.extend_from_slice(&[0x45, 0, 0, 40, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1]);
-    frame.extend_from_slice(&flow.to_be_bytes());
-    frame.extend_from_slice(&[0x30, 0x39, 0, if read { 84 } else { 80 }, 0, 20, 0, 0]);
-    frame.extend_from_slice(&packet.to_be_bytes());
-    frame.extend_from_slice(&[0; 8]);
-    frame
-}
-
-/// A flow's key in counter.p4.
-pub(crate) fn key_of(flow: u32) -> Vec<u8> {
-    let mut key = vec![192, 0, 2, 1];
-    key.extend(flow.to_be_bytes());
-    key.extend([0x30, 0x39, 0, 80, 17]);
-    key
-}
-
-fn flow_of(frame: &[u8]) -> Option<(u32, u32, u64)> {
-    let word = |at: usize| frame.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes);
-    let count = frame.get(46..54)?.try_into().ok().map(u64::from_be_bytes)?;
-    Some((word(30)?, word(42)?, count))
 }

@@ -73,7 +73,7 @@ fn hunt(bug: &Bug, kind: Kind, most: u64) -> Option<(u64, &'static str, String)>
     let mut bench = bench(kind, if let Bug::DataPlane(number) = bug { *number } else { 0 });
     set_mutation(if let Bug::Store(mutation) = bug { Some(*mutation) } else { None });
     let found = (0..most).find_map(|number| {
-        let scenario = Scenario::of_seed(FIRST_SEED + number, kind != Kind::Snapshots);
+        let scenario = Scenario::of_seed(FIRST_SEED + number, kind);
         let violation = bench.run(&scenario, false).unwrap().0.violation?;
         Some((number + 1, violation.check, violation.detail))
     });

@@ -6,7 +6,7 @@ use sim::{Bench, Kind, Plan, Scenario, Summary, run_many};
 fn a_seed_replays_exactly() {
     for kind in Kind::ALL {
         let mut bench = Bench::new(kind).unwrap();
-        let scenario = |seed| Scenario::of_seed(seed, kind != Kind::Snapshots);
+        let scenario = |seed| Scenario::of_seed(seed, kind);
         let first: Vec<_> = (1..=6).map(|seed| bench.run(&scenario(seed), false).unwrap().0).collect();
         // With loaded objects that were used for others before, in another order, and with a chart.
         for seed in (1..=6).rev() {

@@ -3,6 +3,7 @@
 use super::Context;
 use crate::apps::{App, STORES_ROUTER, SWITCH};
 use crate::contention::process_cpu_ns;
+use crate::labs::Running;
 use crate::line::{Delivered, Line};
 use crate::messages::Messages;
 use crate::report::Goal;
@@ -10,12 +11,14 @@ use crate::results::{Outcome, Row};
 use crate::sides;
 use crate::statistics::{ratio_summary, summary};
 use crate::xdp_time::{Counting, Program};
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use serde::Serialize;
 use serde_json::Value;
 use std::time::Duration;
 
 const FLOWS: u32 = 1_024;
+/// The controller's node and daemon in the labs.
+const CONTROLLER: &str = "controller";
 /// Packets a second at which CPU time is taken.
 const COST_RATE: f64 = 30_000.0;
 
@@ -29,10 +32,56 @@ struct Amount {
     rated_rounds: usize,
 }
 
+/// What one turn of one side gave.
+#[derive(Serialize)]
+struct Turn {
+    #[serde(flatten)]
+    delivered: Delivered,
+    /// Views that the controller decided on meanwhile: a chain that loses a server serves nobody until then. Without fault tolerance there is no controller.
+    view_changes: Option<u64>,
+}
+
+/// One side: its line, and how its controller is asked.
+struct Meter {
+    line: Line,
+    controller: Option<(lab::netns::Netns, Vec<String>)>,
+}
+
+impl Meter {
+    fn new(context: &Context, lab: &Running, line: Line) -> Result<Meter> {
+        if lab.daemons_named(CONTROLLER).is_empty() {
+            return Ok(Meter { line, controller: None });
+        }
+        let (_, address) = lab.host_port(CONTROLLER)?;
+        let secrets = lab.dir().join("fabric.secrets");
+        let words = ["controller", "status", "--json", "--address", &format!("{address}:5408"), "--secrets"];
+        let mut command = vec![context.places.stateplane.display().to_string()];
+        command.extend(words.map(str::to_owned));
+        command.push(secrets.display().to_string());
+        Ok(Meter { line, controller: Some((lab.netns(CONTROLLER)?, command)) })
+    }
+
+    /// The version of the views.
+    fn version(&self) -> Result<Option<u64>> {
+        let Some((netns, command)) = &self.controller else { return Ok(None) };
+        // It fails when a chain is not complete, and says so in the same form.
+        let (_, said) = lab::process::run(Some(netns), command)?;
+        let status: Value = serde_json::from_str(&said).with_context(|| format!("the controller's status: {said}"))?;
+        Ok(status["version"].as_u64())
+    }
+
+    fn turn(&self, rates: &[Option<f64>], window: Duration) -> Result<Turn> {
+        let before = self.version()?;
+        let delivered = self.line.most(rates, window)?.0;
+        let view_changes = before.zip(self.version()?).map(|(before, after)| after.saturating_sub(before));
+        Ok(Turn { delivered, view_changes })
+    }
+}
+
 /// One application's samples, with fault tolerance first.
 #[derive(Serialize)]
 struct Measured {
-    samples: [Vec<Delivered>; 2],
+    samples: [Vec<Turn>; 2],
     /// Messages of the state protocol for each packet that came out with fault tolerance.
     messages_a_packet: f64,
     costs: Costs,
@@ -59,17 +108,17 @@ impl Costs {
     }
 }
 
-fn costs(sides: &mut [sides::Side<Line>; 2], window: Duration) -> Result<Costs> {
+fn costs(sides: &mut [sides::Side<Meter>; 2], window: Duration) -> Result<Costs> {
     let _counting = Counting::begin()?;
     let mut costs = Costs::default();
     for (index, side) in sides.iter_mut().enumerate() {
         let program = Program::of(&side.lab, SWITCH, STORES_ROUTER)?;
-        side.tool.refresh()?;
+        side.tool.line.refresh()?;
         let stores =
             || -> Result<Vec<u64>> { side.lab.daemons_named("store").into_iter().map(process_cpu_ns).collect() };
-        let before = (program.run_ns()?, stores()?, side.tool.counted()?.0);
-        side.tool.offer(Some(COST_RATE), window)?;
-        let packets = (side.tool.counted()?.0 - before.2).max(1) as f64;
+        let before = (program.run_ns()?, stores()?, side.tool.line.counted()?.0);
+        side.tool.line.offer(Some(COST_RATE), window)?;
+        let packets = (side.tool.line.counted()?.0 - before.2).max(1) as f64;
         costs.switch[index] = (program.run_ns()? - before.0) as f64 / packets;
         if index == 0 {
             let busiest = stores()?.iter().zip(&before.1).map(|(after, before)| after - before).max();
@@ -88,14 +137,14 @@ fn measure(context: &Context, app: &App, amount: Amount) -> Result<Measured> {
     let mut sides = sides::both(context, app, FLOWS, |lab, traffic| {
         // Every flow has its lease before anything is counted.
         app.prepare(context, lab, &traffic.frames)?;
-        app.line(context, lab, &traffic.frames)
+        Meter::new(context, lab, app.line(context, lab, &traffic.frames)?)
     })?;
     let (rates, rounds): (&[Option<f64>], _) =
         if app.read_centric { (&[None], amount.rounds) } else { (amount.rates, amount.rated_rounds) };
     let messages = Messages::count(&sides[0].lab)?;
-    let before = sides[0].tool.counted()?.0;
-    let samples = sides::by_turns(&mut sides, rounds, |line, _| Ok(line.most(rates, amount.window)?.0))?;
-    let packets = sides[0].tool.counted()?.0 - before;
+    let before = sides[0].tool.line.counted()?.0;
+    let samples = sides::by_turns(&mut sides, rounds, |meter, _| meter.turn(rates, amount.window))?;
+    let packets = sides[0].tool.line.counted()?.0 - before;
     let messages_a_packet = messages.seen()?.packets as f64 / packets.max(1) as f64;
     let costs = costs(&mut sides, 2 * amount.window)?;
     Ok(Measured { samples, messages_a_packet, costs })
@@ -110,7 +159,9 @@ fn goal(app: &App) -> Option<Goal> {
 }
 
 fn rows(app: &App, measured: &Measured, rows: &mut Vec<Row>) {
-    let rates = |side: usize| -> Vec<f64> { measured.samples[side].iter().map(|d| rate_of(app, d) / 1e6).collect() };
+    let rates = |side: usize| -> Vec<f64> {
+        measured.samples[side].iter().map(|turn| rate_of(app, &turn.delivered) / 1e6).collect()
+    };
     let (with, without) = (rates(0), rates(1));
     let unit = if app.read_centric { "M packets a CPU second" } else { "M packets/s" };
     let ratio =
@@ -120,11 +171,16 @@ fn rows(app: &App, measured: &Measured, rows: &mut Vec<Row>) {
         None => ratio,
     });
     rows.push(Row::value(format!("{}: with", app.name), "", summary(&with), 3, unit));
-    let nothing = measured.samples.iter().flatten().filter(|d| d.delivered == 0.0).count();
+    let turns = || measured.samples.iter().flatten();
+    let nothing = turns().filter(|turn| turn.delivered.delivered == 0.0).count();
     if nothing > 0 {
         rows.push(Row::text(format!("{}: turns in which nothing came through", app.name), "", nothing.to_string()));
     }
-    let taken: Vec<f64> = measured.samples.iter().flatten().filter_map(|d| d.taken_percent).collect();
+    let changed = turns().filter(|turn| turn.view_changes.is_some_and(|changes| changes > 0)).count();
+    if changed > 0 {
+        rows.push(Row::text(format!("{}: turns in which a chain changed", app.name), "", changed.to_string()));
+    }
+    let taken: Vec<f64> = turns().filter_map(|turn| turn.delivered.taken_percent).collect();
     let mut said = format!("{:.4} messages", measured.messages_a_packet);
     if !taken.is_empty() {
         said += &format!(", others had the CPU for {:.1} %", summary(&taken).median);
@@ -168,7 +224,12 @@ pub fn run(context: &Context) -> Result<Outcome> {
             let measured = measure(context, app, amount)?;
             rows(app, &measured, &mut all);
             let side = |side: usize| {
-                summary(&measured.samples[side].iter().map(|d| rate_of(app, d) / 1e6).collect::<Vec<f64>>())
+                summary(
+                    &measured.samples[side]
+                        .iter()
+                        .map(|turn| rate_of(app, &turn.delivered) / 1e6)
+                        .collect::<Vec<f64>>(),
+                )
             };
             groups.push(sides::group(app, side(0), side(1)));
             data.insert(app.name.to_owned(), serde_json::to_value(&measured)?);

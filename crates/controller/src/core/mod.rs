@@ -127,6 +127,9 @@ pub struct Controller {
     leading: bool,
     /// Nobody can be called silent who had no time to be heard.
     listening_since_ns: u64,
+    /// When any server's report came last, and since when they come again after there were none: whose silence would that have been?
+    heard_server_ns: u64,
+    hearing_since_ns: u64,
     peers: BTreeMap<SocketAddrV4, Seen>,
     /// As it was when last looked at.
     ring: Ring,
@@ -157,6 +160,8 @@ impl Controller {
             deciding: None,
             leading,
             listening_since_ns: now_ns,
+            heard_server_ns: now_ns,
+            hearing_since_ns: now_ns,
             peers: BTreeMap::new(),
             ring: Ring::default(),
             joins: HashMap::new(),
@@ -277,6 +282,11 @@ impl Controller {
             return;
         }
         self.counters.reports += 1;
+        if reporter == Reporter::Server {
+            let deaf = now_ns >= self.heard_server_ns + self.settings.dead_ns / 2;
+            self.hearing_since_ns = if deaf { now_ns } else { self.hearing_since_ns };
+            self.heard_server_ns = now_ns;
+        }
         out.datagrams.push((from, self.heard.clone()));
         if mismatch && !std::mem::replace(&mut seen.mismatch, mismatch) {
             out.events.push(Event::ShardsMismatch(from, self.settings.shards));
@@ -309,7 +319,7 @@ impl Controller {
         }
         self.peers.retain(|_, seen| now_ns < seen.heard_ns + FORGET_NS);
         self.failed_joins.retain(|_, until| now_ns < *until);
-        let settled = now_ns >= self.listening_since_ns + 2 * dead_ns;
+        let settled = now_ns >= self.listening_since_ns + 2 * dead_ns && self.hears(now_ns);
         // With newer views about than ours, whatever we decided would be on old grounds.
         // (Newer than what we have now: who has died since, and had views that are read by now, reports them for ever.)
         let behind = self.peers.values().any(|seen| seen.version > self.views.version);
@@ -318,6 +328,14 @@ impl Controller {
             self.deciding.clone_from(&decided);
             out.persist = decided;
         }
+    }
+
+    /// Can this controller tell a dead server from its own link that is cut? Not while no server at all is heard (reports come five times in `dead_ns`), nor before each had `dead_ns`
+    /// to be heard again: the first whose report gets through is not the only one that lives. Before there are chains nobody can be taken out.
+    fn hears(&self, now_ns: u64) -> bool {
+        let dead_ns = self.settings.dead_ns;
+        let hears = now_ns < self.heard_server_ns + dead_ns / 2 && now_ns >= self.hearing_since_ns + dead_ns;
+        hears || self.views.version == 0
     }
 
     fn push_to_all(&mut self, now_ns: u64, out: &mut Outputs) {

@@ -80,7 +80,7 @@ impl Server {
 
     /// Whether entries are answered here: no successor, and none that joins has taken over the answering.
     pub(super) fn answers(&self) -> bool {
-        self.down.is_none()
+        self.down.is_none() || mutation::is(Mutation::TailAnswersOn) && self.copy_out.is_some()
     }
 
     /// Answers what no successor will answer, and what was not durable so far. When the tail's successor is gone, whatever it did not confirm is answered from here. It may have answered some of it: then the switch gets that twice, as
@@ -124,7 +124,7 @@ impl Server {
         if let Some(down) = self.down.as_mut().filter(|_| from_successor) {
             down.heard_ns = now_ns;
         }
-        if header.view != self.view.number {
+        if header.view != self.view.number && !mutation::is(Mutation::AnyView) {
             self.counters.chain_other_view += 1;
             // So that the predecessor knows that we can be reached; of another view it learns no more than that.
             if let Some(up) = self.up.as_mut().filter(|_| !from_successor) {

@@ -8,6 +8,7 @@
 
 use super::blob::Blob;
 use super::idle::NOBODY;
+use super::mutation::{self, Mutation};
 use super::output::Outputs;
 use super::records::{self, Records};
 use super::{Server, Settings};
@@ -135,7 +136,8 @@ impl CopyOut {
             self.abandoned = true;
             (self.touched, self.in_touched) = (VecDeque::new(), HashSet::new());
         }
-        if !self.abandoned && !self.handed_over && !self.in_touched.contains(&key) {
+        let forgets = mutation::is(Mutation::CopyForgets);
+        if !self.abandoned && !self.handed_over && !forgets && !self.in_touched.contains(&key) {
             self.in_touched.insert(key.clone());
             self.touched.push_back(key);
         }
@@ -229,7 +231,8 @@ impl CopyOut {
 
     fn hand_over(&mut self, records: &Records, index: u64, most_bytes: usize) {
         let (mut count, mut bytes) = (0, Vec::new());
-        for effect in std::iter::once(Effect::Floor { floor: records.floor() }).chain(records.session_effects()) {
+        let sessions = records.session_effects().filter(|_| !mutation::is(Mutation::CopyWithoutSessions));
+        for effect in std::iter::once(Effect::Floor { floor: records.floor() }).chain(sessions) {
             if CHAIN_HEADER_BYTES + bytes.len() + MOST_ENTRY_BYTES > most_bytes {
                 self.stream.push_back((ChainFlags::NONE, count, std::mem::take(&mut bytes)));
                 count = 0;

@@ -45,11 +45,21 @@ pub enum Mutation {
     OwnedFreed,
     /// Which ports are taken is not asked.
     TakenPortsGiven,
+    /// A lease is counted without the drift of clocks.
+    DriftIgnored,
+    /// What changes while a server catches up is not copied again.
+    CopyForgets,
+    /// A server that caught up does not learn of sessions.
+    CopyWithoutSessions,
+    /// A tail goes on answering when the server that joined answers.
+    TailAnswersOn,
+    /// Messages of any view are taken.
+    AnyView,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 21] = [
+    pub const ALL: [Mutation; 26] = [
         Mutation::NoEpochCheck,
         Mutation::NoFence,
         Mutation::HeadForgetsLeases,
@@ -71,6 +81,11 @@ impl Mutation {
         Mutation::NeverFreed,
         Mutation::OwnedFreed,
         Mutation::TakenPortsGiven,
+        Mutation::DriftIgnored,
+        Mutation::CopyForgets,
+        Mutation::CopyWithoutSessions,
+        Mutation::TailAnswersOn,
+        Mutation::AnyView,
     ];
 }
 

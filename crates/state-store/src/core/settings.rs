@@ -1,5 +1,6 @@
 //! What the core must know of its configuration. Checked by `config`; the core trusts it.
 
+use super::mutation::{self, Mutation};
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
@@ -159,7 +160,8 @@ impl Settings {
     /// switch's clock that runs slower than ours (docs/state-protocol.md, "Sessions", 1).
     pub fn store_lease_ns(&self) -> u64 {
         let lease_ns = u64::from(self.lease_us) * 1_000;
-        let drift_ns = (lease_ns * u64::from(self.clock_drift_ppm)).div_ceil(1_000_000);
+        let drift_ppm = if mutation::is(Mutation::DriftIgnored) { 0 } else { self.clock_drift_ppm };
+        let drift_ns = (lease_ns * u64::from(drift_ppm)).div_ceil(1_000_000);
         lease_ns + drift_ns + u64::from(self.lease_margin_us) * 1_000
     }
 

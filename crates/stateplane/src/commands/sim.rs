@@ -26,10 +26,10 @@ pub struct Args {
     #[arg(long)]
     seed: Option<u64>,
     /// Seeds from there on. Without --runs and --seconds: one if there is a --seed, else 1000.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     runs: Option<u64>,
     /// For so many seconds.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
     /// Only this: linearizable, asynchronous, snapshots, nat or load_balancer. Without it, the seed says which.
     #[arg(long)]
@@ -41,7 +41,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "chart")]
     resume: Option<PathBuf>,
     /// Draw the run of --seed, whether it fails or not.
-    #[arg(long, requires = "seed")]
+    #[arg(long, requires = "seed", conflicts_with_all = ["runs", "seconds"])]
     chart: bool,
     /// Do not look for a shorter run that fails.
     #[arg(long)]
@@ -93,6 +93,8 @@ fn simulate(args: &Args, kind: Option<Kind>) -> Result<u8, String> {
     let plan = Plan { seed, runs, time: args.seconds.map(Duration::from_secs), threads, kind };
     let progress = Progress::new(args.resume.as_deref(), &saved, plan);
     progress.begin();
+    // Before hours of work: can it be kept?
+    progress.save(&progress.saved.summary())?;
     let summary = run_many(plan, before, |so_far| progress.show(so_far))?;
     progress.save(&summary)?;
     for (seed, kind, violation) in &summary.failures {
@@ -201,7 +203,7 @@ fn duration(seconds: f64) -> String {
 }
 
 fn scenario(seed: u64, kind: Kind) -> Scenario {
-    Scenario::of_seed(seed, kind != Kind::Snapshots)
+    Scenario::of_seed(seed, kind)
 }
 
 fn shorten(seed: u64, kind: Kind, violation: &sim::Violation) -> Result<(), String> {
