@@ -145,7 +145,7 @@ Forget(s) ==
     /\ switch' = [switch EXCEPT ![s].entry = NoEntry]
     /\ UNCHANGED <<store, sessions, numbers, net, begun, left, floor, budget>>
 
-\* Code: crates/switch-agent/src/start.rs rest_of_first_tick
+\* Code: crates/switch-agent/src/incarnation.rs rest_of_first_tick
 Crash(s) ==
     /\ budget.crashes > 0
     /\ budget' = [budget EXCEPT !.crashes = @ - 1]
