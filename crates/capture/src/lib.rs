@@ -10,7 +10,7 @@ mod writer;
 
 pub use datagram::{Datagram, datagram};
 pub use file::{Error, Reader};
-pub use live::{Interface, Seen, Statistics};
+pub use live::{Interface, Seen, Statistics, stamps_frames};
 pub use writer::Writer;
 
 /// What a frame's first bytes are (the registry of link types: <https://www.tcpdump.org/linktypes.html>).

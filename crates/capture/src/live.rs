@@ -4,13 +4,16 @@
 //! there: capture on the other end of the link, or on the store's machine.
 
 use crate::{Frame, Link};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    AddressFamily, ControlMessageOwned, LinkAddr, MsgFlags, SockFlag, SockType, recvmsg, setsockopt, socket, sockopt,
+    AddressFamily, ControlMessageOwned, LinkAddr, MsgFlags, SockFlag, SockType, SockaddrIn, recvmsg, setsockopt,
+    socket, sockopt,
 };
 use nix::sys::time::{TimeSpec, TimeVal, TimeValLike};
 use std::io::{Error, ErrorKind, IoSliceMut, Result};
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Longer than what any link carries (GRO makes frames of 64 KiB).
 const BUFFER_BYTES: usize = 1 << 17;
@@ -173,6 +176,37 @@ impl Interface {
         };
         if result != 0 { Statistics::default() } else { Statistics { seen: found.tp_packets, lost: found.tp_drops } }
     }
+}
+
+/// Waits until the kernel stamps frames when it sees them; whether it does so within `limit`. Who asks for times, as [`Interface`] does, only has a worker of the kernel switch that on for the whole machine
+/// some time later (`net_enable_timestamp` of net/core/dev.c). On a busy machine that takes a while, and until then a frame gets the time at which it is *fetched*
+/// (`__sock_recv_timestamp` of net/socket.c). The loopback interface must be up.
+pub fn stamps_frames(limit: Duration) -> Result<bool> {
+    let deadline = Instant::now() + limit;
+    let receiver = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    setsockopt(&receiver, sockopt::ReceiveTimestampns, &true)?;
+    let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    while Instant::now() < deadline {
+        sender.send_to(&[0], receiver.local_addr()?)?;
+        let mut arrives = [PollFd::new(receiver.as_fd(), PollFlags::POLLIN)];
+        if poll(&mut arrives, PollTimeout::from(100_u8)).unwrap_or(0) == 0 {
+            continue;
+        }
+        // It is there: a time that is later than now is not that of its arrival.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (mut byte, mut told) = ([0], nix::cmsg_space!(TimeSpec));
+        let mut parts = [IoSliceMut::new(&mut byte)];
+        let message = recvmsg::<SockaddrIn>(receiver.as_raw_fd(), &mut parts, Some(&mut told), MsgFlags::MSG_DONTWAIT)?;
+        let stamped = message.cmsgs()?.find_map(|told| match told {
+            ControlMessageOwned::ScmTimestampns(time) => Some(Duration::from(time)),
+            _ => None,
+        });
+        if stamped.is_some_and(|time| time <= now) {
+            return Ok(true);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(false)
 }
 
 fn attach(socket: &OwnedFd, filter: &[libc::sock_filter]) -> Result<()> {

@@ -3,8 +3,9 @@
 mod common;
 
 use common::{must, one_at_a_time, skip, stateplane, topology};
-use history::{Timed, linearizable};
+use history::{Event, Timed, linearizable};
 use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// `stateplane lab chaos` in both labs, with seed 1 and these rounds; its results go to `folder`.
@@ -26,13 +27,40 @@ fn nothing_left() {
 }
 
 /// All packets of flows that have ended are accounted for: each line of the file of losses has a number or none, a place and a cause.
-fn every_loss_is_named(folder: &Path, counts: &Value) {
+fn every_loss_is_named(folder: &Path, counts: &Value, events: &[Timed]) {
     let text = std::fs::read_to_string(folder.join("losses-counter.jsonl")).expect("the losses");
     let losses: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("a loss")).collect();
     assert!(losses.iter().all(|it| it["place"].is_string() && it["cause"].is_string()), "{text}");
     let counted = losses.iter().filter(|it| it["number"].is_u64()).count() as u64;
     assert_eq!(Some(counted), counts["counted_and_lost"].as_u64(), "{counts}");
     assert_eq!(Some(losses.len() as u64 - counted), counts["lost"].as_u64(), "{counts}");
+    every_packet_is_out_or_lost(&losses, events);
+}
+
+/// Of every flow, also of those that lasted until the end: each packet got out or is named, and so does each number.
+fn every_packet_is_out_or_lost(losses: &[Value], events: &[Timed]) {
+    let word = |it: &Value, name: &str| it[name].as_u64().expect("a number") as u32;
+    let mut packets: BTreeSet<(u32, u32)> = losses.iter().map(|it| (word(it, "flow"), word(it, "packet"))).collect();
+    let mut numbers: BTreeSet<(u32, u64)> =
+        losses.iter().filter_map(|it| Some((word(it, "flow"), it["number"].as_u64()?))).collect();
+    let mut last: BTreeMap<u32, u64> = BTreeMap::new();
+    for timed in events {
+        if let Event::Output { flow, packet, count } = timed.event {
+            packets.insert((flow, packet));
+            numbers.insert((flow, count));
+            let last = last.entry(flow).or_default();
+            *last = count.max(*last);
+        }
+    }
+    for timed in events {
+        if let Event::Input { flow, packet } = timed.event {
+            assert!(packets.contains(&(flow, packet)), "packet {packet} of flow {flow} is neither out nor named");
+        }
+    }
+    for (flow, last) in last {
+        let missing = (1..=last).find(|number| !numbers.contains(&(flow, *number)));
+        assert_eq!(missing, None, "a number of flow {flow} that no packet has, of {last}");
+    }
 }
 
 /// The history of a real run with one mistake in it is refused: a number that two packets have, an update that was lost, a number too high.
@@ -85,7 +113,7 @@ fn random_failures_break_no_connection_and_lose_no_count() {
     let history = history::History::of(events.clone());
     assert_eq!(Some(history.outputs() as u64), counts["out"].as_u64());
     assert_eq!(history.check(), Ok(()));
-    every_loss_is_named(folder.path(), counts);
+    every_loss_is_named(folder.path(), counts, &events);
     assert!(counts["histories"].as_u64() >= counts["counters"].as_u64(), "{report}");
     let bindings = &report["labs"][0]["bindings"];
     assert!(bindings["flows"].as_u64() >= Some(56) && bindings["operations"].as_u64() > Some(2_000), "{report}");

@@ -6,7 +6,7 @@
 //! And no two flows have one value at the same time.
 
 use crate::chaos::Judge;
-use crate::chaos::tap::wall_ns;
+use crate::chaos::record::{Recorder, wait_for_times, wall_ns};
 use crate::error::{Error, Result};
 use crate::instance::Lab;
 use capture::Interface;
@@ -17,15 +17,9 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Instant;
 
-/// How often a thread looks whether it is to stop.
-const PATIENCE: Duration = Duration::from_millis(20);
-/// How often the kernel is asked whether it had no room for frames.
-const LOOKS_PER_COUNT: u32 = 64;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 /// Payloads that carry a message of the chaos' connections: TCP's, UDP's, and the answers to UDP's. Every one's first eight bytes name it.
@@ -83,17 +77,12 @@ struct Line {
     returned_ns: u64,
 }
 
-#[derive(Default)]
-struct Shared {
-    stop: AtomicBool,
-    lost: AtomicU64,
-    passings: Mutex<Vec<Passing>>,
-}
-
 /// Threads that record at both hosts; they end with this value.
 pub struct Bindings {
-    shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+    recorder: Recorder<Passing>,
+    /// What passed after the last judgement's end.
+    later: Vec<Passing>,
+    zero_ns: u64,
     register: Register,
     judge: Arc<Judge>,
     file: BufWriter<File>,
@@ -108,11 +97,11 @@ impl Bindings {
     /// A packet socket or the file cannot be opened.
     pub fn start(lab: &Lab, path: &Path, judge: &Arc<Judge>) -> Result<Self> {
         let file = BufWriter::new(File::create(path).map_err(Error::io(path))?);
-        let shared = Arc::new(Shared::default());
         let zero_ns = wall_ns();
         let mut bindings = Self {
-            shared: Arc::clone(&shared),
-            threads: Vec::new(),
+            recorder: Recorder::new(),
+            later: Vec::new(),
+            zero_ns,
             register: Register::default(),
             judge: Arc::clone(judge),
             file,
@@ -126,8 +115,12 @@ impl Bindings {
                     .netns(host)?
                     .run(|| Interface::open_all(&device))
                     .map_err(Error::system(format!("listening at {host}'s interface {device}")))?;
-                let shared = Arc::clone(&shared);
-                bindings.threads.push(std::thread::spawn(move || listen(interface, inside, zero_ns, &shared)));
+                wait_for_times(&lab.netns(host)?)?;
+                bindings.recorder.listen(interface, move |frame, seen, found| {
+                    let ns = frame.time_ns.saturating_sub(zero_ns);
+                    let passing = |it| Passing { ns, inside, outgoing: seen.outgoing, ..it };
+                    found.extend(parse(frame.bytes).map(passing));
+                });
             }
         }
         Ok(bindings)
@@ -141,10 +134,14 @@ impl Bindings {
     /// Judges what has passed since the last time.
     ///
     /// # Errors
-    /// The history cannot be written.
+    /// The recording is behind, the history cannot be written, or the process is to stop.
     pub fn end_round(&mut self) -> Result<()> {
-        let passings = std::mem::take(&mut *self.shared.passings.lock().unwrap_or_else(PoisonError::into_inner));
-        let lost = self.shared.lost.load(Ordering::Relaxed);
+        let until_ns = self.recorder.catch_up()?.saturating_sub(self.zero_ns);
+        let mut passings = std::mem::take(&mut self.later);
+        passings.extend(self.recorder.take());
+        // Of what passed since then one host's thread may tell, and the other's not yet.
+        (passings, self.later) = passings.into_iter().partition(|passing| passing.ns <= until_ns);
+        let lost = self.recorder.lost();
         if lost > self.lost {
             self.judge.violation(format!("{} frames were captured too slowly: nothing can be said", lost - self.lost));
             self.lost = lost;
@@ -161,35 +158,6 @@ impl Bindings {
             file.flush()
         };
         write(&mut self.file).map_err(Error::io(&self.path))
-    }
-}
-
-impl Drop for Bindings {
-    fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            // It has nothing to say.
-            let _ = thread.join();
-        }
-    }
-}
-
-fn listen(mut interface: Interface, inside: bool, zero_ns: u64, shared: &Shared) {
-    let mut looks = 0_u32;
-    while !shared.stop.load(Ordering::Relaxed) {
-        // The socket outlives every interface: it fails no more than memory does.
-        let Ok(frame) = interface.next_seen(PATIENCE) else { continue };
-        if let Some((frame, seen)) = frame
-            && let Some(passing) = parse(frame.bytes)
-        {
-            let ns = frame.time_ns.saturating_sub(zero_ns);
-            let passing = Passing { ns, inside, outgoing: seen.outgoing, ..passing };
-            shared.passings.lock().unwrap_or_else(PoisonError::into_inner).push(passing);
-        }
-        looks = looks.wrapping_add(1);
-        if looks.is_multiple_of(LOOKS_PER_COUNT) {
-            shared.lost.fetch_add(interface.statistics().lost.into(), Ordering::Relaxed);
-        }
     }
 }
 
@@ -231,10 +199,8 @@ struct Register {
     lives: HashMap<(u8, SocketAddrV4), (u32, u32)>,
     /// What each flow's binding was when it was last judged.
     known: BTreeMap<Flow, u64>,
-    /// Messages on their way, by protocol, direction and name: when, whose, and to whom. Also those of the round before.
+    /// Messages on their way, by protocol, direction and name: when, whose, and to whom. Also those of the round before, as what was sent at its very end arrives in this one.
     sent: [HashMap<(u8, bool, u64), Sent>; 2],
-    /// Arrivals of the round before whose sending was not known then: one host's thread may be behind the other's.
-    early: Vec<Passing>,
     figures: Figures,
 }
 
@@ -255,7 +221,7 @@ fn address(number: u64) -> SocketAddrV4 {
 }
 
 impl Register {
-    /// Judges a round; what was used when, and what is wrong.
+    /// Judges a round, of which all that passed is there; what was used when, and what is wrong.
     fn judge(&mut self, mut passings: Vec<Passing>) -> (Vec<Line>, Vec<String>) {
         let began = Instant::now();
         passings.sort_by_key(|passing| (passing.ns, !passing.outgoing));
@@ -263,15 +229,7 @@ impl Register {
         let mut problems = Vec::new();
         self.sent.swap(0, 1);
         self.sent[0].clear();
-        let early = std::mem::take(&mut self.early);
         for passing in &passings {
-            match self.pass(passing) {
-                Ok(Some((flow, operation))) => flows.entry(flow).or_default().push(operation),
-                Ok(None) => {}
-                Err(_) => self.early.push(*passing),
-            }
-        }
-        for passing in &early {
             match self.pass(passing) {
                 Ok(operation) => operation.into_iter().for_each(|(flow, it)| flows.entry(flow).or_default().push(it)),
                 Err(problem) => problems.push(problem),
@@ -314,8 +272,10 @@ impl Register {
         let known = self.sent.iter().filter_map(|sent| sent.get(&(protocol, outward, name))).min_by_key(|sent| sent.ns);
         let Some(sent) = known else {
             return Err(format!(
-                "a message from {} arrived at {} that was never sent",
-                passing.source, passing.destination
+                "a message from {} arrived at {} after {:.3} ms that was never sent before",
+                passing.source,
+                passing.destination,
+                passing.ns as f64 / 1e6
             ));
         };
         let (inside, binding) =
@@ -449,16 +409,23 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_sent_is_found_though_not_at_once() {
+    fn what_was_never_sent_is_found() {
         let mut register = Register::default();
         let exchange = exchange(10, at(1, 5_000), at(9, 1_025), 1);
-        // The inside host's thread is behind.
-        assert_eq!(problems(&mut register, &[exchange[1..2].to_vec()]), "");
+        // Sent at the end of a round, it arrives in the next.
         assert_eq!(problems(&mut register, &[exchange[..1].to_vec()]), "");
+        assert_eq!(problems(&mut register, &[exchange[1..2].to_vec()]), "");
         assert_eq!(register.figures.operations, 1);
         let strange = Passing { what: What::Message(9), ..exchange[1] };
-        assert_eq!(problems(&mut register, &[vec![strange]]), "");
-        let found = problems(&mut register, &[]);
+        let found = problems(&mut register, &[vec![strange]]);
+        assert!(found.contains("never sent"), "{found}");
+    }
+
+    #[test]
+    fn what_arrives_before_it_is_sent_is_found() {
+        let mut backwards = exchange(10, at(1, 5_000), at(9, 1_025), 1);
+        backwards[2].ns = 20;
+        let found = problems(&mut Register::default(), &[backwards]);
         assert!(found.contains("never sent"), "{found}");
     }
 

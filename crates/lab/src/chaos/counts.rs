@@ -7,7 +7,9 @@
 use crate::chaos::Judge;
 use crate::chaos::held::{Held, held};
 use crate::chaos::ledger::{Account, Ledger, Lost, Outage, Sighting};
-use crate::chaos::tap::{Tap, wall_ns};
+use crate::chaos::outage::{self, OUTAGE_LIMIT_MS};
+use crate::chaos::record::wall_ns;
+use crate::chaos::tap::{self, Tap};
 use crate::error::{Error, Result};
 use crate::instance::Lab;
 use crate::interrupt;
@@ -64,16 +66,22 @@ pub struct Figures {
     pub sent: u64,
     /// Packets that got out, each with a count of its own.
     pub out: u64,
-    /// Counters compared with the packets that got out.
+    /// Counters compared with the packets that got out: each flow's at the end of every round that it was there in.
     pub counters: u64,
     /// Of these, counters that equal the number of packets that got out; the others are larger by packets that were lost after they were counted, each of which is named.
     pub equal: u64,
-    /// Packets of flows that have ended, lost after they were counted.
+    /// Packets lost after they were counted.
     pub counted_and_lost: u64,
-    /// Packets of flows that have ended, lost before they were counted.
+    /// Packets lost before they were counted.
     pub lost: u64,
     /// How many of both, by place and cause.
     pub losses: BTreeMap<String, u64>,
+    /// The longest time, in milliseconds, in which packets were sent all the time and none got out.
+    pub silent_ms: u64,
+    /// The same after all faults were repaired.
+    pub silent_after_repairs_ms: u64,
+    /// The same after all faults were repaired, while a router handed packets to the switches all the time.
+    pub unserved_after_repairs_ms: u64,
     /// Histories of flows that the linearizability checker judged, one for each flow and round.
     pub histories: u64,
     /// Operations in them, those without an output too.
@@ -149,6 +157,10 @@ pub struct Counts {
     tap_lost: u64,
     losses: BufWriter<File>,
     rounds: u64,
+    /// When the last judgement was over.
+    round_ns: u64,
+    /// The accounts as they were judged last.
+    accounts: BTreeMap<u32, Account>,
     next_flow: u32,
     figures: Figures,
 }
@@ -164,7 +176,7 @@ impl Counts {
         let losses = BufWriter::new(File::create(&losses).map_err(Error::io(&losses))?);
         let nodes: Vec<String> = lab.topology().node.keys().cloned().collect();
         let (zero, zero_ns) = (Instant::now(), wall_ns());
-        let tap = Tap::start(lab, &nodes, to.port(), FIRST_PORT, zero_ns)?;
+        let tap = tap::start(lab, &nodes, to.port(), FIRST_PORT, zero_ns)?;
         let shared = Arc::new(Shared {
             zero,
             stop: AtomicBool::new(false),
@@ -205,6 +217,8 @@ impl Counts {
             tap_lost: 0,
             losses,
             rounds: 0,
+            round_ns: 0,
+            accounts: BTreeMap::new(),
             next_flow: 1,
             figures: Figures::default(),
         };
@@ -245,12 +259,17 @@ impl Counts {
         self.shared.ns()
     }
 
-    /// The network is whole, after these faults: each flow must get a packet through that was sent from now on, and then all that happened is judged. `routing` tells, up to a time, of routing
+    /// The network is whole, after these faults, of which the last was repaired at `repaired_ns`: each flow must get a packet through that was sent from now on, and then all that happened is judged. `routing` tells, up to a time, of routing
     /// that changed without a fault.
     ///
     /// # Errors
     /// A store or switch does not tell its counters, the history cannot be written, or the process is to stop.
-    pub fn end_round(&mut self, lab: &Lab, outages: Vec<Outage>, routing: &dyn Fn(u64) -> Vec<Outage>) -> Result<()> {
+    pub fn end_round(
+        &mut self,
+        lab: &Lab,
+        (outages, repaired_ns): (Vec<Outage>, u64),
+        routing: &dyn Fn(u64) -> Vec<Outage>,
+    ) -> Result<()> {
         outages.into_iter().for_each(|outage| self.ledger.outage(outage));
         self.pause()?;
         let closing = self.close_flows()?;
@@ -258,13 +277,24 @@ impl Counts {
         let before = self.judge.count();
         self.judge_accounts(&accounts, &held, &closing);
         self.judge_histories(&held, read);
+        self.judge_silence(repaired_ns);
         let good = self.judge.count() == before;
         if !good {
             self.write_sightings(&accounts)?;
         }
         self.seen.clear();
+        self.accounts = accounts;
         // What is wrong is said once.
-        if good { self.end_flows(lab, &accounts) } else { self.end_generation(lab, &accounts) }
+        if good { self.end_flows(lab) } else { self.end_generation(lab) }
+    }
+
+    /// Ends all flows: what has become of their packets until the last judgement is noted. Call it before [`Counts::resume`].
+    ///
+    /// # Errors
+    /// The file of lost packets cannot be written.
+    pub fn finish(&mut self) -> Result<()> {
+        let ended = std::mem::take(&mut *lock(&self.shared.flows));
+        self.end(&ended)
     }
 
     /// What was seen in this round of the flows with which something is wrong.
@@ -369,6 +399,8 @@ impl Counts {
             let before = self.shared.ns();
             let held = held(lab, self.to.port())?;
             let after = self.shared.ns();
+            // What a router's thread has not fetched yet is lost on the way, as far as an account goes.
+            self.tap.catch_up()?;
             self.take_events()?;
             self.enter_events();
             let counter = |flow: &Flow| held.recorded.get(&flow.port).map_or(0, |(count, _)| *count);
@@ -461,38 +493,66 @@ impl Counts {
         }
     }
 
+    /// How long nothing got out.
+    fn judge_silence(&mut self, repaired_ns: u64) {
+        let (mut sent, mut out) = (Vec::new(), Vec::new());
+        for timed in self.events.iter().filter(|timed| timed.ns >= self.round_ns) {
+            match timed.event {
+                Event::Input { .. } => sent.push(timed.ns),
+                Event::Output { .. } => out.push(timed.ns),
+            }
+        }
+        let mut went_in: Vec<u64> = self.seen.iter().filter(|it| self.ledger.goes_in(it)).map(|it| it.ns).collect();
+        [&mut sent, &mut out, &mut went_in].into_iter().for_each(|times| times.sort_unstable());
+        let silent = |from_ns, sent: &[u64]| {
+            let (from, until) = outage::longest(from_ns, sent, &out);
+            (from / 1_000_000, (until - from) / 1_000_000)
+        };
+        let (from_ms, unserved_ms) = silent(repaired_ns, &went_in);
+        if unserved_ms > OUTAGE_LIMIT_MS {
+            self.judge.violation(format!(
+                "nothing got out for {unserved_ms} ms from {from_ms} ms on, while packets were handed to the switches and all faults were repaired"
+            ));
+        }
+        let figures = &mut self.figures;
+        figures.unserved_after_repairs_ms = unserved_ms.max(figures.unserved_after_repairs_ms);
+        figures.silent_after_repairs_ms = silent(repaired_ns, &sent).1.max(figures.silent_after_repairs_ms);
+        figures.silent_ms = silent(self.round_ns, &sent).1.max(figures.silent_ms);
+        self.round_ns = self.shared.ns();
+    }
+
     /// Ends the flows that joined with this round, and from time to time all.
-    fn end_flows(&mut self, lab: &Lab, accounts: &BTreeMap<u32, Account>) -> Result<()> {
+    fn end_flows(&mut self, lab: &Lab) -> Result<()> {
         self.rounds += 1;
         if self.rounds.is_multiple_of(GENERATION_ROUNDS) {
-            return self.end_generation(lab, accounts);
+            return self.end_generation(lab);
         }
         let ended = {
             let mut flows = lock(&self.shared.flows);
             let stay = self.load.flows.min(flows.len());
             flows.split_off(stay)
         };
-        self.end(&ended, accounts)?;
+        self.end(&ended)?;
         let stays: BTreeSet<u32> = lock(&self.shared.flows).iter().map(|flow| flow.number).collect();
         self.events.retain(|timed| stays.contains(&flow_of(&timed.event)));
         self.entered = self.events.len();
         Ok(())
     }
 
-    fn end_generation(&mut self, lab: &Lab, accounts: &BTreeMap<u32, Account>) -> Result<()> {
+    fn end_generation(&mut self, lab: &Lab) -> Result<()> {
         let ended = std::mem::take(&mut *lock(&self.shared.flows));
-        self.end(&ended, accounts)?;
+        self.end(&ended)?;
         self.events.clear();
         self.entered = 0;
         self.add_flows(lab, self.load.flows)
     }
 
     /// Notes what has become of the packets of flows that end.
-    fn end(&mut self, ended: &[Flow], accounts: &BTreeMap<u32, Account>) -> Result<()> {
+    fn end(&mut self, ended: &[Flow]) -> Result<()> {
         for flow in ended {
             self.ledger.forget(flow.number);
-            for lost in accounts.get(&flow.number).map_or(&[][..], |account| &account.lost) {
-                self.note(lost).map_err(Error::io(&self.path))?;
+            for lost in self.accounts.remove(&flow.number).unwrap_or_default().lost {
+                self.note(&lost).map_err(Error::io(&self.path))?;
             }
         }
         self.losses.flush().map_err(Error::io(&self.path))

@@ -277,6 +277,12 @@ impl Ledger {
         }
     }
 
+    /// Is it a packet on its way into a switch?
+    pub fn goes_in(&self, sighting: &Sighting) -> bool {
+        let plain = matches!(sighting.what, What::Packet { form: Form::Plain(_), .. });
+        plain && sighting.outgoing && self.role(sighting.peer) == Some(Role::Switch)
+    }
+
     fn role(&self, node: Node) -> Option<Role> {
         self.nodes.get(node).map(|(_, role)| *role)
     }

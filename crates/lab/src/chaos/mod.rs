@@ -17,6 +17,8 @@
 //! - The history of the counted packets, with the counter that is read at a round's end, is not linearizable, flow by flow: two packets with the same count, a count above the number of packets
 //!   sent until then, a packet that was sent after another had come out and that has a smaller count, or a counter that does not fit ([`::history`]). An acknowledged update that is lost shows so.
 //! - A counter is not *exactly* the packets that got out and those that were lost after they were counted where something was broken then, each by its number (`ledger`).
+//! - After all faults are repaired, no counted packet at all gets out for longer than [`outage::OUTAGE_LIMIT_MS`] while a router hands some to the switches all the time. (While it has no route to them it
+//!   does not: then routing is what is away, and each packet's account says so. How long nothing got out, whatever the reason, is in the report.)
 //! - After the failure window, a flow of counted packets gets no packet through, or the switch that owns it has another count than the store.
 //! - The lab does not become whole again, a daemon does not start again, or something is left over in it.
 //!
@@ -30,8 +32,10 @@ mod echo;
 mod held;
 pub mod inject;
 mod ledger;
+pub mod outage;
 pub mod plan;
 mod random;
+mod record;
 pub mod report;
 mod round;
 mod tap;

@@ -126,14 +126,16 @@ impl Report {
         }
         for figures in self.labs.iter().filter_map(|lab| lab.counts.as_ref()) {
             line.push_str(&format!(
-                "; {} packets counted and out, {} counters checked: {} equal, the others by {} packets that were counted and lost, each named; {} histories of {} operations checked in {} ms",
+                "; {} packets counted and out, {} counters checked: {} equal, the others larger by what was counted and lost ({} packets, each named); {} histories of {} operations checked in {} ms; after repairs nothing got out for {} ms at most, and for {} ms while packets came to the switches",
                 figures.out,
                 figures.counters,
                 figures.equal,
                 figures.counted_and_lost,
                 figures.histories,
                 figures.operations,
-                figures.checked_ms
+                figures.checked_ms,
+                figures.silent_after_repairs_ms,
+                figures.unserved_after_repairs_ms
             ));
         }
         format!("{line}; {} violations", self.violations())

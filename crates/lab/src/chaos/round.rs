@@ -66,7 +66,7 @@ pub(super) fn rounds(config: &Config, lab: &Lab, progress: &(dyn Fn(&str) + Sync
             break;
         }
     }
-    Ok(rounds.finish())
+    rounds.finish()
 }
 
 impl Rounds<'_> {
@@ -77,6 +77,7 @@ impl Rounds<'_> {
         if let Some(counts) = &mut self.traffic.counts {
             counts.begin_round(lab)?;
         }
+        self.resume();
         self.judge_routing();
         // In the time of the counted packets' record.
         let record_ns = || self.traffic.counts.as_ref().map_or(0, |counts| counts.ns());
@@ -85,7 +86,7 @@ impl Rounds<'_> {
         let began = Instant::now();
         *self.judge.window() = Some((began, None));
         let mut outages = play(lab, &steps, &record_ns)?;
-        let repaired = began.elapsed();
+        let (repaired, repaired_ns) = (began.elapsed(), record_ns());
         self.whole.wait(lab)?;
         let (whole, whole_ns) = (Instant::now(), record_ns());
         outages.iter_mut().for_each(|outage| outage.until_ns = whole_ns);
@@ -93,7 +94,7 @@ impl Rounds<'_> {
         *self.judge.window() = Some((began, Some(whole)));
         let before = std::mem::replace(&mut self.routing, routing(lab));
         let from_ns = std::mem::replace(&mut self.whole_ns, whole_ns);
-        self.judge_round(outages, &|until_ns| own_changes(lab, &before, &steps, (from_ns, until_ns)))?;
+        self.judge_round((outages, repaired_ns), &|until_ns| own_changes(lab, &before, &steps, (from_ns, until_ns)))?;
         let round = RoundReport {
             round: number,
             began_s: (began - self.judge.zero).as_secs_f64(),
@@ -116,7 +117,7 @@ impl Rounds<'_> {
     }
 
     /// The lab is whole: everything must work, and what happened must have been right.
-    fn judge_round(&mut self, outages: Vec<Outage>, routing: &dyn Fn(u64) -> Vec<Outage>) -> Result<()> {
+    fn judge_round(&mut self, outages: (Vec<Outage>, u64), routing: &dyn Fn(u64) -> Vec<Outage>) -> Result<()> {
         if let Some((connections, _)) = &self.traffic.connections {
             connections.settle(SETTLE_LIMIT)?;
             connections.pause()?;
@@ -128,13 +129,17 @@ impl Rounds<'_> {
             counts.end_round(self.lab, outages, routing)?;
         }
         self.whole.wait_stores(self.lab)?;
+        Ok(())
+    }
+
+    /// After a judgement. Not at its end: after the last one nothing more is sent, as nobody would judge it.
+    fn resume(&self) {
         if let Some((connections, _)) = &self.traffic.connections {
             connections.resume();
         }
         if let Some(counts) = &self.traffic.counts {
             counts.resume();
         }
-        Ok(())
     }
 
     fn line(&self, round: &RoundReport) -> String {
@@ -160,15 +165,18 @@ impl Rounds<'_> {
         }
     }
 
-    fn finish(mut self) -> LabReport {
+    fn finish(mut self) -> Result<LabReport> {
         self.judge_routing();
+        if let Some(counts) = &mut self.traffic.counts {
+            counts.finish()?;
+        }
         self.report.connections = self.traffic.connections.as_ref().map(|(connections, _)| connections.figures());
         self.report.bindings = self.traffic.bindings.as_ref().map(bindings::Bindings::figures);
         self.report.counts = self.traffic.counts.as_ref().map(|counts| counts.figures());
         drop(self.traffic);
         self.report.violations = self.judge.count();
         self.report.violation = self.judge.violations().clone();
-        self.report
+        Ok(self.report)
     }
 }
 

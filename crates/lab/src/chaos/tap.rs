@@ -4,6 +4,7 @@
 //! sent and nobody answered was lost beyond it.
 
 use crate::chaos::ledger::{Form, Node, Sighting, What};
+use crate::chaos::record::{Recorder, wait_for_times};
 use crate::error::{Error, Result};
 use crate::instance::Lab;
 use crate::topology::Role;
@@ -11,35 +12,17 @@ use capture::{Frame, Interface, Link, Seen};
 use state_protocol::{ChainHeader, Message, MessageType};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The port of the state protocol.
 const PROTOCOL_PORT: u16 = 5_407;
-/// How often a thread looks whether it is to stop.
-const PATIENCE: Duration = Duration::from_millis(20);
-/// How often the kernel is asked whether it had no room for frames.
-const LOOKS_PER_COUNT: u32 = 64;
 /// Where a frame's IPv4 identification is.
 const IDENTIFICATION_AT: usize = 18;
 /// A flow's key: source and destination address, source and destination port, protocol.
 const KEY_BYTES: usize = 13;
 
-/// What the threads share.
-#[derive(Default)]
-struct Shared {
-    stop: AtomicBool,
-    lost: AtomicU64,
-    sightings: Mutex<Vec<Sighting>>,
-}
-
 /// Threads that listen in the routers; they end with this value.
-pub struct Tap {
-    shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
-}
+pub type Tap = Recorder<Sighting>;
 
 /// What a thread knows.
 struct Listener {
@@ -58,74 +41,46 @@ struct Listener {
     views: Mutex<BTreeMap<u16, u64>>,
 }
 
-/// Nanoseconds since 1970.
-pub fn wall_ns() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
-}
-
-impl Tap {
-    /// Listens in all routers of a lab, for packets to `port` from `first_port` + flow. `nodes` are all of the lab's; times are counted from `zero_ns` since 1970.
-    ///
-    /// # Errors
-    /// A packet socket cannot be opened.
-    pub fn start(lab: &Lab, nodes: &[String], port: u16, first_port: u16, zero_ns: u64) -> Result<Self> {
-        let shared = Arc::new(Shared::default());
-        let mut tap = Self { shared: Arc::clone(&shared), threads: Vec::new() };
-        let topology = lab.topology();
-        let addresses = Arc::new(addresses(lab, nodes));
-        for (router, name) in nodes.iter().enumerate() {
-            if topology.node.get(name).is_none_or(|node| node.role != Role::Router) {
-                continue;
+/// Listens in all routers of a lab, for packets to `port` from `first_port` + flow. `nodes` are all of the lab's; times are counted from `zero_ns` since 1970.
+///
+/// # Errors
+/// A packet socket cannot be opened.
+pub fn start(lab: &Lab, nodes: &[String], port: u16, first_port: u16, zero_ns: u64) -> Result<Tap> {
+    let mut tap = Tap::new();
+    let topology = lab.topology();
+    let addresses = Arc::new(addresses(lab, nodes));
+    for (router, name) in nodes.iter().enumerate() {
+        if topology.node.get(name).is_none_or(|node| node.role != Role::Router) {
+            continue;
+        }
+        // Interfaces are called after the node at the other end.
+        let neighbours: Vec<(String, Node)> = topology
+            .ports(name)
+            .filter_map(|(device, ..)| Some((device.to_string(), nodes.iter().position(|node| node == device)?)))
+            .collect();
+        let open = || {
+            let mut peers = BTreeMap::new();
+            for (device, node) in &neighbours {
+                peers.insert(nix::net::if_::if_nametoindex(device.as_str())?, *node);
             }
-            // Interfaces are called after the node at the other end.
-            let neighbours: Vec<(String, Node)> = topology
-                .ports(name)
-                .filter_map(|(device, ..)| Some((device.to_string(), nodes.iter().position(|node| node == device)?)))
-                .collect();
-            let open = || {
-                let mut peers = BTreeMap::new();
-                for (device, node) in &neighbours {
-                    peers.insert(nix::net::if_::if_nametoindex(device.as_str())?, *node);
-                }
-                Ok((Interface::open_namespace([PROTOCOL_PORT, port])?, peers))
-            };
-            let (interface, peers) =
-                lab.netns(name)?.run(open).map_err(Error::system(format!("listening in {name}")))?;
-            let listener = Listener {
-                router,
-                peers,
-                addresses: Arc::clone(&addresses),
-                port,
-                first_port,
-                zero_ns,
-                views: Mutex::default(),
-            };
-            let shared = Arc::clone(&shared);
-            tap.threads.push(std::thread::spawn(move || listen(interface, &listener, &shared)));
-        }
-        Ok(tap)
+            Ok((Interface::open_namespace([PROTOCOL_PORT, port])?, peers))
+        };
+        let (interface, peers) = lab.netns(name)?.run(open).map_err(Error::system(format!("listening in {name}")))?;
+        let listener = Listener {
+            router,
+            peers,
+            addresses: Arc::clone(&addresses),
+            port,
+            first_port,
+            zero_ns,
+            views: Mutex::default(),
+        };
+        wait_for_times(&lab.netns(name)?)?;
+        tap.listen(interface, move |frame, seen, found| {
+            found.extend(listener.sightings(frame, seen).into_iter().flatten());
+        });
     }
-
-    /// What was seen since this was last asked.
-    pub fn take(&self) -> Vec<Sighting> {
-        std::mem::take(&mut *self.shared.sightings.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Frames that the threads were too slow for, so far: then the account is worth nothing.
-    pub fn lost(&self) -> u64 {
-        self.shared.lost.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Tap {
-    fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            // It has nothing to say.
-            let _ = thread.join();
-        }
-    }
+    Ok(tap)
 }
 
 /// Whose each address of the lab is.
@@ -137,20 +92,6 @@ fn addresses(lab: &Lab, nodes: &[String]) -> BTreeMap<Ipv4Addr, Node> {
         addresses.extend(own.chain(loopback).filter_map(|text| Some((text.parse().ok()?, at))));
     }
     addresses
-}
-
-fn listen(mut interface: Interface, listener: &Listener, shared: &Shared) {
-    let mut looks = 0_u32;
-    while !shared.stop.load(Ordering::Relaxed) {
-        // The socket outlives every interface: it fails no more than memory does.
-        let Ok(frame) = interface.next_seen(PATIENCE) else { continue };
-        let found = frame.map_or([None; 2], |(frame, seen)| listener.sightings(&frame, seen));
-        shared.sightings.lock().unwrap_or_else(PoisonError::into_inner).extend(found.into_iter().flatten());
-        looks = looks.wrapping_add(1);
-        if looks.is_multiple_of(LOOKS_PER_COUNT) {
-            shared.lost.fetch_add(interface.statistics().lost.into(), Ordering::Relaxed);
-        }
-    }
 }
 
 impl Listener {
