@@ -275,9 +275,10 @@ impl Counts {
         let closing = self.close_flows()?;
         let (accounts, held, read) = self.settle(lab, routing)?;
         let before = self.judge.count();
-        self.judge_accounts(&accounts, &held, &closing);
+        // First what is said once for a flow: of what is said of each packet only so much is kept.
         self.judge_histories(&held, read);
         self.judge_silence(repaired_ns);
+        self.judge_accounts(&accounts, &held, &closing);
         let good = self.judge.count() == before;
         if !good {
             self.write_sightings(&accounts)?;
