@@ -20,7 +20,25 @@ const LEADER_TTL_S: u32 = 2;
 const MOST_ANSWER_BYTES: u64 = 4 << 20;
 
 /// What the etcd thread tells the controller.
-pub type Told = Input<'static>;
+#[derive(Debug)]
+pub enum Told {
+    /// To be given to the core.
+    Input(Input<'static>),
+    /// etcd was read just now; whether it has views.
+    Read {
+        /// It has.
+        found: bool,
+    },
+    /// etcd had views, and has them no more.
+    Missing(String),
+    /// The decision was not written.
+    Refused {
+        /// What etcd has, if that could be read.
+        found: Option<Views>,
+        /// The reason.
+        why: String,
+    },
+}
 
 /// An etcd cluster as a controller uses it.
 pub struct Etcd {
@@ -65,12 +83,10 @@ impl Etcd {
     fn look(&mut self) -> Vec<Told> {
         let mut news = Vec::new();
         // Read before it leads: who decides must have seen the newest decision.
-        if !self.leading {
-            match self.read() {
-                Ok(Some(views)) => news.push(Input::Loaded(views)),
-                Ok(None) => {}
-                Err(problem) => self.log(problem),
-            }
+        if self.leading {
+            news.extend(self.still_there());
+        } else {
+            self.load(&mut news);
         }
         match self.elect() {
             Ok(true) => self.led_until = Instant::now() + Duration::from_secs(u64::from(LEADER_TTL_S)) - TIMEOUT,
@@ -82,15 +98,39 @@ impl Etcd {
             tracing::info!(name = self.me, leading, "election");
             if leading {
                 // Written between our reading and our election.
-                match self.read() {
-                    Ok(Some(views)) => news.push(Input::Loaded(views)),
-                    Ok(None) => {}
-                    Err(problem) => self.log(problem),
-                }
+                self.load(&mut news);
             }
-            news.push(Input::Leading(leading));
+            news.push(Told::Input(Input::Leading(leading)));
         }
         news
+    }
+
+    fn load(&mut self, news: &mut Vec<Told>) {
+        match self.read() {
+            Ok(Some(views)) => news.extend([Told::Input(Input::Loaded(views)), Told::Read { found: true }]),
+            Ok(None) => news.extend([Told::Read { found: false }].into_iter().chain(self.missing())),
+            Err(problem) => self.log(problem),
+        }
+    }
+
+    /// Whether the views that were read or written are there still: asked without reading them, so that no write can take the place of what was not seen.
+    fn still_there(&mut self) -> Option<Told> {
+        match self.ask("/v3/kv/range", &json!({"key": self.key("views"), "count_only": true})) {
+            Ok(answer) if number(&answer["count"]) == 0 => self.missing(),
+            Ok(_) => Some(Told::Read { found: true }),
+            Err(problem) => {
+                self.log(problem);
+                None
+            }
+        }
+    }
+
+    fn missing(&self) -> Option<Told> {
+        let lost = format!(
+            "etcd has no {}views any more, and had them: its data was lost; nothing is decided. Stop all controllers and run `stateplane controller rebuild`",
+            self.prefix
+        );
+        (self.revision != 0).then_some(Told::Missing(lost))
     }
 
     fn log(&mut self, problem: String) {
@@ -109,17 +149,17 @@ impl Etcd {
         match self.ask("/v3/kv/txn", &json!({"compare": compare, "success": put})) {
             Ok(answer) if answer["succeeded"] == json!(true) => {
                 self.revision = number(&answer["header"]["revision"]);
-                Input::Persisted
+                Told::Input(Input::Persisted)
             }
             // Not known whether it was written: what is there now tells.
             other => {
-                if let Err(problem) = other {
-                    self.log(problem);
-                }
+                let why = other.err().unwrap_or_else(|| {
+                    format!("etcd has other {}views than those that this decision goes by, or none", self.prefix)
+                });
                 match self.read() {
-                    Ok(Some(found)) if found == *views => Input::Persisted,
-                    Ok(found) => Input::Refused(found),
-                    Err(_) => Input::Refused(None),
+                    Ok(Some(found)) if found == *views => Told::Input(Input::Persisted),
+                    Ok(found) => Told::Refused { found, why },
+                    Err(problem) => Told::Refused { found: None, why: problem },
                 }
             }
         }

@@ -5,6 +5,7 @@ mod etcd;
 mod rebuild;
 mod render;
 mod status;
+mod watch;
 
 pub use database::DatabaseError;
 pub use etcd::views_in_answer;
@@ -12,9 +13,9 @@ pub use rebuild::{RebuildError, rebuild};
 pub use status::{PeerStatus, ShardStatus, Status};
 
 use crate::config::{Config, Keep};
-use crate::core::{Controller, Event, Input, Outputs};
+use crate::core::{Controller, Event, Input, Outputs, Why};
 use database::ViewsFile;
-use etcd::Etcd;
+use etcd::{Etcd, Told};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -27,6 +28,7 @@ use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use thiserror::Error;
+use watch::Watch;
 
 const MOST_DATAGRAMS: usize = 256;
 
@@ -70,7 +72,7 @@ fn now_ns() -> u64 {
 /// Where decisions go.
 enum Keeper {
     File(ViewsFile),
-    Etcd { decisions: Sender<Views>, told: Receiver<etcd::Told> },
+    Etcd { decisions: Sender<Views>, told: Receiver<Told> },
 }
 
 /// Runs a controller until SIGTERM or SIGINT; SIGHUP has it read its secrets again. Must be called before the process starts other threads: it blocks those
@@ -93,7 +95,8 @@ pub fn run(config: &Config) -> Result<(), RunError> {
     let leading = matches!(keeper, Keeper::File(_));
     tracing::info!(name = config.name, listen = %config.listen, version = views.version, "controller started");
     let core = Controller::new(config.settings.clone(), views, leading, now_ns());
-    Loop { core, socket, signal_fd, keys, keeper, metrics, bad_tag: 0 }.run(config)
+    let (watch, undecided, again) = (Watch::default(), Vec::new(), None);
+    Loop { core, socket, signal_fd, keys, keeper, metrics, bad_tag: 0, watch, undecided, again }.run(config)
 }
 
 fn keeper(config: &Config) -> Result<(Keeper, Views), RunError> {
@@ -122,6 +125,11 @@ struct Loop {
     keeper: Keeper,
     metrics: Option<metrics::Server>,
     bad_tag: u64,
+    watch: Watch,
+    /// What the decision that is being written is about: told when it is written.
+    undecided: Vec<Event>,
+    /// A decision was refused, and what the database had: the core hears of it, and decides again, at this time.
+    again: Option<(u64, Option<Views>)>,
 }
 
 impl Loop {
@@ -142,13 +150,17 @@ impl Loop {
                 Keeper::Etcd { told, .. } => told.try_iter().collect(),
                 Keeper::File(_) => Vec::new(),
             };
-            told.into_iter().for_each(|input| self.step(config, input));
+            told.into_iter().for_each(|told| self.told(config, told));
+            if let Some((_, found)) = self.again.take_if(|(at, _)| *at <= now_ns()) {
+                self.step(config, Input::Refused(found));
+            }
             if self.core.next_deadline() <= now_ns() {
                 self.step(config, Input::Timer);
             }
+            self.watch.look(now_ns(), &config.name, &self.core);
             if let Some(metrics) = &mut self.metrics {
                 let now = now_ns();
-                metrics.serve(now, || render::render(&self.core, now, self.bad_tag));
+                metrics.serve(now, || render::render(&self.core, &self.watch, now, self.bad_tag));
             }
             if let Ok(Some(signal)) = self.signal_fd.read_signal() {
                 if signal.ssi_signo == Signal::SIGHUP as u32 {
@@ -185,7 +197,7 @@ impl Loop {
 
     fn answer_status(&self, config: &Config, from: SocketAddrV4, bytes: &[u8]) {
         let Ok(request) = Message::decode(bytes) else { return };
-        let json = status::status(&self.core, now_ns(), config.settings.chain_length).to_json();
+        let json = status::status(&self.core, &self.watch, now_ns()).to_json();
         let reply = Message { message_type: MessageType::StatusReply, flags: Flags::NONE, packet: &json, ..request };
         let mut encoded = Vec::new();
         if reply.append_to(&mut encoded).is_ok() {
@@ -199,32 +211,56 @@ impl Loop {
         let _ = self.socket.send_to(&bytes, to);
     }
 
+    fn told(&mut self, config: &Config, told: Told) {
+        match told {
+            Told::Input(input) => self.step(config, input),
+            Told::Read { found } => self.watch.read(now_ns(), found),
+            Told::Missing(what) => self.watch.missing(now_ns(), what),
+            Told::Refused { found, why } => self.refused(config, found, why),
+        }
+    }
+
+    /// A decision was not written. If another controller's was, the core goes on from that; if not, it may try again after a while.
+    fn refused(&mut self, config: &Config, found: Option<Views>, why: String) {
+        self.undecided.clear();
+        if found.as_ref().is_some_and(|views| views.version > self.core.views().version) {
+            self.watch.goes_on();
+            return self.step(config, Input::Refused(found));
+        }
+        let at = self.watch.refused(now_ns(), &config.name, why);
+        self.again = Some((at, found));
+    }
+
     /// Gives the core an input and does what it wants done; a decision is written before anything else is.
     fn step(&mut self, config: &Config, input: Input<'_>) {
+        if matches!(input, Input::Persisted) {
+            self.watch.goes_on();
+            for event in std::mem::take(&mut self.undecided) {
+                self.watch.decided(&event);
+                log_event(&event, &config.name);
+            }
+        }
         let mut out = Outputs::default();
         self.core.handle(now_ns(), input, &mut out);
-        while let Some(views) = out.persist.take() {
-            let input = match &self.keeper {
-                Keeper::File(file) => match file.write(&views) {
-                    Ok(()) => Input::Persisted,
-                    Err(error) => {
-                        tracing::error!(name = config.name, %error, "a decision cannot be kept, and is not made");
-                        Input::Refused(None)
-                    }
-                },
-                Keeper::Etcd { decisions, .. } => {
-                    // Answered later. The thread lives as long as this one.
-                    let _ = decisions.send(views);
-                    break;
-                }
-            };
-            self.core.handle(now_ns(), input, &mut out);
-        }
         for event in out.events {
-            log_event(&event, &config.name);
+            match event {
+                Event::Decided { .. } => self.undecided.push(event),
+                event => log_event(&event, &config.name),
+            }
         }
         for (to, bytes) in out.datagrams {
             self.send(config, to, bytes);
+        }
+        let Some(views) = out.persist else { return };
+        match &self.keeper {
+            Keeper::File(file) => match file.write(&views) {
+                Ok(()) => self.step(config, Input::Persisted),
+                Err(error) => self.refused(config, None, error.to_string()),
+            },
+            Keeper::Etcd { decisions, .. } => {
+                // Answered later. The thread lives as long as this one.
+                let _ = decisions.send(views);
+            }
         }
     }
 
@@ -245,7 +281,19 @@ fn log_event(event: &Event, name: &str) {
             let chain: Vec<_> = view.members.iter().map(|member| member.address.to_string()).collect();
             let joining = view.joining.map(|joining| joining.member.address.to_string()).unwrap_or_default();
             let (chain, view) = (chain.join(" "), view.number);
-            tracing::info!(name, shard, view, ?why, chain, joining, "decided");
+            if *why == Why::StateLost {
+                tracing::error!(
+                    name,
+                    shard,
+                    view,
+                    ?why,
+                    chain,
+                    joining,
+                    "decided: all servers of the shard's chain died, and what they had is LOST: the shard begins anew, empty"
+                );
+            } else {
+                tracing::info!(name, shard, view, ?why, chain, joining, "decided");
+            }
         }
         Event::Appeared(address, reporter) => tracing::info!(name, %address, ?reporter, "reports"),
         Event::Deaf(address) => {
@@ -255,12 +303,7 @@ fn log_event(event: &Event, name: &str) {
         Event::ShardsMismatch(address, shards) => {
             tracing::error!(name, %address, "configured for another number of shards; write shards = {shards} there");
         }
-        Event::Behind(address, version) => tracing::error!(
-            name,
-            %address,
-            version,
-            "a server has newer views than this controller's database: it decides nothing; give it the newest database, or stop it and \
-             run `stateplane controller rebuild`"
-        ),
+        // Told by `Watch`, if it lasts.
+        Event::Behind(..) => {}
     }
 }

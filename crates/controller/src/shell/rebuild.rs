@@ -2,7 +2,7 @@
 
 use super::RunError;
 use super::database::ViewsFile;
-use super::etcd::Etcd;
+use super::etcd::{Etcd, Told};
 use crate::config::{Config, Keep};
 use crate::core::{Input, Rebuild, RebuildProblem};
 use state_protocol::{KeyRing, Views};
@@ -102,10 +102,9 @@ impl Database {
         match self {
             Database::File(file) => Ok(file.write(views).map_err(RunError::Database)?),
             Database::Etcd(etcd) => match etcd.write(views) {
-                Input::Persisted => Ok(()),
-                _ => Err(RebuildError::Etcd(
-                    "it changed meanwhile, or did not answer; is a controller running?".to_owned(),
-                )),
+                Told::Input(Input::Persisted) => Ok(()),
+                Told::Refused { why, .. } => Err(RebuildError::Etcd(format!("{why}; is a controller running?"))),
+                _ => Err(RebuildError::Etcd("it changed meanwhile; is a controller running?".to_owned())),
             },
         }
     }

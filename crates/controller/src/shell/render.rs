@@ -1,11 +1,12 @@
 //! The controller's metrics.
 
+use super::watch::Watch;
 use crate::core::Controller;
 use metrics::{Kind, Text};
 use state_protocol::Reporter;
 
 /// The controller's metrics in Prometheus' text format.
-pub fn render(core: &Controller, now_ns: u64, bad_tag: u64) -> String {
+pub fn render(core: &Controller, watch: &Watch, now_ns: u64, bad_tag: u64) -> String {
     let mut text = Text::default();
     let mut metric = |name: &str, kind: Kind, help: &str, value: u64| {
         text.single(&format!("stateplane_controller_{name}"), kind, help, value);
@@ -23,6 +24,18 @@ pub fn render(core: &Controller, now_ns: u64, bad_tag: u64) -> String {
     let joining = shards.iter().filter(|view| view.joining.is_some()).count() as u64;
     let shortest = shards.iter().map(|view| view.members.len()).min().unwrap_or(0) as u64;
     metric("leading", Kind::Gauge, "Whether this controller decides.", u64::from(core.is_leading()));
+    metric(
+        "cannot_decide",
+        Kind::Gauge,
+        "Whether it could decide nothing for a second: its database is lost, old, or takes no decision.",
+        u64::from(watch.cannot_decide(now_ns).is_some()),
+    );
+    metric(
+        "switch_id_conflicts",
+        Kind::Gauge,
+        "Values of switch_id that two switches have at the same time.",
+        watch.twins(now_ns),
+    );
     metric("views_version", Kind::Gauge, "Version of the views; 0: the cluster has not begun.", core.views().version);
     metric("servers", Kind::Gauge, "Servers that report.", servers);
     metric("switches", Kind::Gauge, "Switches that report.", switches);
@@ -42,6 +55,18 @@ pub fn render(core: &Controller, now_ns: u64, bad_tag: u64) -> String {
     metric("malformed_total", Kind::Counter, "Datagrams that are no reports.", counters.malformed);
     metric("bad_tag_total", Kind::Counter, "Datagrams that are not genuine.", bad_tag);
     metric("decisions_total", Kind::Counter, "Decisions made persistent.", counters.decisions);
+    metric(
+        "decisions_refused_total",
+        Kind::Counter,
+        "Decisions that the database refused, and that were not made.",
+        watch.decisions_refused,
+    );
+    metric(
+        "state_lost_total",
+        Kind::Counter,
+        "Shards that began anew, empty, because all servers with their state died.",
+        watch.state_lost,
+    );
     metric("views_sent_total", Kind::Counter, "Views sent.", counters.views_sent);
     text.finish()
 }

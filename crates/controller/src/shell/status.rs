@@ -1,5 +1,6 @@
 //! The answer to a status request: JSON, for people and readiness checks.
 
+use super::watch::Watch;
 use crate::core::Controller;
 use serde::{Deserialize, Serialize};
 use state_protocol::{MAX_PACKET_BYTES, Member, Reporter};
@@ -14,6 +15,15 @@ pub struct Status {
     pub version: u64,
     /// Every chain has its full length, nobody is catching up, and everybody who reports has the newest views.
     pub settled: bool,
+    /// Why it cannot decide.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cannot_decide: Option<String>,
+    /// What else is wrong with the cluster: a sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+    /// Shards that once began anew, empty, because all servers with their state died.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub state_lost: Vec<u16>,
     /// Servers and switches.
     pub peers: Vec<PeerStatus>,
     /// The chains, head first. Left out when the answer would not fit a message.
@@ -56,7 +66,8 @@ pub struct ShardStatus {
 }
 
 /// How the controller is.
-pub fn status(core: &Controller, now_ns: u64, chain_length: usize) -> Status {
+pub fn status(core: &Controller, watch: &Watch, now_ns: u64) -> Status {
+    let chain_length = core.settings().chain_length;
     let peer = |(address, seen): (&SocketAddrV4, &crate::core::Seen)| PeerStatus {
         address: *address,
         reporter: seen.reporter,
@@ -83,10 +94,24 @@ pub fn status(core: &Controller, now_ns: u64, chain_length: usize) -> Status {
         })
         .collect();
     let full = |shard: &ShardStatus| shard.chain.len() == chain_length && shard.joining.is_none() && !shard.draining;
+    let cannot_decide = watch.cannot_decide(now_ns).map(str::to_owned);
+    // The cluster's beginning founds every shard in view 1.
+    let lost = |(shard, view): (u16, &state_protocol::ShardView)| (view.founded > 1).then_some(shard);
+    let state_lost = (0u16..).zip(&views.shards).filter_map(lost).collect();
     let settled = !shards.is_empty()
+        && cannot_decide.is_none()
         && shards.iter().all(full)
         && peers.iter().filter(|peer| peer.alive).all(|peer| peer.version == views.version);
-    Status { leading: core.is_leading(), version: views.version, settled, peers, shards }
+    Status {
+        leading: core.is_leading(),
+        version: views.version,
+        settled,
+        cannot_decide,
+        warnings: watch.warnings(now_ns),
+        state_lost,
+        peers,
+        shards,
+    }
 }
 
 impl Status {

@@ -164,6 +164,11 @@ impl Chain {
         std::fs::read_to_string(self.directory.path().join(format!("log{at}"))).unwrap()
     }
 
+    /// What a controller logged.
+    pub fn controller_log(&self, name: &str) -> String {
+        std::fs::read_to_string(self.directory.path().join(name)).unwrap()
+    }
+
     pub fn status(&self, at: usize) -> NodeStatus {
         state_store::shell::query_status(self.addresses[at], &self.keys, PATIENCE)
             .unwrap_or_else(|error| panic!("{error}\n{}", self.log(at)))

@@ -27,6 +27,8 @@ pub fn a_lost_database_is_made_anew() {
     chain.start_controller();
     let empty = chain.await_control(|status| status.peers.len() == 4);
     assert_eq!((empty.version, empty.settled), (0, false));
+    let told = chain.await_control(|status| status.cannot_decide.is_some()).cannot_decide.unwrap();
+    assert!(told.contains("database") && told.contains("stateplane controller rebuild"), "{told}");
     chain.kill_controller();
 
     // A member of the chain is dead, too: whether it had been left alone with the shard only its operator knows.

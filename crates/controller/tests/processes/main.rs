@@ -257,7 +257,11 @@ fn when_all_are_gone_the_shard_begins_anew() {
     for at in 0..3 {
         chain.servers[at] = chain.spawn(at);
     }
-    chain.await_control(|status| status.shards[0].view > 1 && status.settled);
+    let status = chain.await_control(|status| status.shards[0].view > 1 && status.settled);
+    assert_eq!(status.state_lost, [0], "it is told");
+    let log = chain.controller_log("log-controller");
+    let told: Vec<_> = log.lines().filter(|line| line.contains("StateLost")).collect();
+    assert!(told.len() == 1 && told[0].contains("ERROR") && told[0].contains("LOST"), "{told:?}");
     let head = chain.place_of(0);
     chain.await_status(head, |status| status.replicas[0].state == "serving");
     let switch = Switch::new(&chain, 1);
@@ -336,4 +340,30 @@ fn two_controllers_elect_through_etcd() {
     );
     update_until(&chain, &mut switch, epoch, 101, 200);
     assert_nothing_lost(&chain, &mut switch, epoch, 200);
+    for log in ["log-controller", "log-second"] {
+        let log = chain.controller_log(log);
+        assert!(!log.contains("newer views"), "nobody's database was old: {log}");
+    }
+    etcd_loses_its_data(&mut chain);
+}
+
+/// The views are deleted under a controller that decides: it says so, also while there is nothing to decide, and does not say that it decided what it could not write.
+fn etcd_loses_its_data(chain: &mut Chain) {
+    let (etcd, _) = chain.etcd.unwrap();
+    let decided = |chain: &Chain| chain.controller_log("log-second").matches("MembersLost").count();
+    let before = decided(chain);
+    // All that there is: from the first key on.
+    let body = "{\"key\": \"AA==\", \"range_end\": \"AA==\"}";
+    let mut stream = TcpStream::connect(etcd).unwrap();
+    write!(stream, "POST /v3/kv/deleterange HTTP/1.0\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("\"deleted\""), "{answer}");
+    let told = chain.await_control(|status| status.cannot_decide.is_some());
+    assert!(!told.settled && told.cannot_decide.unwrap().contains("stateplane controller rebuild"));
+    let victim = chain.place_of(0);
+    chain.kill(victim);
+    // It wants to take the dead one out, and cannot.
+    chain.await_control(|_| chain.controller_log("log-second").contains("a decision cannot be kept"));
+    assert_eq!(decided(chain), before, "nothing was decided");
 }

@@ -105,15 +105,21 @@ fn rebuild(path: &Path, without: &[SocketAddrV4], patience: Duration) -> u8 {
 
 fn status(args: &StatusArgs) -> u8 {
     match args.ask(print) {
-        Ok(status) => u8::from(!status.settled),
+        Ok(status) => u8::from(!status.settled || !status.warnings.is_empty()),
         Err(error) => fault(&*error),
     }
 }
 
 fn print(status: &Status) {
-    let (decides, settled) =
-        (if status.leading { "decides" } else { "stands by" }, if status.settled { "settled" } else { "changing" });
-    outln!("{decides}  views {}  {settled}", status.version);
+    let settled = match (status.settled, &status.cannot_decide) {
+        (true, _) => "settled",
+        (false, None) => "changing",
+        (false, Some(_)) => "not settled",
+    };
+    outln!("{}  views {}  {settled}", super::status::controller_state(status), status.version);
+    for note in super::status::controller_notes(status) {
+        outln!("  {note}");
+    }
     let peer = |peer: &controller::shell::PeerStatus| {
         let state = if peer.alive { "up".to_owned() } else { format!("silent for {} ms", peer.silent_ms) };
         vec![peer.address.to_string(), format!("{:?}", peer.reporter), state, peer.version.to_string()]

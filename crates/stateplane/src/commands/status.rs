@@ -270,12 +270,19 @@ impl Overview {
     fn is_good(&self) -> bool {
         let ready = |store: &Store| store.status.as_ref().is_some_and(|status| status.state == "ready");
         let well = |controller: &Controller| {
-            controller.status.as_ref().is_some_and(|status| status.settled || !status.leading)
+            let well = |status: &ControllerStatus| (status.settled || !status.leading) && status.warnings.is_empty();
+            controller.status.as_ref().is_some_and(well)
         };
         self.switches.iter().all(Switch::is_good)
             && self.stores.iter().all(ready)
             && self.controllers.iter().all(well)
-            && (self.controllers.is_empty() || self.leading().is_some())
+            && (self.controllers.is_empty() || self.leaders() == 1)
+    }
+
+    /// Controllers that decide, or believe so.
+    fn leaders(&self) -> usize {
+        let leads = |controller: &&Controller| controller.status.as_ref().is_some_and(|status| status.leading);
+        self.controllers.iter().filter(leads).count()
     }
 
     /// The controller that decides; the newest, should two believe that for a moment.
@@ -459,7 +466,7 @@ fn controllers(overview: &Overview) -> Section {
         let alive = status.peers.iter().filter(|peer| peer.alive).count();
         vec![
             controller.address.to_string(),
-            if status.leading { "decides" } else { "stands by" }.to_owned(),
+            controller_state(status).to_owned(),
             status.version.to_string(),
             format!("{alive} of {}", status.peers.len()),
             if status.settled { "yes" } else { "no" }.to_owned(),
@@ -469,11 +476,44 @@ fn controllers(overview: &Overview) -> Section {
     if !overview.controllers.is_empty() && overview.leading().is_none() {
         notes.push("no controller decides: chains go on as they are, but are not repaired".to_owned());
     }
+    if overview.leaders() > 1 {
+        notes.push(
+            "more than one controller decides: has each a database of its own? They decide against each other: stop all but the one with the newest views, or give them one etcd"
+                .to_owned(),
+        );
+    }
+    for controller in &overview.controllers {
+        let of = |note: String| format!("{}: {note}", controller.address);
+        notes.extend(controller.status.as_ref().map(controller_notes).unwrap_or_default().into_iter().map(of));
+    }
     Section {
         head: &["controller", "state", "views", "daemons heard", "settled"],
         rows: overview.controllers.iter().map(row).collect(),
         notes,
     }
+}
+
+/// In a word or two.
+pub fn controller_state(status: &ControllerStatus) -> &'static str {
+    match (status.leading, &status.cannot_decide) {
+        (true, None) => "decides",
+        (true, Some(_)) => "cannot decide",
+        (false, _) => "stands by",
+    }
+}
+
+/// What is wrong, and what was lost.
+pub fn controller_notes(status: &ControllerStatus) -> Vec<String> {
+    let mut notes: Vec<String> = status.cannot_decide.iter().map(|why| format!("cannot decide: {why}")).collect();
+    notes.extend(status.warnings.iter().cloned());
+    if !status.state_lost.is_empty() {
+        let shards: Vec<_> = status.state_lost.iter().map(ToString::to_string).collect();
+        notes.push(format!(
+            "STATE WAS LOST in shards {}: all servers of their chains died, and they began anew, empty (its log says when)",
+            shards.join(" ")
+        ));
+    }
+    notes
 }
 
 /// The chains as the deciding controller has them: head first.
