@@ -101,13 +101,36 @@ fn a_switch_starts_without_a_controller_and_traffic_goes_on() {
     connections.all_answer("told");
 
     // An agent that hangs is not waited for.
+    let pid = lab.switch("s1").expect("the agent answers")["pid"].as_i64().expect("pid") as i32;
     signal(&lab, Signal::SIGSTOP);
     wait_for("it has stopped", || status(&lab).0["error"].is_string());
     let (s1, code, page) = status(&lab);
     assert!(s1["error"].as_str().is_some_and(|error| error.contains("no answer within 500 ms")), "{s1}");
     assert!(code == Some(1) && row(&lab, &page).contains("no answer"), "{page}");
     connections.all_answer("its agent hangs");
+    an_agent_that_is_dead_is_told(&lab, pid);
     lab.down();
+}
+
+/// A dead agent's switch is on the page until somebody takes its program off, and then the controller misses it.
+fn an_agent_that_is_dead_is_told(lab: &TestLab, pid: i32) {
+    // Not the one that the lab started: it was started anew meanwhile.
+    kill(Pid::from_raw(pid), Signal::SIGKILL).expect("SIGKILL");
+    wait_for("its switch is told to have no agent", || {
+        status(lab).0["error"].as_str().is_some_and(|error| error.contains("no agent runs"))
+    });
+    let (s1, code, page) = status(lab);
+    assert!(s1["error"].as_str().is_some_and(|error| error.contains("no agent runs")), "{s1}");
+    assert!(code == Some(1) && row(lab, &page).contains("no answer"), "{page}");
+    let name = format!("{}-s1", lab.name);
+    assert!(stateplane(&["switch", "detach", &name]).status.success());
+    let page = String::from_utf8_lossy(&stateplane(&["status", "--timeout-ms", "500"]).stdout).into_owned();
+    assert!(!page.contains(&name), "taken off, and forgotten: {page}");
+    let binary = env!("CARGO_BIN_EXE_stateplane");
+    let secrets = format!("/run/stateplane/labs/{}/fabric.secrets", lab.name);
+    let ask = format!("{binary} status --controller {} --secrets {secrets}", common::CONTROLLER);
+    let (good, page) = lab.run("controller", &ask);
+    assert!(!good && page.contains("switch 1 (") && page.contains("the controller has not heard it"), "{page}");
 }
 
 #[test]

@@ -122,9 +122,9 @@ fn print(status: &Status) {
     }
     let peer = |peer: &controller::shell::PeerStatus| {
         let state = if peer.alive { "up".to_owned() } else { format!("silent for {} ms", peer.silent_ms) };
-        vec![peer.address.to_string(), format!("{:?}", peer.reporter), state, peer.version.to_string()]
+        vec![peer.address.to_string(), super::status::reporter(peer.reporter), state, peer.version.to_string()]
     };
-    super::table::print(&["address", "what", "state", "views"], status.peers.iter().map(peer).collect());
+    super::table::print(&["address", "what", "state", "views"], super::status::daemons(status).map(peer).collect());
     outln!("");
     super::status::chains(status).print();
 }

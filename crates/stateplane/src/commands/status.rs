@@ -1,9 +1,10 @@
 //! `stateplane status`: one page about switches, stores and controllers ([`sections`]).
 
-use controller::shell::Status as ControllerStatus;
+use controller::shell::{PeerStatus, Status as ControllerStatus};
 use secrets::SecretsFile;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use state_protocol::Reporter;
 use state_store::core::NodeStatus as StoreStatus;
 use state_store::shell;
 use std::net::SocketAddrV4;
@@ -24,7 +25,10 @@ The configuration names what is asked everywhere:
   controllers = [\"10.2.1.10:5408\"]
   secrets = \"fabric.secrets\"
 
-Exit code 0: all that was asked is up and ready; 1: something is not.";
+A switch of this machine counts from its start until `stateplane switch detach`; one whose agent is dead gives no answer. A server or switch that the deciding
+controller has not heard counts for a minute, until the controller forgets it.
+
+Exit code 0: all that was asked is up and ready, and the deciding controller hears everybody; 1: something is not.";
 
 /// Between two looks of `--watch`.
 const WATCH: Duration = Duration::from_secs(1);
@@ -239,7 +243,7 @@ fn ask_all<S: DeserializeOwned + Send>(
 fn switches_of_this_machine(timeout: Duration) -> Vec<Switch> {
     std::thread::scope(|scope| {
         let ask = |name: String| (name.clone(), scope.spawn(move || switch(name, timeout)));
-        let asked: Vec<_> = switch_agent::running().into_iter().map(ask).collect();
+        let asked: Vec<_> = switch_agent::known().into_iter().map(ask).collect();
         let failed = |name: String| {
             let error = Some(format!("{name}: asking it failed"));
             Switch { name, error, status: None, load: None }
@@ -277,6 +281,7 @@ impl Overview {
             && self.stores.iter().all(ready)
             && self.controllers.iter().all(well)
             && (self.controllers.is_empty() || self.leaders() == 1)
+            && self.leading().is_none_or(|status| silent(status).next().is_none())
     }
 
     /// Controllers that decide, or believe so.
@@ -292,6 +297,30 @@ impl Overview {
     }
 }
 
+/// Servers and switches that the controller knows, without earlier lives of switches that report again: a switch reports from another port in each.
+pub fn daemons(status: &ControllerStatus) -> impl Iterator<Item = &PeerStatus> {
+    status.peers.iter().filter(|peer| !is_earlier_life(peer, &status.peers))
+}
+
+/// Does it stand for a switch that is heard from elsewhere?
+fn is_earlier_life(peer: &PeerStatus, peers: &[PeerStatus]) -> bool {
+    let again = |other: &PeerStatus| other.alive && other.reporter == peer.reporter;
+    !peer.alive && peer.reporter != Reporter::Server && peers.iter().any(again)
+}
+
+/// Those of them that it does not hear any more.
+fn silent(status: &ControllerStatus) -> impl Iterator<Item = &PeerStatus> {
+    daemons(status).filter(|peer| !peer.alive)
+}
+
+/// In words.
+pub fn reporter(reporter: Reporter) -> String {
+    match reporter {
+        Reporter::Server => "server".to_owned(),
+        Reporter::Switch { switch_id } => format!("switch {switch_id}"),
+    }
+}
+
 impl Switch {
     fn is_good(&self) -> bool {
         self.state() == "up"
@@ -302,6 +331,7 @@ impl Switch {
         match &self.load {
             _ if self.status.is_none() => "no answer",
             Some(load) if load.views == Some(ViewsKnown::None) => "no views",
+            Some(load) if load.short_lease_us.is_some() => "no leases",
             Some(load) if self.error.is_none() && load.ports_attached == load.ports => "up",
             _ => "not well",
         }
@@ -387,6 +417,12 @@ fn switches(found: &[Switch]) -> Section {
             )),
             Some(ViewsKnown::Told) | None => {}
         }
+        if let Some(lease_us) = load.short_lease_us {
+            notes.push(format!(
+                "{}: lease_margin_us is no less than the store's lease of {lease_us} us: no lease ever begins, and packets that need one are dropped; write less, or a longer lease_ms at the store",
+                switch.name
+            ));
+        }
         for object in &load.objects {
             notes.push(format!(
                 "{}: {} ({}): {} flows of {}",
@@ -463,12 +499,12 @@ fn controllers(overview: &Overview) -> Section {
                 "-".to_owned(),
             ];
         };
-        let alive = status.peers.iter().filter(|peer| peer.alive).count();
+        let (alive, known) = (daemons(status).filter(|peer| peer.alive).count(), daemons(status).count());
         vec![
             controller.address.to_string(),
             controller_state(status).to_owned(),
             status.version.to_string(),
-            format!("{alive} of {}", status.peers.len()),
+            format!("{alive} of {known}"),
             if status.settled { "yes" } else { "no" }.to_owned(),
         ]
     };
@@ -485,6 +521,10 @@ fn controllers(overview: &Overview) -> Section {
     for controller in &overview.controllers {
         let of = |note: String| format!("{}: {note}", controller.address);
         notes.extend(controller.status.as_ref().map(controller_notes).unwrap_or_default().into_iter().map(of));
+    }
+    for peer in overview.leading().into_iter().flat_map(silent) {
+        let (what, address, silent_ms) = (reporter(peer.reporter), peer.address, peer.silent_ms);
+        notes.push(format!("{what} ({address}): the controller has not heard it for {silent_ms} ms"));
     }
     Section {
         head: &["controller", "state", "views", "daemons heard", "settled"],
@@ -532,5 +572,46 @@ pub fn chains(status: &ControllerStatus) -> Section {
         head: &["shard", "view", "chain, head first", "joins", "lag"],
         rows: status.shards.iter().map(row).collect(),
         notes: vec![],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A controller's page with these `(address, reporter, heard)`.
+    fn overview(peers: &[(&str, Reporter, bool)]) -> Overview {
+        let peer = |(address, reporter, alive): &(&str, Reporter, bool)| PeerStatus {
+            address: address.parse().expect("address"),
+            reporter: *reporter,
+            machine: String::new(),
+            alive: *alive,
+            version: 1,
+            silent_ms: 7,
+        };
+        let peers = peers.iter().map(peer).collect();
+        let status = ControllerStatus { leading: true, version: 1, settled: true, peers, shards: vec![] };
+        let address = "10.0.0.9:5408".parse().expect("address");
+        let controllers = vec![Controller { address, error: None, status: Some(status) }];
+        Overview { switches: vec![], stores: vec![], controllers }
+    }
+
+    #[test]
+    fn whoever_the_controller_does_not_hear_is_told_but_for_earlier_lives() {
+        let switch = |switch_id| Reporter::Switch { switch_id };
+        let (store, first, again) = ("10.0.0.1:5407", "10.0.0.2:1000", "10.0.0.2:2000");
+        for (peers, heard, note) in [
+            (&[(store, Reporter::Server, true), (first, switch(1), true)][..], "2 of 2", None),
+            (&[(store, Reporter::Server, true), (first, switch(1), false)], "1 of 2", Some("switch 1 (10.0.0.2:1000)")),
+            (&[(store, Reporter::Server, false), (first, switch(1), true)], "1 of 2", Some("server (10.0.0.1:5407)")),
+            (&[(first, switch(1), false), (again, switch(1), true)], "1 of 1", None),
+            (&[(first, switch(1), false), (again, switch(2), true)], "1 of 2", Some("switch 1 (")),
+        ] {
+            let overview = overview(peers);
+            let section = controllers(&overview);
+            assert_eq!((overview.is_good(), section.rows[0][3].as_str()), (note.is_none(), heard), "{peers:?}");
+            let told = section.notes.iter().any(|told| note.is_some_and(|note| told.starts_with(note)));
+            assert_eq!((told, section.notes.is_empty()), (note.is_some(), note.is_none()), "{:?}", section.notes);
+        }
     }
 }

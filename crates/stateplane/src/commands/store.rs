@@ -121,8 +121,25 @@ fn check_log(wal: &WalSettings, settings: &Settings) -> Result<(), WalError> {
     Ok(())
 }
 
+/// Ports that the workers take and that a controller has, as far as this configuration tells: one of its `controllers` is on this machine's address.
+fn free_ports(config: &Config) -> Result<(), String> {
+    for number in 0..config.workers {
+        let listen = config.worker(number).listen;
+        if config.controllers.contains(&listen) {
+            return Err(format!(
+                "listen: worker {} of {} would be on {listen}, where `controllers` has a controller: the workers take as many ports from that of `listen` on; \
+                 give `listen` another port",
+                number + 1,
+                config.workers
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Values that the store could run with, and switches not.
 fn sensible(config: &Config) -> Result<(), String> {
+    free_ports(config)?;
     let (lease_ms, hold_ms) = (u64::from(config.settings.lease_us) / 1_000, config.settings.hold_ns / 1_000_000);
     if lease_ms < LEAST_LEASE_MS {
         return Err(format!(
@@ -182,6 +199,24 @@ fn fault(error: &dyn std::error::Error) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn workers_on_the_port_of_a_controller_are_refused() {
+        let page = include_str!("../../../../docs/deploy.md");
+        let example = include_str!("../../../../docs/store.example.toml")
+            .replace("listen = \"10.0.3.1:5407\"\n", "")
+            .replace("controllers = [\"10.0.3.1:5408\"]", "controllers = [\"10.2.1.10:5408\"]");
+        let check = |more: &str, listen: &str| {
+            let text = format!("listen = {listen}\n{more}{example}");
+            sensible(&Config::parse(Path::new("s.toml"), &text).expect("parses"))
+        };
+        assert_eq!(check("", "\"10.2.1.10:5407\""), Ok(()));
+        let error = check("workers = 4\n", "\"10.2.1.10:5407\"").expect_err("5408 is the controller's");
+        assert!(error.starts_with("listen: worker 2 of 4 would be on 10.2.1.10:5408"), "{error}");
+        // As the page says.
+        assert!(page.contains("write `listen = \"10.2.1.10:5411\"`"));
+        assert_eq!(check("workers = 4\n", "\"10.2.1.10:5411\""), Ok(()));
+    }
 
     #[test]
     fn leases_that_switches_cannot_use_are_refused() {
