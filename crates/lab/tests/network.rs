@@ -265,14 +265,16 @@ fn a_lab_that_does_not_come_up_says_why_and_leaves_nothing() {
     if skip() {
         return;
     }
-    let text = ROUTED.replace(
-        "command = [\"sleep\", \"${seconds}\"]",
-        "command = [\"sh\", \"-c\", \"echo no such port >&2; exit 3\"]",
-    );
-    let text = text.replace("ready = [\"test\", \"-s\", \"${config}\"]", "ready = [\"false\"]");
-    let error = up("broken", &text, "s1").err().expect("it does not come up").to_string();
-    assert!(error.contains("s1: sleeper") && error.contains("no such port"), "{error}");
-    assert_eq!(leftovers(&format!("test-broken-{}", std::process::id())), Vec::<String>::new());
+    // One of the two switches' daemons fails; that the other is waited for, in vain too, must not hide it, whichever is waited for first.
+    for broken in ["s1", "s2"] {
+        let script = "[ ${node} = BROKEN ] || exec sleep 1000; echo no such port >&2; exit 3".replace("BROKEN", broken);
+        let command = format!("command = [\"sh\", \"-c\", \"{script}\"]");
+        let text = ROUTED.replace("command = [\"sleep\", \"${seconds}\"]", &command);
+        let text = text.replace("ready = [\"test\", \"-s\", \"${config}\"]", "ready = [\"false\"]");
+        let error = up("broken", &text, "s1").err().expect("it does not come up").to_string();
+        assert!(error.contains(&format!("{broken}: sleeper")) && error.contains("no such port"), "{error}");
+        assert_eq!(leftovers(&format!("test-broken-{}", std::process::id())), Vec::<String>::new());
+    }
 
     let text = ROUTED.replace("${seconds}", "${secnods}");
     let error = up("unknown", &text, "s1").err().expect("it does not come up").to_string();
