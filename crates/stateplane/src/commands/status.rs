@@ -590,7 +590,16 @@ mod tests {
             silent_ms: 7,
         };
         let peers = peers.iter().map(peer).collect();
-        let status = ControllerStatus { leading: true, version: 1, settled: true, peers, shards: vec![] };
+        let status = ControllerStatus {
+            leading: true,
+            version: 1,
+            settled: true,
+            peers,
+            shards: vec![],
+            cannot_decide: None,
+            state_lost: Vec::new(),
+            warnings: Vec::new(),
+        };
         let address = "10.0.0.9:5408".parse().expect("address");
         let controllers = vec![Controller { address, error: None, status: Some(status) }];
         Overview { switches: vec![], stores: vec![], controllers }
