@@ -136,8 +136,7 @@ impl CopyOut {
             self.abandoned = true;
             (self.touched, self.in_touched) = (VecDeque::new(), HashSet::new());
         }
-        let forgets = mutation::is(Mutation::CopyForgets);
-        if !self.abandoned && !self.handed_over && !forgets && !self.in_touched.contains(&key) {
+        if !self.abandoned && !self.handed_over && !self.in_touched.contains(&key) {
             self.in_touched.insert(key.clone());
             self.touched.push_back(key);
         }

@@ -47,8 +47,6 @@ pub enum Mutation {
     TakenPortsGiven,
     /// A lease is counted without the drift of clocks.
     DriftIgnored,
-    /// What changes while a server catches up is not copied again.
-    CopyForgets,
     /// A server that caught up does not learn of sessions.
     CopyWithoutSessions,
     /// A tail goes on answering when the server that joined answers.
@@ -59,7 +57,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 26] = [
+    pub const ALL: [Mutation; 25] = [
         Mutation::NoEpochCheck,
         Mutation::NoFence,
         Mutation::HeadForgetsLeases,
@@ -82,7 +80,6 @@ impl Mutation {
         Mutation::OwnedFreed,
         Mutation::TakenPortsGiven,
         Mutation::DriftIgnored,
-        Mutation::CopyForgets,
         Mutation::CopyWithoutSessions,
         Mutation::TailAnswersOn,
         Mutation::AnyView,
