@@ -349,7 +349,13 @@ impl Generator<'_> {
             (_, false) => format!("({})(({}){a} >> {amount})", c_type(width), compute_type(width)),
             (_, true) => truncate(&format!("{} >> {amount}", signed(&a, width)), width),
         };
-        let beyond = || if minus && op == BinaryOp::ShiftRight { apply(&(width - 1).to_string()) } else { "0".into() };
+        let beyond = || {
+            if minus && op == BinaryOp::ShiftRight {
+                apply(&(width - 1).to_string())
+            } else {
+                literal(&BigInt::zero(), width)
+            }
+        };
         if let ExprKind::Const(amount) = &right.kind {
             return match amount.to_u32().filter(|amount| *amount < width) {
                 Some(amount) => apply(&amount.to_string()),
