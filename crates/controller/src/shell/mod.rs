@@ -197,7 +197,7 @@ impl Loop {
 
     fn answer_status(&self, config: &Config, from: SocketAddrV4, bytes: &[u8]) {
         let Ok(request) = Message::decode(bytes) else { return };
-        let json = status::status(&self.core, &self.watch, now_ns()).to_json();
+        let json = status::status(&self.core, &self.watch, now_ns()).into_json();
         let reply = Message { message_type: MessageType::StatusReply, flags: Flags::NONE, packet: &json, ..request };
         let mut encoded = Vec::new();
         if reply.append_to(&mut encoded).is_ok() {

@@ -26,8 +26,14 @@ pub struct Status {
     pub state_lost: Vec<u16>,
     /// Servers and switches.
     pub peers: Vec<PeerStatus>,
-    /// The chains, head first. Left out when the answer would not fit a message.
+    /// The chains, head first. Of so many that the answer would not fit a message, whole ones are left out, then the last ones.
     pub shards: Vec<ShardStatus>,
+    /// How many were left out.
+    #[serde(default)]
+    pub shards_left_out: usize,
+    /// Of the servers and switches, too: first those that are alive.
+    #[serde(default)]
+    pub peers_left_out: usize,
 }
 
 /// How a server or switch is.
@@ -111,22 +117,68 @@ pub fn status(core: &Controller, watch: &Watch, now_ns: u64) -> Status {
         state_lost,
         peers,
         shards,
+        shards_left_out: 0,
+        peers_left_out: 0,
     }
 }
 
 impl Status {
-    /// As a message carries it: shortened until it fits.
-    pub fn to_json(mut self) -> Vec<u8> {
-        let json = serde_json::to_vec(&self).unwrap_or_default();
-        if json.len() <= MAX_PACKET_BYTES {
-            return json;
+    /// As a message carries it: what is well is left out until it fits.
+    pub fn into_json(mut self) -> Vec<u8> {
+        let (shards, peers) = (self.shards.len(), self.peers.len());
+        let longest = self.shards.iter().map(|shard| shard.chain.len()).max().unwrap_or(0);
+        let mut steps = 0;
+        loop {
+            let json = serde_json::to_vec(&self).unwrap_or_default();
+            if json.len() <= MAX_PACKET_BYTES || (self.shards.is_empty() && self.peers.is_empty()) {
+                return json;
+            }
+            match steps {
+                0 => self.shards.retain(|it| it.chain.len() < longest || it.joining.is_some() || it.draining),
+                1 => self.peers.retain(|peer| !peer.alive),
+                _ => {
+                    self.shards.truncate(self.shards.len() / 2);
+                    self.peers.truncate(self.peers.len() / 2);
+                }
+            }
+            steps += 1;
+            (self.shards_left_out, self.peers_left_out) = (shards - self.shards.len(), peers - self.peers.len());
         }
-        self.shards.clear();
-        let json = serde_json::to_vec(&self).unwrap_or_default();
-        if json.len() <= MAX_PACKET_BYTES {
-            return json;
-        }
-        self.peers.clear();
-        serde_json::to_vec(&self).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A cluster of 256 shards, one of which has lost a member.
+    #[test]
+    fn what_does_not_fit_is_counted_and_what_is_not_well_stays() {
+        let chain: Vec<SocketAddrV4> =
+            ["10.2.1.10:5407", "10.2.2.10:5407", "10.2.3.10:5407"].iter().filter_map(|it| it.parse().ok()).collect();
+        let shard = |shard: u16| ShardStatus {
+            shard,
+            view: 1,
+            chain: if shard == 200 { chain[..2].to_vec() } else { chain.clone() },
+            joining: None,
+            draining: false,
+            lag: 0,
+        };
+        let status = Status {
+            leading: true,
+            version: 1,
+            settled: false,
+            cannot_decide: None,
+            warnings: Vec::new(),
+            state_lost: Vec::new(),
+            peers: Vec::new(),
+            shards: (0..256).map(shard).collect(),
+            shards_left_out: 0,
+            peers_left_out: 0,
+        };
+        let json = status.into_json();
+        assert!(json.len() <= MAX_PACKET_BYTES);
+        let found: Status = serde_json::from_slice(&json).expect("an answer");
+        assert_eq!((found.shards.len(), found.shards_left_out, found.shards[0].shard), (1, 255, 200));
     }
 }

@@ -427,7 +427,7 @@ impl Node {
             Err(reason) => return self.counters.count_malformed(reason),
         };
         self.counters.status_requests += 1;
-        let json = self.status(now_ns).to_json();
+        let json = self.status(now_ns).into_json();
         let reply = Message { message_type: MessageType::StatusReply, packet: &json, ..request };
         let mut encoded = Vec::new();
         // Cannot fail: what it carries beside the JSON was decoded, and the JSON is within bounds.

@@ -32,8 +32,20 @@ pub struct NodeStatus {
     pub objects: Vec<ObjectStatus>,
     /// Datagrams dropped as malformed.
     pub malformed: u64,
-    /// The shards in whose chain it is. Left out when the answer would not fit a message.
+    /// Shards in whose chain it is.
+    #[serde(default)]
+    pub shards: usize,
+    /// Of these, those whose head it is.
+    #[serde(default)]
+    pub heads: usize,
+    /// The longest time that a successor has confirmed nothing new while entries wait for it, in ms.
+    #[serde(default)]
+    pub stalled_ms: u64,
+    /// The shards in whose chain it is. Of so many that the answer would not fit a message, those that are well are left out, then the last ones.
     pub replicas: Vec<ReplicaStatus>,
+    /// How many were left out.
+    #[serde(default)]
+    pub replicas_left_out: usize,
 }
 
 /// How a replica of a shard is.
@@ -82,13 +94,25 @@ pub struct ObjectStatus {
 }
 
 impl NodeStatus {
-    pub(super) fn to_json(&self) -> Vec<u8> {
-        let json = serde_json::to_vec(self).unwrap_or_default();
-        if json.len() <= MAX_PACKET_BYTES {
-            return json;
+    pub(super) fn into_json(mut self) -> Vec<u8> {
+        let mut json = serde_json::to_vec(&self).unwrap_or_default();
+        let mut most = usize::MAX;
+        while json.len() > MAX_PACKET_BYTES && !self.replicas.is_empty() {
+            match most {
+                usize::MAX => self.replicas.retain(|replica| !replica.is_well()),
+                most => self.replicas.truncate(most),
+            }
+            most = self.replicas.len() / 2;
+            self.replicas_left_out = self.shards - self.replicas.len();
+            json = serde_json::to_vec(&self).unwrap_or_default();
         }
-        let short = NodeStatus { replicas: Vec::new(), ..self.clone() };
-        serde_json::to_vec(&short).unwrap_or_default()
+        json
+    }
+}
+
+impl ReplicaStatus {
+    fn is_well(&self) -> bool {
+        matches!(self.state.as_str(), "serving" | "ready")
     }
 }
 
@@ -96,10 +120,9 @@ impl Node {
     /// How this server is.
     pub fn status(&self, now_ns: u64) -> NodeStatus {
         let replicas: Vec<_> = self.replicas().map(|replica| replica.status(now_ns)).collect();
-        let good = |status: &ReplicaStatus| matches!(status.state.as_str(), "serving" | "ready");
         let state = match () {
             () if replicas.iter().any(|status| status.state == "broken") => "broken",
-            () if self.views().version > 0 && replicas.iter().all(good) => "ready",
+            () if self.views().version > 0 && replicas.iter().all(ReplicaStatus::is_well) => "ready",
             () => "waiting",
         };
         let objects = self.objects_status();
@@ -115,7 +138,11 @@ impl Node {
             unacked: replicas.iter().map(|status| status.unacked).sum(),
             objects,
             malformed: self.counters().malformed_total(),
+            shards: replicas.len(),
+            heads: replicas.iter().filter(|status| matches!(status.role.as_str(), "head" | "single")).count(),
+            stalled_ms: replicas.iter().map(|status| status.stalled_ms).max().unwrap_or(0),
             replicas,
+            replicas_left_out: 0,
         }
     }
 

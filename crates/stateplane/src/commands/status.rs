@@ -454,18 +454,14 @@ fn stores(found: &[Store]) -> Section {
         };
         vec![
             store.address.to_string(),
-            format!(
-                "{} of {}",
-                status.replicas.iter().filter(|r| matches!(r.role.as_str(), "head" | "single")).count(),
-                status.replicas.len()
-            ),
+            format!("{} of {}", status.heads, status.shards),
             status.state.clone(),
             status.records.to_string(),
             status.sessions.to_string(),
             status.recalls.to_string(),
             status.held.to_string(),
             status.unacked.to_string(),
-            format!("{} ms", status.replicas.iter().map(|replica| replica.stalled_ms).max().unwrap_or(0)),
+            format!("{} ms", status.stalled_ms),
         ]
     };
     let rows = found.iter().map(row).collect();
@@ -546,6 +542,9 @@ pub fn controller_state(status: &ControllerStatus) -> &'static str {
 pub fn controller_notes(status: &ControllerStatus) -> Vec<String> {
     let mut notes: Vec<String> = status.cannot_decide.iter().map(|why| format!("cannot decide: {why}")).collect();
     notes.extend(status.warnings.iter().cloned());
+    if status.peers_left_out > 0 {
+        notes.push(format!("{} daemons are not listed: the answer would not fit a message", status.peers_left_out));
+    }
     if !status.state_lost.is_empty() {
         let shards: Vec<_> = status.state_lost.iter().map(ToString::to_string).collect();
         notes.push(format!(
@@ -568,10 +567,14 @@ pub fn chains(status: &ControllerStatus) -> Section {
             format!("{} entries", shard.lag),
         ]
     };
+    let left_out = status.shards_left_out;
+    let note = format!(
+        "{left_out} more chains are not listed: their answer would not fit a message; whole ones are left out first"
+    );
     Section {
         head: &["shard", "view", "chain, head first", "joins", "lag"],
         rows: status.shards.iter().map(row).collect(),
-        notes: vec![],
+        notes: if left_out > 0 { vec![note] } else { vec![] },
     }
 }
 
@@ -596,6 +599,8 @@ mod tests {
             settled: true,
             peers,
             shards: vec![],
+            shards_left_out: 0,
+            peers_left_out: 0,
             cannot_decide: None,
             state_lost: Vec::new(),
             warnings: Vec::new(),

@@ -178,6 +178,14 @@ fn print_status(address: SocketAddrV4, status: &NodeStatus) {
             "  shard {shard}: {role}, {state}{reason}; view {view}; entries: {index} applied, {committed} at the tail"
         );
     }
+    if status.replicas_left_out > 0 {
+        outln!(
+            "  {} more shards of {} ({} heads in all): well ones are left out first, as the answer would not fit a message",
+            status.replicas_left_out,
+            status.shards,
+            status.heads
+        );
+    }
     outln!("  entries that wait for the tail: {}", status.unacked);
     outln!("  sessions: {}   recalls out: {}", status.sessions, status.recalls);
     outln!("  requests held: {}   malformed datagrams: {}", status.held, status.malformed);
