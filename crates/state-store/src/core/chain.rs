@@ -80,7 +80,7 @@ impl Server {
 
     /// Whether entries are answered here: no successor, and none that joins has taken over the answering.
     pub(super) fn answers(&self) -> bool {
-        self.down.is_none() || mutation::is(Mutation::TailAnswersOn) && self.copy_out.is_some()
+        self.down.is_none()
     }
 
     /// Answers what no successor will answer, and what was not durable so far. When the tail's successor is gone, whatever it did not confirm is answered from here. It may have answered some of it: then the switch gets that twice, as

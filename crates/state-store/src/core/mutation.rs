@@ -49,15 +49,13 @@ pub enum Mutation {
     DriftIgnored,
     /// A server that caught up does not learn of sessions.
     CopyWithoutSessions,
-    /// A tail goes on answering when the server that joined answers.
-    TailAnswersOn,
     /// Messages of any view are taken.
     AnyView,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 25] = [
+    pub const ALL: [Mutation; 24] = [
         Mutation::NoEpochCheck,
         Mutation::NoFence,
         Mutation::HeadForgetsLeases,
@@ -81,7 +79,6 @@ impl Mutation {
         Mutation::TakenPortsGiven,
         Mutation::DriftIgnored,
         Mutation::CopyWithoutSessions,
-        Mutation::TailAnswersOn,
         Mutation::AnyView,
     ];
 }
