@@ -29,6 +29,8 @@ pub struct Faults {
     pub agent_deaths: f64,
     /// By how many parts per million the clocks of switches and servers run fast or slow at most.
     pub drift_ppm: i64,
+    /// By how much any two may differ, as the store is told (`clock_drift_ppm`).
+    pub drift_bound_ppm: u32,
     /// What switches take off a lease, and the store adds to it, beside the declared drift, in ns: in a simulation nothing else is needed.
     pub margin_ns: u64,
     /// The secrets change in the middle of the run, one machine after the other.
@@ -60,6 +62,7 @@ impl Faults {
         freezes: 0.0,
         agent_deaths: 0.0,
         drift_ppm: 0,
+        drift_bound_ppm: DRIFT_BOUND_PPM[0],
         margin_ns: MARGIN_NS,
         rotation: false,
         store_crashes: 0.0,
@@ -97,14 +100,15 @@ impl Faults {
         if rng.random_bool(0.25) {
             faults.hand_over_delay_ns = rng.random_range(1_000_000..60_000_000);
         }
+        faults.drift_bound_ppm = DRIFT_BOUND_PPM[rng.random_range(0..2)];
         faults.drift_ppm = match rng.random_range(0..4) {
             0 => 0,
-            1 | 2 => WITHIN_BOUND_PPM,
+            1 | 2 => within(faults.drift_bound_ppm),
             // Beyond what is declared; what must hold then is less (see `Faults::clocks_are_sound`).
             _ => rng.random_range(1_000..300_000),
         };
         faults.rotation = rng.random_bool(0.15);
-        // With margins as they are configured, drift within the bound (27 us of a lease) could not matter.
+        // With margins as they are configured, drift within the bound could not matter.
         faults.margin_ns = if rng.random_bool(0.5) { 0 } else { MARGIN_NS };
         faults
     }
@@ -112,7 +116,7 @@ impl Faults {
     /// Do the clocks keep to the declared bound? Beyond it a switch may believe in a lease that is over, and answer reads from what is old; updates are fenced all
     /// the same, whatever clocks do.
     pub fn clocks_are_sound(&self) -> bool {
-        self.drift_ppm <= WITHIN_BOUND_PPM
+        self.drift_ppm <= within(self.drift_bound_ppm)
     }
 
     /// Does every switch keep its state, and hand it over when asked? Then also an asynchronous object loses nothing.
@@ -134,6 +138,7 @@ impl Faults {
             moves: self.moves,
             strays: self.strays,
             drift_ppm: self.drift_ppm,
+            drift_bound_ppm: self.drift_bound_ppm,
             margin_ns: self.margin_ns,
             rotation: self.rotation,
             controller_crashes: self.controller_crashes,
@@ -165,5 +170,10 @@ impl Faults {
 
 /// The margins of either side when they are not thin.
 const MARGIN_NS: u64 = 5_000_000;
-/// Any two clocks then differ by less than the store's `clock_drift_ppm`.
-const WITHIN_BOUND_PPM: i64 = 450;
+/// What is usual, and one of which even a short lease shows something.
+const DRIFT_BOUND_PPM: [u32; 2] = [1_000, 100_000];
+
+/// If each clock is off by no more than this, any two differ by less than the bound.
+fn within(bound_ppm: u32) -> i64 {
+    i64::from(bound_ppm) * 45 / 100
+}

@@ -79,7 +79,7 @@ impl Store {
     pub(crate) fn new(manifest: &Manifest, rng: &mut StdRng, faults: &Faults) -> Store {
         let drift_ppm = faults.drift_ppm;
         Store {
-            settings: server_settings(manifest, faults.margin_ns),
+            settings: server_settings(manifest, faults),
             nodes: (0..SERVERS).map(|_| None).collect(),
             clocks: (0..SERVERS).map(|_| Clock::draw(rng, drift_ppm)).collect(),
             rings: vec![ring(0); SERVERS],
@@ -332,13 +332,13 @@ fn allocator(name: &str) -> AllocatorSettings {
     }
 }
 
-fn server_settings(manifest: &Manifest, margin_ns: u64) -> Settings {
+fn server_settings(manifest: &Manifest, faults: &Faults) -> Settings {
     Settings {
         shard: 0,
         shards: SHARDS,
         lease_us: LEASE_US,
-        clock_drift_ppm: 1000,
-        lease_margin_us: (margin_ns / 1000) as u32,
+        clock_drift_ppm: faults.drift_bound_ppm,
+        lease_margin_us: (faults.margin_ns / 1000) as u32,
         hold_ns: 200 * MS,
         tenure_ns: 4 * MS,
         recall_resend_ns: 5 * MS,

@@ -149,6 +149,7 @@ fn everything_at_once() {
         freezes: 0.01,
         agent_deaths: 0.01,
         drift_ppm: 450,
+        drift_bound_ppm: 1000,
         margin_ns: 0,
         rotation: true,
         store_crashes: 0.01,
