@@ -87,14 +87,10 @@ impl World {
             return;
         }
         let answered = (reply.epoch, reply.seq);
-        let of = |replica| recorded(replica, reply.key).map(|(epoch, seq, _)| (epoch, seq));
-        // What a chain could not confirm for long it answers when it can: what was granted may have become idle, and be gone from all of it, by then.
-        if self.bindings.is_some() && self.store.members(reply.shard).all(|replica| of(replica).is_none()) {
-            return;
-        }
         let lacks = self.store.members(reply.shard).find_map(|replica| {
             let found = recorded(replica, reply.key).map(|(epoch, seq, _)| (epoch, seq));
-            (found < Some(answered)).then(|| format!("{:?} of view {}", found, replica.view().number))
+            let lacks = found < Some(answered) && !(found.is_none() && self.is_gone_again(replica, reply));
+            lacks.then(|| format!("{:?} of view {}", found, replica.view().number))
         });
         if let Some(found) = lacks {
             let (what, shard) = (reply.message_type, reply.shard);
@@ -103,6 +99,13 @@ impl World {
                 format!("{what:?} of shard {shard} answers {answered:?}; a member has {found}"),
             );
         }
+    }
+
+    /// What a chain could not confirm for long it answers when it can: by then what was granted may have become idle, and be gone from servers that are further than those that still have it.
+    fn is_gone_again(&self, without: &Server, reply: &Message<'_>) -> bool {
+        let index = |replica: &Server| replica.status(self.now_ns).index;
+        let mut having = self.store.members(reply.shard).filter(|replica| recorded(replica, reply.key).is_some());
+        self.bindings.is_some() && having.all(|replica| index(replica) <= index(without))
     }
 
     /// An update was acknowledged: its value outlives up to f servers of the chain. (Where every member is ahead of it already, which value that was is not known any more.)
