@@ -12,14 +12,13 @@ const MOST: u64 = 10_000;
 const FIRST_SEED: u64 = 77_000_000;
 
 /// `SP_BUG_...` of stateplane_flow.h, by number: name, and the program in which it shows.
-const DATA_PLANE: [(&str, u32, Kind); 17] = [
+const DATA_PLANE: [(&str, u32, Kind); 16] = [
     ("LeaseFromReply", 1, Kind::Linearizable),
     ("ReadBeforeAck", 2, Kind::Linearizable),
     ("NeverSentAgain", 3, Kind::Linearizable),
     ("GrantOverOwnState", 4, Kind::Linearizable),
     ("ReleasedTakenAgain", 5, Kind::Linearizable),
     ("RecallKeeps", 6, Kind::Linearizable),
-    ("AckOfAnyEpoch", 7, Kind::Linearizable),
     ("ReplyToEarlierLife", 8, Kind::Linearizable),
     ("LeaseNeverOver", 9, Kind::Linearizable),
     ("AckedWhenSent", 10, Kind::Linearizable),
