@@ -138,6 +138,7 @@ impl World {
         Ok(())
     }
 
+    /// Waits until all chains are whole.
     fn whole_again(&mut self) -> dataplane::Result<()> {
         let until_ns = self.now_ns + WHOLE_NS;
         while self.violation.is_none() && !self.is_whole() {

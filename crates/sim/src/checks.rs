@@ -31,12 +31,16 @@ pub(crate) struct Checks {
     let_out: BTreeMap<Vec<u8>, u64>,
 }
 
-/// Grant and number of the newest update of a key's record.
+/// A number in wire form.
+pub(crate) fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
+}
+
+/// Grant and number of the newest update of a key's record, and its value.
 fn recorded(replica: &Server, key: &[u8]) -> Option<(u32, u64, u64)> {
     let records = replica.records();
     let record = records.get(records.find(0, key)?);
-    let value = record.value.as_slice().iter().fold(0u64, |value, byte| value << 8 | u64::from(*byte));
-    Some((record.epoch, record.seq, value))
+    Some((record.epoch, record.seq, number(record.value.as_slice())))
 }
 
 impl World {
@@ -52,15 +56,14 @@ impl World {
         let key = reply.key.to_vec();
         match reply.message_type {
             MessageType::LeaseGrant => {
-                let first = !self.checks.granted.contains_key(&(key.clone(), reply.epoch));
-                let owner = *self.checks.granted.entry((key, reply.epoch)).or_insert(reply.sender);
-                if owner != reply.sender {
+                let before = self.checks.granted.insert((key, reply.epoch), reply.sender);
+                if let Some(owner) = before.filter(|owner| *owner != reply.sender) {
                     let (epoch, sender) = (reply.epoch, reply.sender);
                     self.violated("one owner", format!("epoch {epoch} is granted to {owner:?} and to {sender:?}"));
                 }
                 self.check_members(&reply);
                 // Later ones may be a new tail's, which answers again what the old one had answered.
-                if first {
+                if before.is_none() {
                     self.check_granted(&reply);
                 }
             }
@@ -126,7 +129,7 @@ impl World {
         let lost = match (&self.sketch, self.checks.kept.get(grant.key)) {
             (Some(sketch), _) => sketch.lost_by(grant),
             (None, Some(kept)) => {
-                let value = grant.value.iter().fold(0u64, |value, byte| value << 8 | u64::from(*byte));
+                let value = number(grant.value);
                 (value < *kept).then(|| format!("{value} is granted of {:?}; {kept} was acknowledged", grant.key))
             }
             (None, None) => None,

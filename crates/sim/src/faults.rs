@@ -121,17 +121,11 @@ impl Faults {
 
     /// Does every switch keep its state, and hand it over when asked? Then also an asynchronous object loses nothing.
     pub fn keeps_state(&self) -> bool {
-        let lives = self.crashes + self.freezes + self.agent_deaths == 0.0;
-        let reaches =
-            self.loss + self.stragglers + self.hand_over_loss + self.cuts == 0.0 && self.hand_over_delay_ns == 0;
-        lives
-            && reaches
-            && self.store_crashes + self.store_freezes + self.store_slowness == 0.0
-            && self.delay_max_ns <= 2_000_000
+        *self == self.kept()
     }
 
     /// The same network with switches and servers that keep their state, and hand it over when asked.
-    pub fn kept(self) -> Faults {
+    pub fn kept(&self) -> Faults {
         Faults {
             duplication: self.duplication,
             delay_max_ns: self.delay_max_ns.min(2_000_000),

@@ -1,6 +1,7 @@
 //! Snapshots judged from the packet log: what a switch's slots were at each instant is computed from the packets that it let out, and every snapshot, sent or stored,
 //! must be the state of the instant at which it was taken. For tests/sketch.p4.
 
+use crate::checks::number;
 use crate::store::Store;
 use crate::world::SHARDS;
 use manifest::SnapshotState;
@@ -58,7 +59,6 @@ pub struct SketchChecker {
 
 /// A key's slots in wire form.
 fn decode(bytes: &[u8], slot_bytes: usize) -> Slots {
-    let number = |slot: &[u8]| slot.iter().fold(0u64, |value, byte| value << 8 | u64::from(*byte));
     bytes.chunks_exact(slot_bytes).map(number).collect()
 }
 
@@ -148,8 +148,7 @@ impl SketchChecker {
     /// The store says which parts of a snapshot are on all servers: if all are, then so is that snapshot, or a newer one.
     pub(crate) fn acknowledged(&mut self, ack: &Message<'_>, store: &Store) -> Result<(), String> {
         let parts = snapshot_parts(self.object.slots as usize, self.object.slot_bytes as usize);
-        let held = ack.value.iter().fold(0u64, |bits, byte| bits << 8 | u64::from(*byte));
-        if held.count_ones() as usize != parts {
+        if number(ack.value).count_ones() as usize != parts {
             return Ok(());
         }
         let tenant = tenant(ack.key);
@@ -323,7 +322,7 @@ impl SketchChecker {
 }
 
 fn tenant(key: &[u8]) -> u16 {
-    key.iter().fold(0, |value, byte| value << 8 | u16::from(*byte))
+    number(key) as u16
 }
 
 /// A key's whole snapshot on a server: grant, number, slots.

@@ -3,6 +3,7 @@
 use crate::bindings::BindingChecker;
 use crate::chart::Chart;
 use crate::checks::{Checks, Violation};
+use crate::faults::Faults;
 use crate::frames::{counter_frame, flow_of, key_of};
 use crate::network::{Datagram, Event, Network};
 use crate::operations::Operations;
@@ -70,8 +71,7 @@ pub struct World {
     around: Vec<Around>,
     pub(crate) store: Store,
     incarnation: u32,
-    drift_ppm: i64,
-    margin_ns: u64,
+    faults: Faults,
     pub(crate) clocks_are_sound: bool,
     pub(crate) linearizable: bool,
     pub(crate) delay_max_ns: u64,
@@ -124,8 +124,7 @@ impl World {
             around: (0..SWITCHES).map(around).collect(),
             store,
             incarnation: 0,
-            drift_ppm: faults.drift_ppm,
-            margin_ns: faults.margin_ns,
+            faults,
             clocks_are_sound: faults.clocks_are_sound(),
             linearizable: program.is_linearizable(),
             delay_max_ns: faults.delay_max_ns.min(2 * MS),
@@ -191,8 +190,8 @@ impl World {
 
     fn start_switch(&mut self, at: usize) -> dataplane::Result<()> {
         self.incarnation += 1;
-        let drift_ppm = self.rng.random_range(-self.drift_ppm..=self.drift_ppm);
-        let (switch_id, lease_margin_ns) = (at as u32 + 1, self.margin_ns);
+        let Faults { drift_ppm: most_ppm, margin_ns: lease_margin_ns, .. } = self.faults;
+        let (switch_id, drift_ppm) = (at as u32 + 1, self.rng.random_range(-most_ppm..=most_ppm));
         let identity = Identity { switch_id, incarnation: self.incarnation, drift_ppm, lease_margin_ns };
         self.switches[at].reset(identity, &[None; SHARDS as usize])?;
         self.switches[at].set_keys(&self.around[at].ring)?;

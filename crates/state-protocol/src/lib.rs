@@ -13,6 +13,7 @@ mod message;
 mod shard;
 mod siphash;
 mod snapshot;
+mod status;
 
 pub use chain::{CHAIN_HEADER_BYTES, ChainFlags, ChainHeader, ChainType, ENTRY_HEADER_BYTES, Entries, Entry, Handover};
 pub use control::{
@@ -25,6 +26,7 @@ pub use malformed::{EncodeError, Malformed};
 pub use message::{Flags, Message, MessageType, Owner};
 pub use shard::{MOST_SHARDS, key_hash, shard_of};
 pub use snapshot::{MOST_SNAPSHOT_PARTS, SNAPSHOT_PART_BYTES, SNAPSHOT_VALUE_BYTES, SnapshotPart, snapshot_parts};
+pub use status::json_that_fits;
 
 /// UDP port of the state store and of switches.
 pub const PORT: u16 = 5407;

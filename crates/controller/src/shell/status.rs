@@ -3,7 +3,7 @@
 use super::watch::Watch;
 use crate::core::Controller;
 use serde::{Deserialize, Serialize};
-use state_protocol::{MAX_PACKET_BYTES, Member, Reporter};
+use state_protocol::{Member, Reporter, json_that_fits};
 use std::net::SocketAddrV4;
 
 /// How a controller is.
@@ -124,32 +124,32 @@ pub fn status(core: &Controller, watch: &Watch, now_ns: u64) -> Status {
 
 impl Status {
     /// As a message carries it: what is well is left out until it fits.
-    pub fn into_json(mut self) -> Vec<u8> {
+    pub fn into_json(self) -> Vec<u8> {
         let (shards, peers) = (self.shards.len(), self.peers.len());
         let longest = self.shards.iter().map(|shard| shard.chain.len()).max().unwrap_or(0);
-        let mut steps = 0;
-        loop {
-            let json = serde_json::to_vec(&self).unwrap_or_default();
-            if json.len() <= MAX_PACKET_BYTES || (self.shards.is_empty() && self.peers.is_empty()) {
-                return json;
+        json_that_fits(self, |status, step| {
+            if status.shards.is_empty() && status.peers.is_empty() {
+                return false;
             }
-            match steps {
-                0 => self.shards.retain(|it| it.chain.len() < longest || it.joining.is_some() || it.draining),
-                1 => self.peers.retain(|peer| !peer.alive),
+            match step {
+                0 => status.shards.retain(|it| it.chain.len() < longest || it.joining.is_some() || it.draining),
+                1 => status.peers.retain(|peer| !peer.alive),
                 _ => {
-                    self.shards.truncate(self.shards.len() / 2);
-                    self.peers.truncate(self.peers.len() / 2);
+                    status.shards.truncate(status.shards.len() / 2);
+                    status.peers.truncate(status.peers.len() / 2);
                 }
             }
-            steps += 1;
-            (self.shards_left_out, self.peers_left_out) = (shards - self.shards.len(), peers - self.peers.len());
-        }
+            status.shards_left_out = shards - status.shards.len();
+            status.peers_left_out = peers - status.peers.len();
+            true
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use state_protocol::MAX_PACKET_BYTES;
 
     /// A cluster of 256 shards, one of which has lost a member.
     #[test]

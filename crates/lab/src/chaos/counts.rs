@@ -8,7 +8,7 @@ use crate::chaos::Judge;
 use crate::chaos::held::{Held, held};
 use crate::chaos::ledger::{Account, Ledger, Lost, Outage, Sighting};
 use crate::chaos::outage::{self, OUTAGE_LIMIT_MS};
-use crate::chaos::record::wall_ns;
+use crate::chaos::record::{lock, wall_ns};
 use crate::chaos::tap::{self, Tap};
 use crate::error::{Error, Result};
 use crate::instance::Lab;
@@ -23,7 +23,7 @@ use std::io::{BufWriter, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -128,10 +128,6 @@ impl Shared {
             self.record(ns, Event::Input { flow: flow.number, packet });
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The accounts by flow, the counters that they were judged by, and the time before and after these were read.

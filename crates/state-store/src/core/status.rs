@@ -4,7 +4,7 @@ use super::backends::BackendStatus;
 use super::pool::Pool;
 use super::{AllocatorSettings, Node, Role, Server};
 use serde::{Deserialize, Serialize};
-use state_protocol::MAX_PACKET_BYTES;
+use state_protocol::json_that_fits;
 
 /// How a server is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,19 +94,18 @@ pub struct ObjectStatus {
 }
 
 impl NodeStatus {
-    pub(super) fn into_json(mut self) -> Vec<u8> {
-        let mut json = serde_json::to_vec(&self).unwrap_or_default();
-        let mut most = usize::MAX;
-        while json.len() > MAX_PACKET_BYTES && !self.replicas.is_empty() {
-            match most {
-                usize::MAX => self.replicas.retain(|replica| !replica.is_well()),
-                most => self.replicas.truncate(most),
+    pub(super) fn into_json(self) -> Vec<u8> {
+        json_that_fits(self, |status, step| {
+            if status.replicas.is_empty() {
+                return false;
             }
-            most = self.replicas.len() / 2;
-            self.replicas_left_out = self.shards - self.replicas.len();
-            json = serde_json::to_vec(&self).unwrap_or_default();
-        }
-        json
+            match step {
+                0 => status.replicas.retain(|replica| !replica.is_well()),
+                _ => status.replicas.truncate(status.replicas.len() / 2),
+            }
+            status.replicas_left_out = status.shards - status.replicas.len();
+            true
+        })
     }
 }
 

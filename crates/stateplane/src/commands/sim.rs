@@ -202,13 +202,9 @@ fn duration(seconds: f64) -> String {
     }
 }
 
-fn scenario(seed: u64, kind: Kind) -> Scenario {
-    Scenario::of_seed(seed, kind)
-}
-
 fn shorten(seed: u64, kind: Kind, violation: &sim::Violation) -> Result<(), String> {
     let mut bench = Bench::new(kind)?;
-    let whole = scenario(seed, kind);
+    let whole = Scenario::of_seed(seed, kind);
     let (shortest, replays) = bench.shrink(&whole, violation).map_err(|error| error.to_string())?;
     let (outcome, chart) = bench.run(&shortest, true).map_err(|error| error.to_string())?;
     outln!(
@@ -231,7 +227,7 @@ fn shorten(seed: u64, kind: Kind, violation: &sim::Violation) -> Result<(), Stri
 
 fn draw(seed: u64, kind: Kind) -> Result<u8, String> {
     let mut bench = Bench::new(kind)?;
-    let (outcome, chart) = bench.run(&scenario(seed, kind), true).map_err(|error| error.to_string())?;
+    let (outcome, chart) = bench.run(&Scenario::of_seed(seed, kind), true).map_err(|error| error.to_string())?;
     outln!("{}", chart.map_or_else(String::new, |chart| chart.render(usize::MAX)));
     match &outcome.violation {
         Some(violation) => outln!("{violation}"),
