@@ -4,6 +4,7 @@ use crate::{Frame, Link};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
 /// IEEE 802.1Q and 802.1ad tags, which may stand before the type.
 const ETHERTYPE_TAGS: [u16; 2] = [0x8100, 0x88a8];
 const MOST_TAGS: usize = 2;
@@ -34,6 +35,41 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
+/// The frame as Ethernet carries it, for those who need that: a frame of another link layer gets a header with the type that it names and the sender's address, if it
+/// has one. False, and nothing in `out`, if the link layer is unknown.
+pub fn ethernet_into(frame: &Frame<'_>, out: &mut Vec<u8>) -> bool {
+    out.clear();
+    if frame.link == Link::Ethernet {
+        out.extend_from_slice(frame.bytes);
+        return true;
+    }
+    let Some((ethertype, packet)) = typed(frame.link, frame.bytes) else { return false };
+    let source = match frame.link {
+        Link::LinuxCooked => frame.bytes.get(6..12),
+        Link::LinuxCooked2 => frame.bytes.get(12..18),
+        _ => None,
+    };
+    out.extend_from_slice(&[0; 6]);
+    out.extend_from_slice(source.unwrap_or(&[0; 6]));
+    out.extend_from_slice(&ethertype.to_be_bytes());
+    out.extend_from_slice(packet);
+    true
+}
+
+/// What a link layer without Ethernet's header carries, with its EtherType.
+fn typed(link: Link, bytes: &[u8]) -> Option<(u16, &[u8])> {
+    match link {
+        Link::LinuxCooked => Some((u16_at(bytes, 14)?, bytes.get(16..)?)),
+        Link::LinuxCooked2 => Some((u16_at(bytes, 0)?, bytes.get(20..)?)),
+        Link::RawIp => match bytes.first()? >> 4 {
+            4 => Some((ETHERTYPE_IPV4, bytes)),
+            6 => Some((ETHERTYPE_IPV6, bytes)),
+            _ => None,
+        },
+        Link::Ethernet | Link::Other(_) => None,
+    }
+}
+
 /// What comes after the link layer, if it is IPv4.
 fn network(link: Link, bytes: &[u8]) -> Option<&[u8]> {
     match link {
@@ -47,10 +83,7 @@ fn network(link: Link, bytes: &[u8]) -> Option<&[u8]> {
             }
             (u16_at(bytes, at)? == ETHERTYPE_IPV4).then(|| bytes.get(at + 2..)).flatten()
         }
-        Link::LinuxCooked => (u16_at(bytes, 14)? == ETHERTYPE_IPV4).then(|| bytes.get(16..)).flatten(),
-        Link::LinuxCooked2 => (u16_at(bytes, 0)? == ETHERTYPE_IPV4).then(|| bytes.get(20..)).flatten(),
-        Link::RawIp => Some(bytes),
-        Link::Other(_) => None,
+        link => typed(link, bytes).filter(|(ethertype, _)| *ethertype == ETHERTYPE_IPV4).map(|(_, packet)| packet),
     }
 }
 
@@ -113,6 +146,23 @@ mod tests {
     }
 
     #[test]
+    fn every_link_layer_becomes_ethernet() {
+        let mut out = vec![9];
+        let mut made = |link, before: &[u8]| {
+            let bytes = [before, PACKET].concat();
+            ethernet_into(&Frame { time_ns: 0, link, bytes: &bytes, original_bytes: 0 }, &mut out).then(|| out.clone())
+        };
+        let expected = |source: [u8; 6]| Some([[0u8; 6].as_slice(), &source, &[8, 0], PACKET].concat());
+        let cooked = [0, 0, 0, 1, 0, 6, 2, 3, 4, 5, 6, 7, 0, 0, 8, 0];
+        assert_eq!(made(Link::LinuxCooked, &cooked), expected([2, 3, 4, 5, 6, 7]));
+        let cooked = [8, 0, 0, 0, 0, 0, 0, 2, 0, 1, 0, 6, 2, 3, 4, 5, 6, 7, 0, 0];
+        assert_eq!(made(Link::LinuxCooked2, &cooked), expected([2, 3, 4, 5, 6, 7]));
+        assert_eq!(made(Link::RawIp, &[]), expected([0; 6]));
+        assert_eq!(made(Link::Ethernet, &[1; 14]), Some([[1; 14].as_slice(), PACKET].concat()));
+        assert_eq!(made(Link::Other(9), &[]), None);
+    }
+
+    #[test]
     fn cut_and_fragmented_ones_say_so() {
         let cut = Frame { time_ns: 0, link: Link::RawIp, bytes: &PACKET[..33], original_bytes: 37 };
         let found = datagram(&cut).unwrap();
@@ -131,6 +181,11 @@ mod tests {
                 let frame = Frame { time_ns: 0, link, bytes: &bytes, original_bytes: 0 };
                 if let Some(found) = datagram(&frame) {
                     prop_assert!(found.payload.len() <= found.payload_bytes);
+                }
+                let mut out = vec![];
+                if ethernet_into(&frame, &mut out) {
+                    let again = Frame { link: Link::Ethernet, bytes: &out, ..frame };
+                    prop_assert_eq!(datagram(&again), datagram(&frame));
                 }
             }
         }

@@ -39,6 +39,16 @@ pub enum Error {
         /// The frame, counted from 1.
         frame: u64,
     },
+    /// Frames, but none that can be used.
+    #[error("{file}: none of its {frames} frames can be used: {problem}")]
+    Unusable {
+        /// The file.
+        file: PathBuf,
+        /// How many it has.
+        frames: u64,
+        /// Why, and what to do.
+        problem: String,
+    },
     /// Bytes that follow no format.
     #[error("{file}: frame {frame}: {problem}; the file is damaged: capture again, or repair it with `tshark -r`")]
     Damaged {
@@ -111,6 +121,11 @@ impl Reader {
     /// How many frames there were so far.
     pub fn frames(&self) -> u64 {
         self.frames
+    }
+
+    /// That none of the frames so far can be used, and why.
+    pub fn unusable(&self, problem: impl Into<String>) -> Error {
+        Error::Unusable { file: self.file.clone(), frames: self.frames, problem: problem.into() }
     }
 
     /// The next frame; none at the end. After an error there is none either.

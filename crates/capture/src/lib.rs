@@ -8,7 +8,7 @@ mod file;
 mod live;
 mod writer;
 
-pub use datagram::{Datagram, datagram};
+pub use datagram::{Datagram, datagram, ethernet_into};
 pub use file::{Error, Reader};
 pub use live::{Interface, Seen, Statistics, stamps_frames};
 pub use writer::Writer;
@@ -37,6 +37,17 @@ impl Link {
             276 => Link::LinuxCooked2,
             101 => Link::RawIp,
             other => Link::Other(other),
+        }
+    }
+
+    /// Its number in files.
+    pub fn number(self) -> i32 {
+        match self {
+            Link::Ethernet => 1,
+            Link::LinuxCooked => 113,
+            Link::LinuxCooked2 => 276,
+            Link::RawIp => 101,
+            Link::Other(other) => other,
         }
     }
 }

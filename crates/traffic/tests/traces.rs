@@ -114,6 +114,37 @@ fn a_capture_is_a_source_too() {
     assert_eq!(made, read);
 }
 
+/// A pcap file of one frame, whatever its link layer is.
+fn pcap(link: u32, frame: &[u8], original_bytes: u32) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let header = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, link, 1, 0, frame.len() as u32, original_bytes];
+    let bytes: Vec<u8> = header.iter().flat_map(|word| word.to_le_bytes()).chain(frame.iter().copied()).collect();
+    std::fs::write(file.path(), bytes).unwrap();
+    file
+}
+
+#[test]
+fn captures_of_any_interface_are_read_and_of_none_are_refused() {
+    let mut source = Source::synthetic(Profile { flows: 1, packets: 10, ..Profile::default() }).unwrap();
+    let mut frame = vec![];
+    source.next_into(&mut frame).unwrap().unwrap();
+    let packet = &frame[14..];
+    let describe = |file: &tempfile::NamedTempFile| {
+        describe::<capture::Error>(&mut Source::capture(file.path()).unwrap(), |_, _| Ok(()))
+    };
+    // `tcpdump -i any`, by `-y LINUX_SLL` and as it is since 1.10; raw IP.
+    let cooked = [[0, 0, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0, 8, 0].as_slice(), packet].concat();
+    let cooked2 = [[8, 0].as_slice(), &[0; 18], packet].concat();
+    for (link, bytes) in [(1, &frame[..]), (113, &cooked), (276, &cooked2), (101, packet)] {
+        let found = describe(&pcap(link, bytes, bytes.len() as u32)).unwrap();
+        assert_eq!((found.packets, found.flows, found.other_packets, found.bytes), (1, 1, 0, frame.len() as u64));
+    }
+    let error = describe(&pcap(105, packet, packet.len() as u32)).unwrap_err().to_string();
+    assert!(error.contains("link type 105"), "{error}");
+    let error = describe(&pcap(1, &frame, 9_000)).unwrap_err().to_string();
+    assert!(error.contains("none of its 1 frames") && error.contains("tcpdump -s 0"), "{error}");
+}
+
 #[test]
 fn faults_name_their_field() {
     let base = Profile::default;
