@@ -235,6 +235,11 @@ fn check(file: File) -> Result<Config, Problem> {
     require(!file.controllers.is_empty(), "controllers", || {
         "there is none; write the address of each, such as [\"10.2.1.10:5408\"]".to_owned()
     })?;
+    if let Some(twice) =
+        file.controllers.iter().enumerate().find_map(|(at, it)| file.controllers[..at].contains(it).then_some(it))
+    {
+        return Err(("controllers".to_owned(), format!("{twice} is given twice; write each controller once")));
+    }
     for (address, field) in file.controllers.iter().map(|a| (a, "controllers")).chain([(&file.listen, "listen")]) {
         require(!address.ip().is_unspecified() && address.port() != 0, field, || {
             format!("{address} is no address that others can send to; write the machine's own address and port")

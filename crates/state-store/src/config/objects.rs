@@ -121,7 +121,19 @@ pub(super) fn fill_from_manifest(tables: &mut Vec<ObjectTable>, manifest: &Manif
         fill(&mut table.slots, snapshot.slots as usize, &format!("{place}.slots"))?;
         fill(&mut table.slot_bytes, snapshot.slot_bytes as usize, &format!("{place}.slot_bytes"))?;
     }
-    Ok(())
+    // One that is described in full may be another program's.
+    match tables.iter().enumerate().find(|(_, table)| table.id.is_none()) {
+        Some((at, table)) => {
+            let known = tables.iter().filter(|table| table.id.is_some()).map(|table| format!("\"{}\"", table.name));
+            let known = known.collect::<Vec<_>>().join(", ");
+            let has = if known.is_empty() { "none".to_owned() } else { known };
+            Err((
+                format!("object[{at}].name"),
+                format!("the manifest has no such object as \"{}\" in the store; it has {has}", table.name),
+            ))
+        }
+        None => Ok(()),
+    }
 }
 
 fn fill<T: PartialEq + Copy + std::fmt::Debug>(own: &mut Option<T>, manifests: T, field: &str) -> Result<(), Problem> {

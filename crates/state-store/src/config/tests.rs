@@ -74,6 +74,12 @@ fn objects_come_from_the_manifest() {
     assert_eq!(config.settings.objects[0].idle_ns(&[0; 4]), Some(5 * NS_PER_S));
     let error = Config::parse(&path, &format!("{top}[[object]]\nname = \"c\"\nid = 8\n")).unwrap_err().to_string();
     assert!(error.contains("\"c\".id: 8, but the manifest says 3"), "{error}");
+    let error = Config::parse(&path, &format!("{top}[[object]]\nname = \"d\"\nidle_s = 5\n")).unwrap_err().to_string();
+    assert!(
+        error.contains("object[0].name: the manifest has no such object as \"d\"")
+            && error.contains("it has \"a\", \"c\""),
+        "{error}"
+    );
 }
 
 #[test]
@@ -99,6 +105,7 @@ fn every_fault_names_its_field_and_remedy() {
     for (from, to, field, remedy) in [
         ("listen = \"10.0.3.1:5407\"", "listen = \"0.0.0.0:5407\"", "listen", "own address"),
         ("controllers = [\"10.0.3.1:5408\"]", "controllers = []", "controllers", "10.2.1.10:5408"),
+        ("[\"10.0.3.1:5408\"]", "[\"10.0.3.1:5408\", \"10.0.3.1:5408\"]", "controllers", "is given twice"),
         ("shards = 8", "shards = 0", "shards", "1 to 256"),
         ("shards = 8", "shards = 8\nworkers = 0", "workers", "1 to 64"),
         ("shards = 8", "shards = 8\nworkers = 64\nmachine = \"\"", "machine", "leave it out"),
