@@ -117,11 +117,16 @@ struct Wire {
 
 impl Wire {
     fn start(lab: &TestLab) -> Wire {
+        Wire::start_from(lab, "inside")
+    }
+
+    /// What is sent again comes from `host`.
+    fn start_from(lab: &TestLab, host: &str) -> Wire {
         let (stop, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(HashSet::new())));
         let listen = |(store, _): (&str, &str)| {
             let mut interface =
                 lab.netns("tor").run(|| capture::Interface::open(store, [PORT, PORT + 1])).expect("packet socket");
-            let (stop, seen, raw) = (Arc::clone(&stop), Arc::clone(&seen), Raw::open(lab, "inside"));
+            let (stop, seen, raw) = (Arc::clone(&stop), Arc::clone(&seen), Raw::open(lab, host));
             std::thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     let Some(frame) = interface.next_frame(Duration::from_millis(20)).expect("frame") else { continue };
@@ -556,6 +561,42 @@ fn earlier_life(lab: &TestLab, genuine: &[Message5407], numbered: &mut Numbered)
     let reasons = ["replayed", "old_incarnation"];
     all_are_counted(lab, "requests of an earlier life", &raw, &some_of_each(&requests, 100), &reasons);
     assert_eq!(State::settled(lab), state);
+}
+
+/// A host behind a port that is not `fabric` replays the stores' answers at once, with good tags, before the answers can be too late: none is taken.
+#[test]
+fn a_port_that_is_not_fabric_takes_no_message() {
+    if skip() {
+        return;
+    }
+    let _turn = one_at_a_time();
+    let lab = TestLab::up("forged-edge", "nat.toml", &["--set", "core_fabric=false"]);
+    wait_for("both switches are used", || lab.both_used("203.0.113.0/28"));
+    // The core router would keep the outside away: a switch must not count on it.
+    lab.must_run("core", "ip rule del iif outside to 10.0.0.0/8 prohibit");
+    lab.must_run("outside", "ip route add 10.0.0.0/8 via 198.51.100.1");
+    let wire = Wire::start_from(&lab, "outside");
+    let mut connections = Connections::open(&lab, tcp_echo(&lab, 8000), 20);
+    let mut numbered = Numbered::open(&lab);
+    assert_eq!(numbered.send(50), 50 * FLOWS, "lost although nothing failed");
+    let counted = |name: &str| SWITCHES.iter().map(|(switch, _)| lab.event(switch, name)).sum::<u64>();
+    let state = State::settled(&lab);
+    let replies = wire.finish().into_iter().filter(Message5407::is_reply).count() as u64;
+    assert!(replies > 0, "no answer passed");
+    wait_for("every copy is counted", || counted("not_fabric") >= replies);
+    println!("{replies} answers replayed at an edge port, not_fabric {}", counted("not_fabric"));
+    assert_eq!((counted("not_fabric"), counted("replayed"), counted("bad_tag")), (replies, 0, 0));
+    // Made up ones, too, are dropped before anything looks at them.
+    let targets = SWITCHES.map(|(_, address)| address);
+    let own = OUTSIDE.parse().expect("address");
+    let random = random_messages(&mut Random(1), own, &targets, 100);
+    Raw::open(&lab, "outside").send_all(&random);
+    wait_for("those are counted", || counted("not_fabric") >= replies + 100);
+    assert_eq!((counted("not_fabric"), counted("malformed")), (replies + 100, 0));
+    assert_eq!(State::settled(&lab), state);
+    connections.all_answer("the forger was here");
+    numbered.hardly_any_came_twice();
+    lab.down();
 }
 
 #[test]
