@@ -419,6 +419,15 @@ fn dashboard_and_alerts_ask_for_metrics_that_exist() {
     for metric in ["stateplane_switch_lease_too_short", "stateplane_store_old_incarnation_total"] {
         assert!(read("deploy/prometheus/alerts.yml").contains(metric), "{metric} has no alert");
     }
+    // Prometheus asks where the page has them.
+    let scraped = read("deploy/prometheus/prometheus.yml");
+    for (path, text) in blocks(&read("docs/deploy.md"), "toml") {
+        let Some(at) = text.lines().find_map(|line| line.strip_prefix("metrics = \"")?.split('"').next()) else {
+            continue;
+        };
+        let at = at.replace("0.0.0.0", "sw1");
+        assert!(scraped.contains(&format!("\"{at}\"")), "{}: {at} is not scraped", path.display());
+    }
     if is_there("promtool") {
         let file = repository().join("deploy/prometheus/alerts.yml");
         let output = Command::new("promtool").args(["check", "rules"]).arg(file).output().unwrap();

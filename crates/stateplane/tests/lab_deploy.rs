@@ -1,7 +1,9 @@
 //! `docs/deploy.md`, walked as a stranger would: its machines are namespaces, its configurations and its commands are taken out of the page and run in its order, and
-//! then its "Does it work?" is asked. A command that is new on the page is unknown here, and fails. Needs root, BIRD and etcd.
+//! then its "Does it work?" is asked. A command that is new on the page is unknown here, and fails; so does a `birdc` command in the text that BIRD does not know.
+//! Needs root, BIRD and etcd.
 //!
-//! What differs from the page: files lie in a folder for each machine, units are started by their `ExecStart`, and there are no users and no network cards' settings.
+//! What differs from the page: files lie in a folder for each machine, units are started by their `ExecStart` (and those with `Type=notify` waited for, as systemd
+//! waits), and there are no users and no network cards' settings.
 
 mod common;
 mod page;
@@ -91,17 +93,16 @@ impl Site {
         for (a, b) in LINKS.into_iter().chain([INTERNET]) {
             site.link(a, b);
         }
-        for (name, via) in [("st1", "10.2.1.1"), ("st2", "10.2.2.1"), ("st3", "10.2.3.1"), ("host", "10.1.0.1")] {
-            site.must(name, &format!("ip route add default via {via}"));
-        }
+        site.must("host", "ip route add default via 10.1.0.1");
         site.must("server", "ip route add 203.0.113.0/29 via 198.51.100.1");
         site
     }
 
     fn link(&self, a: End, b: End) {
         let netns = |name| format!("{}-{name}", self.unique);
+        // Ours begin as a network card does: what the page does not change stays so.
         let make = format!(
-            "ip link add {} mtu 3000 netns {} type veth peer name {} mtu 3000 netns {}",
+            "ip link add {} mtu 1500 netns {} type veth peer name {} mtu 3000 netns {}",
             a.1,
             netns(a.0),
             b.1,
@@ -126,6 +127,7 @@ impl Site {
         let root = self.machine(machine).root.display().to_string();
         let text = match machine {
             "sw2" => text.replace("s1", "s2").replace("10.255.0.1", "10.255.0.2"),
+            "st2" | "st3" => text.replace("via 10.2.1.1", &format!("via 10.2.{}.1", &machine[2..])),
             _ => text.to_owned(),
         };
         text.replace("/usr/bin/stateplane", STATEPLANE)
@@ -175,13 +177,14 @@ impl Site {
         logs.map(|file| std::fs::read_to_string(file.path()).unwrap_or_default()).collect()
     }
 
-    /// Starts a daemon on a machine.
-    fn start(&self, machine: &'static str, name: &str, line: &str) {
+    /// Starts a daemon on a machine, which tells `notify` that it is ready.
+    fn start(&self, machine: &'static str, name: &str, line: &str, notify: Option<&Path>) {
         let Machine { netns, root, .. } = self.machine(machine);
         let log = std::fs::File::create(root.join(format!("{name}.log"))).expect("a log");
         let mut words = line.split_whitespace();
         let mut command = netns.command(words.next().expect("a program")).unwrap_or_else(|e| panic!("{e}"));
         command.args(words).current_dir(root).stdin(Stdio::null());
+        command.envs(notify.map(|path| ("NOTIFY_SOCKET", path)));
         command.stdout(log.try_clone().expect("a log")).stderr(log);
         let child = command.spawn().unwrap_or_else(|error| panic!("{machine}: {line}: {error}"));
         self.daemons.borrow_mut().push((machine, name.to_owned(), child));
@@ -197,7 +200,31 @@ impl Site {
             self.must(machine, &self.own(machine, &format!("/{line}")));
         }
         let start = text.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("ExecStart");
-        self.start(machine, unit, &self.own(machine, start));
+        let start = self.own(machine, start);
+        if text.lines().any(|line| line == "Type=notify") {
+            self.start_and_wait(machine, unit, &start);
+        } else {
+            self.start(machine, unit, &start, None);
+        }
+    }
+
+    /// As systemd starts a unit with `Type=notify`: until it says that it is ready (sd_notify(3)).
+    fn start_and_wait(&self, machine: &'static str, unit: &str, line: &str) {
+        let path = self.machine(machine).root.join(format!("{unit}.notify"));
+        let socket = std::os::unix::net::UnixDatagram::bind(&path).expect("a socket");
+        socket.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
+        self.start(machine, unit, line, Some(&path));
+        let mut buffer = [0; 4_096];
+        loop {
+            let count = socket
+                .recv(&mut buffer)
+                .unwrap_or_else(|error| panic!("{machine}: {unit} is not ready: {error}: {}", self.logs(machine)));
+            let said = String::from_utf8_lossy(&buffer[..count]);
+            println!("{machine}: {unit}: {}", said.trim_end().replace('\n', ", "));
+            if said.lines().any(|line| line == "READY=1") {
+                return;
+            }
+        }
     }
 
     /// `systemctl reload`, of all of stateplane's daemons.
@@ -271,12 +298,19 @@ impl Site {
     /// The page's commands of a section, in its order.
     fn walk(&self, number: u32, section: &str) {
         let mut later = vec![];
-        for line in texts(section, "sh").into_iter().flat_map(str::lines) {
+        for (block, line) in
+            texts(section, "sh").into_iter().flat_map(|block| block.lines().map(move |line| (block, line)))
+        {
             let bare = line.split(" # ").next().unwrap_or_default().trim();
             let words: Vec<&str> = bare.split_whitespace().collect();
             println!("§{number}: {bare}");
             match (number, words.as_slice()) {
                 (_, []) => {}
+                // Of the whole machine's, which namespaces cannot change.
+                (1, ["sysctl", "-w", "net.core.rmem_max=16777216", "net.core.wmem_max=16777216"]) => {}
+                (1, ["ip", ..]) if block.contains("via 10.2.1.1") => {
+                    STORES.iter().for_each(|machine| drop(self.must(machine, &self.own(machine, bare))))
+                }
                 (1, ["ip", ..]) => self.on_switches(&["eth1", "eth2"], bare),
                 // Network cards' settings, which veth has not.
                 (1, ["ethtool", ..]) => {}
@@ -303,27 +337,30 @@ impl Site {
                 (3, ["stateplane", ..]) => {
                     STORES.iter().for_each(|machine| drop(self.must(machine, &self.own(machine, bare))))
                 }
-                (4, ["systemctl", "restart", "bird"]) => SWITCHES.iter().for_each(|machine| self.bird(machine)),
-                (4, ["sysctl" | "ip", ..]) => self.on_switches(&["eth1"], bare),
-                (4, ["birdc", ..]) => {
-                    SWITCHES.iter().for_each(|machine| drop(self.comes_true(machine, &self.own(machine, bare))))
-                }
-                (5, ["systemctl", "enable", "--now", _]) => SWITCHES.iter().for_each(|machine| {
+                (4 | 5, ["sysctl" | "ip", ..]) => self.on_switches(&["eth1"], bare),
+                (4, ["systemctl", "enable", "--now", _]) => SWITCHES.iter().for_each(|machine| {
                     let unit = self.own(machine, words[3]);
                     self.enable(machine, &unit);
-                    self.comes_true(machine, &format!("{STATEPLANE} ports --switch {}", self.switch_name(machine)));
+                    // "Returns when the program is on all ports."
+                    let ports =
+                        self.must(machine, &format!("{STATEPLANE} ports --switch {}", self.switch_name(machine)));
+                    assert!(ports.contains("eth1") && ports.contains("eth2") && !ports.contains("away"), "{ports}");
                 }),
-                (5, ["stateplane", ..]) => SWITCHES.iter().for_each(|machine| {
-                    let line = self.own(machine, bare);
-                    let own = line.replace(
-                        &format!("--switch s{}", &machine[2..]),
-                        &format!("--switch {}", self.switch_name(machine)),
-                    );
-                    // Other labs of this host may have switches that are not well.
-                    let own = own.replace("switch status", &format!("switch status {}", self.switch_name(machine)));
-                    let said = self.must(machine, &own);
-                    println!("{machine}: {own}\n{said}");
+                (4, ["stateplane", ..]) => SWITCHES.iter().for_each(|machine| {
+                    let said = self.must(machine, &self.own_switch(machine, bare));
+                    println!("{machine}: {bare}\n{said}");
                 }),
+                (5, ["systemctl", "daemon-reload"]) => {}
+                (5, ["systemctl", "restart", "bird"]) => SWITCHES.iter().for_each(|machine| {
+                    let (_, unit) = blocks(section, "ini").into_iter().next().expect("BIRD's unit");
+                    for line in unit.lines().filter_map(|line| line.strip_prefix("ExecStartPre=")) {
+                        self.must(machine, &self.own_switch(machine, line));
+                    }
+                    self.bird(machine);
+                }),
+                (5, ["birdc", ..]) => {
+                    SWITCHES.iter().for_each(|machine| drop(self.comes_true(machine, &self.own(machine, bare))))
+                }
                 (8, ["stateplane", "keys", ..]) => {
                     let said = self.must("st1", &self.own("st1", bare));
                     println!("{said}");
@@ -341,6 +378,25 @@ impl Site {
         }
     }
 
+    /// A command that names the switch, or that asks all of this host's: other labs may have switches that are not well.
+    fn own_switch(&self, machine: &str, line: &str) -> String {
+        let own = self.own(machine, line);
+        let (short, name) = (machine.replace("sw", "s"), self.switch_name(machine));
+        let own = own.replace(&format!("--switch {short}"), &format!("--switch {name}"));
+        own.replace(&format!("switch status {short}"), "switch status")
+            .replace("switch status", &format!("switch status {name}"))
+    }
+
+    /// Each `birdc` command of a text, on a machine, once; BIRD must say what it did.
+    fn birdc(&self, machine: &str, text: &str) {
+        for line in birdc_commands(text) {
+            let said = self.must(machine, &self.own(machine, &line));
+            println!("{machine}: {line}: {said}");
+            let verb = line.split(' ').nth(1).expect("a verb");
+            assert!(verb == "show" || said.contains(&format!("{verb}d")), "{machine}: {line}: {said}");
+        }
+    }
+
     fn on_switches(&self, interfaces: &[&str], line: &str) {
         for machine in SWITCHES {
             for interface in interfaces {
@@ -351,7 +407,7 @@ impl Site {
 
     fn bird(&self, machine: &'static str) {
         let root = self.machine(machine).root.display();
-        self.start(machine, "bird", &format!("bird -f -c {root}/etc/bird/bird.conf -s {root}/bird.ctl"));
+        self.start(machine, "bird", &format!("bird -f -c {root}/etc/bird/bird.conf -s {root}/bird.ctl"), None);
     }
 
     /// Three members, "by its own manual".
@@ -364,8 +420,21 @@ impl Site {
                  --initial-advertise-peer-urls {peer} --initial-cluster {} --initial-cluster-state new",
                 peers.join(",")
             );
-            self.start(name, "etcd", &line);
+            self.start(name, "etcd", &line, None);
         }
+    }
+
+    /// The switch that owns the host's flow from this port, as the store has it (the page, §7).
+    fn owner(&self, port: u16) -> Option<&'static str> {
+        let command = "--store 10.2.1.10:5407 --secrets /etc/stateplane/fabric.secrets --manifest /etc/stateplane/nat.json --owner";
+        let command = self.own("st1", &format!("{STATEPLANE} state list {command}"));
+        let port = port.to_string();
+        SWITCHES.into_iter().find(|machine| {
+            let said = self.must("st1", &format!("{command} {}", &machine[2..]));
+            let is_ours =
+                |line: &str| line.contains("10.1.0.10") && line.split([' ', '=', ',']).any(|word| word == port);
+            said.lines().any(is_ours)
+        })
     }
 
     /// The switch that has flows now, by `stateplane switch flows`.
@@ -394,6 +463,18 @@ impl Drop for Site {
             let _ = netns::remove(machine.netns.name());
         }
     }
+}
+
+/// The `birdc` commands in a text, each once, in their order.
+fn birdc_commands(text: &str) -> Vec<String> {
+    let mut found: Vec<String> = vec![];
+    for rest in text.split("birdc ").skip(1) {
+        let command = format!("birdc {}", rest.split(['`', ';', '"', '&', '\n']).next().unwrap_or_default().trim());
+        if !found.contains(&command) {
+            found.push(command);
+        }
+    }
+    found
 }
 
 /// Answers every line with itself.
@@ -471,6 +552,25 @@ fn the_page_works() {
         site.must(machine, &format!("ethtool -K {interface} gro off && ethtool -K {interface} gro on"));
     }
     answers(&mut stream, "the switch is back");
+
+    // The flow moves away from a living switch; then all that the page and the alerts say to BIRD, on the other one.
+    let port = stream.local_addr().expect("an address").port();
+    let mover = site.owner(port).expect("somebody owns the flow");
+    let text = format!("{}{}", sections[6], read("deploy/prometheus/alerts.yml"));
+    assert!(birdc_commands(&text).iter().any(|command| command == "birdc enable leaf"), "{:?}", birdc_commands(&text));
+    for command in birdc_commands(&text) {
+        if command == "birdc enable core" {
+            wait_for("the flow moves", || {
+                answers(&mut stream, "moved");
+                site.owner(port).is_some_and(|machine| machine != mover)
+            });
+        }
+        site.birdc(mover, &command);
+    }
+    wait_for("BIRD is back", || site.run(mover, &site.own(mover, "birdc show route for 10.2.1.10")).1.contains("via"));
+    let other = SWITCHES.into_iter().find(|machine| *machine != mover).expect("two switches");
+    site.birdc(other, &page);
+    answers(&mut stream, "moved again");
 
     // §7 and §8: what the store has, and new secrets while the connection is in use.
     let manifest = site.own("st1", "--manifest /etc/stateplane/nat.json");

@@ -11,6 +11,7 @@ use crate::run_dir::{RunDirectory, State};
 use crate::start::{self, Started};
 use crate::sweep;
 use dataplane::Dataplane;
+use sd_notify::NotifyState;
 use std::net::SocketAddrV4;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -121,7 +122,14 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
         );
     }
     tracing::info!("switch {}: {how} {}", agent.config.name, agent.dataplane.manifest().program);
+    let mut told_ready = false;
     let detach = loop {
+        // With Type=notify routing may begin now. Views are not waited for: without them the program drops what needs them, and a switch that boots while no
+        // controller answers must not be taken for one that failed.
+        if !told_ready && agent.is_on_all_ports() {
+            told_ready = true;
+            tell_manager(&[NotifyState::Ready, NotifyState::Status(&agent.summary())]);
+        }
         tokio::select! {
             _ = terminate.recv() => break agent.config.detach,
             _ = interrupt.recv() => break agent.config.detach,
@@ -132,6 +140,7 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
         }
         agent.look();
     };
+    tell_manager(&[NotifyState::Stopping]);
     agent.generator.stop.store(true, Ordering::Relaxed);
     if let Some(thread) = thread {
         // It ends within an interval; if it panicked, there is nothing left to wait for.
@@ -149,6 +158,13 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
     );
     drop(hold);
     Ok(())
+}
+
+/// Tells the service manager, if there is one (sd_notify(3)); one that does not listen is its own affair.
+fn tell_manager(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::warn!("the service manager's NOTIFY_SOCKET: {error}");
+    }
 }
 
 /// The control socket; one that a dead agent left is replaced (the run directory's lock says that it is dead).
@@ -253,6 +269,21 @@ impl Agent {
             );
         }
         self.told_short_lease.store(short.is_some(), Ordering::Relaxed);
+    }
+
+    /// Whether the program is on every port of the configuration.
+    fn is_on_all_ports(&self) -> bool {
+        let state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.config.port.iter().all(|port| state.ports.iter().any(|(number, _)| *number == port.port))
+    }
+
+    /// What `systemctl status` shows.
+    fn summary(&self) -> String {
+        let views = match self.views_known() {
+            Some(ViewsKnown::None) => "; no views yet",
+            _ => "",
+        };
+        format!("{} {} on {} ports{views}", self.how, self.dataplane.manifest().program, self.config.port.len())
     }
 
     /// The generator's frames seem to come from the first port that is there.

@@ -368,6 +368,10 @@ impl Config {
             let problem = "is needed with `controllers` or `store`: a number above 0 that no other switch has";
             return self.fault("switch_id", problem);
         }
+        let twice = self.controllers.iter().enumerate().find(|(at, address)| self.controllers[..*at].contains(address));
+        if let Some((_, address)) = twice {
+            return self.fault("controllers", format!("{address} is given twice; write each controller once"));
+        }
         if stored && !self.port.iter().any(|port| port.fabric) {
             let problem = "with `controllers` or `store`, at least one port must have `fabric = true`";
             return self.fault("port", problem);

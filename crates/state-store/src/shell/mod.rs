@@ -98,12 +98,21 @@ fn epoch_base() -> u32 {
     u32::try_from(since_2025.as_nanos() / u128::from(EPOCH_TICK_NS)).unwrap_or(u32::MAX / 2)
 }
 
-/// Runs a server until it is ordered to stop: all but signals, which the process's first thread takes.
-fn work(config: &Config, orders: UnixStream) -> Result<(), RunError> {
+/// Runs a server until it is ordered to stop: all but signals, which the process's first thread takes. `started` is called when it listens and has read its log.
+fn work(config: &Config, orders: UnixStream, started: impl FnOnce()) -> Result<(), RunError> {
     let keys = config.keys()?;
     let listen = config.listen;
     let socket =
         BatchSocket::bind(listen).map_err(|source| RunError::Bind { address: SocketAddr::V4(listen), source })?;
+    for (what, bytes, limit) in socket.small_buffers() {
+        tracing::warn!(
+            name = config.name,
+            bytes,
+            wanted = udp::SOCKET_BUFFER_BYTES,
+            "the socket's {what} buffer is smaller than wanted: bursts of requests will be dropped; `sysctl -w {limit}={}` (docs/deploy.md, section 1), then start again",
+            udp::SOCKET_BUFFER_BYTES
+        );
+    }
     let metrics = match config.metrics {
         Some(address) => Some(metrics::Server::bind(address).map_err(|source| RunError::Bind { address, source })?),
         None => None,
@@ -132,6 +141,7 @@ fn work(config: &Config, orders: UnixStream) -> Result<(), RunError> {
         .set(&config.backends, &config.health)
         .map_err(|source| RunError::System { what: "starting a check of a backend's health", source })?;
     tracing::info!(name = config.name, %listen, incarnation = start.incarnation, seed = start.seed, "state store started");
+    started();
     Loop { server, socket, orders, metrics, durability, checks, out, last_events: Vec::new(), polled: Vec::new() }
         .run(config)
 }

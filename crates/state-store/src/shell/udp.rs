@@ -17,7 +17,8 @@ const BUFFER_STRIDE: usize = MESSAGE_BYTES + 17 * 64;
 const MOST_SEGMENTS: usize = 64;
 /// Bytes of one sent message: an IPv4 packet's, less its headers.
 const MOST_SENT_BYTES: usize = 65_507;
-const SOCKET_BUFFER_BYTES: libc::c_int = 16 << 20;
+/// Of the kernel's buffers, each way, as the options name it: the kernel doubles it for what it counts beside the bytes (socket(7)).
+pub(super) const SOCKET_BUFFER_BYTES: libc::c_int = 16 << 20;
 /// Room for one control message with an int, 8-byte aligned as cmsg(3) wants it.
 const CONTROL_WORDS: usize = 4;
 type Control = [u64; CONTROL_WORDS];
@@ -78,6 +79,17 @@ impl BatchSocket {
             most_segment_bytes: MESSAGE_BYTES,
             send_errors: 0,
         })
+    }
+
+    /// The kernel's buffers that are smaller than asked for: which, their bytes, and the sysctl that limits them.
+    pub fn small_buffers(&self) -> Vec<(&'static str, usize, &'static str)> {
+        use nix::sys::socket::{getsockopt, sockopt};
+        let buffers = [
+            ("receive", getsockopt(&self.socket, sockopt::RcvBuf), "net.core.rmem_max"),
+            ("send", getsockopt(&self.socket, sockopt::SndBuf), "net.core.wmem_max"),
+        ];
+        let bytes = buffers.into_iter().filter_map(|(what, doubled, limit)| Some((what, doubled.ok()? / 2, limit)));
+        bytes.filter(|(_, bytes, _)| *bytes < SOCKET_BUFFER_BYTES as usize).collect()
     }
 
     /// Receives what is there, up to a batch of messages, without waiting; returns how many. More may be there if it is `FULL`.
@@ -283,6 +295,17 @@ mod tests {
             taken.extend(socket.received(received).map(|(_, datagram)| datagram.to_vec()));
         }
         taken
+    }
+
+    #[test]
+    fn a_buffer_that_the_kernel_cut_is_told() {
+        let socket = BatchSocket::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
+        // As without CAP_NET_ADMIN under a low net.core.rmem_max.
+        assert!(set_option(&socket.socket, libc::SOL_SOCKET, libc::SO_RCVBUF, 100_000));
+        let small = socket.small_buffers();
+        assert!(small.contains(&("receive", 100_000, "net.core.rmem_max")), "{small:?}");
+        let enough = nix::unistd::geteuid().is_root();
+        assert!(!enough || small.len() == 1, "root gets what it asks for: {small:?}");
     }
 
     #[test]

@@ -6,9 +6,12 @@ use crate::config::Config;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use sd_notify::NotifyState;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread::JoinHandle;
 
 /// A worker's thread, and where its orders go.
@@ -26,14 +29,16 @@ pub fn run(config: Config) -> Result<(), RunError> {
     signals.thread_block().map_err(system("blocking signals"))?;
     let signal_fd = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
         .map_err(system("opening a signal descriptor"))?;
+    let starting = Arc::new(AtomicU16::new(config.workers));
     let mut workers = Vec::new();
     for number in 0..config.workers {
-        workers.push(start(config.worker(number), number)?);
+        workers.push(start(config.worker(number), number, Arc::clone(&starting))?);
     }
     let mut running = true;
     while running {
         running = pass_on(&signal_fd, &mut workers)?;
     }
+    tell_manager(&[NotifyState::Stopping]);
     let stop = |worker: Worker| {
         // One that has ended takes no orders.
         let _ = (&worker.orders).write_all(&[Signal::SIGTERM as u8]);
@@ -43,12 +48,25 @@ pub fn run(config: Config) -> Result<(), RunError> {
     ends.into_iter().collect()
 }
 
-fn start(config: Config, number: u16) -> Result<Worker, RunError> {
+/// Tells the service manager, if there is one (sd_notify(3)); one that does not listen is its own affair.
+fn tell_manager(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::warn!(%error, "the service manager's NOTIFY_SOCKET");
+    }
+}
+
+/// `starting`: how many workers have not opened their sockets and read their logs yet; the last one to do so says that the process is ready.
+fn start(config: Config, number: u16, starting: Arc<AtomicU16>) -> Result<Worker, RunError> {
     let failed = |source| RunError::System { what: "starting a worker", source };
     let (orders, taken) = UnixStream::pair().map_err(failed)?;
     taken.set_nonblocking(true).map_err(failed)?;
     let builder = std::thread::Builder::new().name(format!("worker-{number}"));
-    let thread = builder.spawn(move || work(&config, taken)).map_err(failed)?;
+    let started = move || {
+        if starting.fetch_sub(1, Ordering::Relaxed) == 1 {
+            tell_manager(&[NotifyState::Ready]);
+        }
+    };
+    let thread = builder.spawn(move || work(&config, taken, started)).map_err(failed)?;
     Ok(Worker { orders, thread })
 }
 

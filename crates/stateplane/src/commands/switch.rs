@@ -140,7 +140,7 @@ fn status(name: Option<&str>, json: bool) -> switch_agent::Result<()> {
         return Ok(());
     }
     let rows = found.iter().map(|status| {
-        let numbers = [status.pid.to_string(), status.switch_id.to_string(), format!("{:08x}", status.incarnation)];
+        let numbers = [status.pid.to_string(), status.switch_id.to_string(), format!("{:#010x}", status.incarnation)];
         let [pid, id, incarnation] = numbers;
         vec![status.name.clone(), status.program.clone(), status.how.clone(), pid, id, incarnation]
     });
