@@ -156,6 +156,52 @@ fn units_load() {
     assert!(seen >= 3);
 }
 
+/// What `stateplane WORDS --help` says.
+fn help(words: &[&str]) -> String {
+    let output = Command::new(STATEPLANE).args(words).arg("--help").output().unwrap();
+    assert!(output.status.success(), "stateplane {}: {}", words.join(" "), said(&output));
+    said(&output)
+}
+
+/// The subcommand of a line of a page, and its options, are there.
+fn is_known(page: &str, line: &str) {
+    let words: Vec<&str> = line.split_whitespace().take_while(|word| *word != "#" && *word != "--").collect();
+    let Some(command) = words.get(1).filter(|word| !word.starts_with('-')) else { return };
+    let general = help(&[command]);
+    let own = match (general.split_once("\nCommands:\n"), words.get(2)) {
+        (Some((_, list)), Some(second)) if second.starts_with(|letter: char| letter.is_ascii_lowercase()) => {
+            let mut known =
+                list.lines().take_while(|line| !line.is_empty()).filter_map(|line| line.split_whitespace().next());
+            assert!(known.any(|name| name == *second), "{page}: {line}: stateplane {command} has no {second}");
+            help(&[command, second])
+        }
+        _ => general,
+    };
+    for option in words.iter().filter(|word| word.starts_with("--")) {
+        let option = option.split(['=', ')', ',']).next().unwrap();
+        let is_there =
+            own.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-').any(|word| word == option);
+        assert!(is_there, "{page}: {line}: no option {option}");
+    }
+}
+
+#[test]
+fn every_command_on_the_pages_is_one() {
+    let mut seen = BTreeSet::new();
+    for page in pages() {
+        let text = read(&page);
+        let inline = text.split('`').skip(1).step_by(2);
+        let lines = [page::texts(&text, "sh"), page::texts(&text, "")].concat();
+        for line in inline.chain(lines.into_iter().flat_map(str::lines)) {
+            let line = line.strip_prefix("target/release/").unwrap_or(line);
+            if line.starts_with("stateplane ") && !line.contains('\n') && seen.insert(line.to_owned()) {
+                is_known(&page, line);
+            }
+        }
+    }
+    assert!(seen.len() > 50, "{seen:?}");
+}
+
 /// A daemon that is killed at the latest when the test ends.
 struct Daemon(std::process::Child);
 

@@ -477,6 +477,11 @@ external = ["203.0.113.1"]
             ("\"10.255.0.1\"", "\"224.0.0.1\"", "protocol_address: 224.0.0.1"),
             ("switch_id = 1\n", "", "switch_id: is needed"),
             ("fabric = true\n", "", "port: with `controllers`"),
+            (
+                "store = \"10.2.1.10:5407\"",
+                "controllers = [\"10.2.1.10:5408\", \"10.2.1.10:5408\"]",
+                "controllers: 10.2.1.10:5408 is given twice",
+            ),
             ("10.2.1.10:5407", "10.2.1.10", "line 6"),
             ("[\"203.0.113.1\"]", "[]", "nat_pool.external"),
             ("[\"203.0.113.1\"]", "[\"203.0.113.1\"]\nports = \"5-4\"", "nat_pool.ports"),
