@@ -8,6 +8,7 @@
 //! - [`traffic`]: packets a second through veth links and a network namespace, which is also what nftables can be compared with.
 //! - [`probe`]: round-trip times through a switch of a lab, taken in the kernel.
 //! - [`line`]: packets a second through a switch of a lab, at an offered rate.
+//! - [`moves`]: how long a steady stream is silent while a link moves.
 //! - [`churn`]: real TCP connections that come at a rate, and which of them break.
 
 pub mod apps;
@@ -23,6 +24,7 @@ pub mod labs;
 pub mod line;
 pub mod messages;
 pub mod model;
+pub mod moves;
 pub mod namespace;
 pub mod network;
 pub mod packets;

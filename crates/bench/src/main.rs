@@ -2,9 +2,9 @@
 
 use anyhow::{Context, Result, bail};
 use bench::build::Places;
-use bench::experiments::{self, Experiment};
+use bench::experiments::{self, Asked, Experiment};
 use bench::page;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -46,8 +46,11 @@ struct How {
     #[arg(long)]
     quick: bool,
     /// Only this application, by its folder in p4/apps, where an experiment has several; may be given again
-    #[arg(long = "app", value_name = "FOLDER", value_parser = clap::builder::PossibleValuesParser::new(bench::apps::ALL.iter().map(|app| app.folder)))]
+    #[arg(long = "app", value_name = "FOLDER", value_parser = clap::builder::PossibleValuesParser::new(bench::apps::folders()))]
     apps: Vec<String>,
+    /// Play this capture's conversations (pcap or pcapng) instead of a seeded trace, where an experiment plays one: fig08
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
     /// The repository
     #[arg(long, default_value = ".")]
     root: PathBuf,
@@ -83,9 +86,10 @@ fn run_all<'a>(chosen: impl Iterator<Item = &'a Experiment>, how: &How) -> Resul
     lab::interrupt::install();
     let _first = bench::contention::go_first();
     let places = places(how)?;
+    let asked = Asked { quick: how.quick, apps: how.apps.clone(), pcap: how.pcap.clone() };
     let mut failed = Vec::new();
     for experiment in chosen {
-        if let Err(error) = experiment.execute(&places, how.quick, &how.apps) {
+        if let Err(error) = experiment.execute(&places, &asked) {
             eprintln!("bench: {}: {error:#}", experiment.name);
             failed.push(experiment.name);
         }
@@ -111,16 +115,33 @@ fn run(arguments: &Arguments) -> Result<()> {
             }
             Ok(())
         }
-        Command::Run { names, how } => {
-            run_all(experiments::ALL.iter().filter(|e| names.iter().any(|n| n == e.name)), how)
-        }
+        Command::Run { names, how } => run_all(chosen(names), how),
         Command::All { how } => run_all(experiments::ALL.iter(), how),
         Command::Page { how } => page::write(&places(how)?.output),
     }
 }
 
+fn chosen(names: &[String]) -> impl Iterator<Item = &'static Experiment> {
+    experiments::ALL.iter().filter(move |e| names.iter().any(|n| n == e.name))
+}
+
+/// What no single option's type says: wrong usage.
+fn check(arguments: &Arguments) -> std::result::Result<(), String> {
+    let (how, refusal) = match &arguments.command {
+        Command::List => return Ok(()),
+        Command::Run { names, how } => (how, experiments::refuse_capture(chosen(names))),
+        Command::All { how } => (how, experiments::refuse_capture(experiments::ALL.iter())),
+        Command::Page { how } => (how, Err("--pcap means nothing to `page`, which measures nothing".to_owned())),
+    };
+    if how.pcap.is_some() { refusal } else { Ok(()) }
+}
+
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
+    let arguments = Arguments::parse();
+    if let Err(refused) = check(&arguments) {
+        Arguments::command().error(clap::error::ErrorKind::ArgumentConflict, refused).exit();
+    }
+    match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("stateplane-bench: {error:#}");

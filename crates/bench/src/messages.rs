@@ -6,8 +6,10 @@ use anyhow::{Context, Result, bail};
 use lab::netns::Netns;
 use serde_json::Value;
 
-/// UDP port of the state protocol.
-const PORT: u16 = 5_407;
+/// UDP ports of the state protocol: the stores', and the controllers'.
+const PORTS: &str = "{ 5407, 5408 }";
+/// The stores' alone: what is lost on purpose is updates and their acknowledgements.
+const STORE_PORT: &str = "5407";
 const ETHERNET_BYTES: u64 = 14;
 
 /// Rules on a router for the messages of one switch; they stay until the lab goes down.
@@ -25,12 +27,12 @@ pub struct Seen {
 }
 
 impl Messages {
-    /// Begins to count.
+    /// Begins to count: what the switch and the stores tell each other, and its reports to controllers with their answers.
     ///
     /// # Errors
     /// nftables refuses.
     pub fn count(lab: &Running) -> Result<Messages> {
-        Messages::rules(lab, "counter", "counter")
+        Messages::rules(lab, PORTS, "counter")
     }
 
     /// Replaces the rules: these many of a million messages are lost, each way by itself.
@@ -39,15 +41,13 @@ impl Messages {
     /// nftables refuses.
     pub fn lose(lab: &Running, per_million: u32) -> Result<Messages> {
         let drop = format!("numgen random mod 1000000 < {per_million} counter drop");
-        Messages::rules(lab, &drop, &drop)
+        Messages::rules(lab, STORE_PORT, &drop)
     }
 
-    fn rules(lab: &Running, to_store: &str, from_store: &str) -> Result<Messages> {
+    fn rules(lab: &Running, ports: &str, verdict: &str) -> Result<Messages> {
         let messages = Messages { router: lab.netns(STORES_ROUTER)? };
-        let rules = format!(
-            "add table ip bench\ndelete table ip bench\ntable ip bench {{ chain messages {{ type filter hook forward priority -300; \
-             iifname \"{SWITCH}\" udp dport {PORT} {to_store}; oifname \"{SWITCH}\" udp sport {PORT} {from_store}; }}; }}"
-        );
+        let address = lab.node(SWITCH)?.loopback.as_deref().context("the switch has no loopback address")?;
+        let rules = rules(address.trim_end_matches("/32"), ports, verdict);
         messages.nft(&[&rules])?;
         Ok(messages)
     }
@@ -75,6 +75,15 @@ impl Messages {
     }
 }
 
+/// For messages from and to the switch's protocol address, of these ports at the other end. (Not by interface: when a link between router and switch is out for a moment,
+/// messages come another way.)
+fn rules(address: &str, ports: &str, verdict: &str) -> String {
+    format!(
+        "add table ip bench\ndelete table ip bench\ntable ip bench {{ chain messages {{ type filter hook forward priority -300; \
+         ip saddr {address} udp dport {ports} {verdict}; ip daddr {address} udp sport {ports} {verdict}; }}; }}"
+    )
+}
+
 /// Sums all counters of nftables' JSON.
 fn add_counters(value: &Value, seen: &mut Seen) {
     match value {
@@ -98,6 +107,12 @@ fn add_counters(value: &Value, seen: &mut Seen) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn controllers_messages_count_and_are_not_lost() {
+        assert_eq!(rules("10.255.0.1", PORTS, "counter").matches("port { 5407, 5408 } counter").count(), 2);
+        assert!(!rules("10.255.0.1", STORE_PORT, "drop").contains("5408"));
+    }
 
     #[test]
     fn counters_are_found_where_nftables_puts_them() {

@@ -17,6 +17,11 @@ const PART_SET_BYTES: f64 = 8.0;
 /// A session's heartbeats in each lease.
 const HEARTBEATS_A_LEASE: f64 = 3.0;
 
+/// A switch's `REPORT`s to each controller in each second, and as many `HEARD`s back (docs/state-protocol.md, "The controller").
+const REPORTS_A_SECOND: f64 = 20.0;
+/// The least time between two UPDATEs of a flow that the generator sends (`resend_timeout_us` of a switch's configuration, its default).
+const GENERATED_EVERY_S: f64 = 0.005;
+
 /// An application and its cluster, as far as bandwidth goes.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Model {
@@ -28,6 +33,12 @@ pub struct Model {
     pub updates: f64,
     /// Mean length of those packets, as they come in and as they leave: each travels with its update and back.
     pub update_packet_bytes: f64,
+    /// Flows whose updates the generator sends, without the packets: each at most one in 5 ms, with its newest value. None: each packet travels with its update.
+    pub asynchronous_flows: Option<f64>,
+    /// Controllers that hear of the switch.
+    pub controllers: f64,
+    /// Bytes of a `REPORT` behind its header.
+    pub report_bytes: f64,
     /// Shards, each with a session of the switch.
     pub shards: f64,
     /// Of the sessions, in seconds.
@@ -36,6 +47,14 @@ pub struct Model {
     pub snapshot: Option<(f64, f64)>,
     /// Keys of which snapshots are taken: sketches.
     pub sketches: f64,
+}
+
+/// The JSON of a switch's `REPORT`, as long as it is once there are views (their version has few digits, or a few more).
+fn report_bytes(switch_id: u32, shards: f64) -> f64 {
+    let report = serde_json::json!({
+        "reporter": { "switch": { "switch_id": switch_id } }, "version": 10, "shards": shards as u64, "heard_ms": 0, "replicas": [],
+    });
+    report.to_string().len() as f64
 }
 
 fn number(lab: &Lab, name: &str) -> Result<f64> {
@@ -53,6 +72,8 @@ impl Model {
         let updating: Vec<&Vec<u8>> = frames.iter().filter(|frame| updates(frame)).collect();
         let bytes: usize = updating.iter().map(|frame| frame.len()).sum();
         let object = manifest.flow_states.first();
+        let asynchronous = object.is_some_and(|object| object.consistency == "asynchronous");
+        let shards = number(lab, "shards")?;
         let snapshot = manifest.snapshot_states.iter().find(|state| state.period_us != 0).map(|state| {
             let slots = f64::from(state.slots * state.slot_bytes);
             let parts = (slots / PART_BYTES).ceil();
@@ -64,22 +85,38 @@ impl Model {
             value_bytes: object.map_or(0.0, |o| f64::from(o.value_bytes)),
             updates: updating.len() as f64 / frames.len().max(1) as f64,
             update_packet_bytes: bytes as f64 / updating.len().max(1) as f64,
-            shards: number(lab, "shards")?,
+            asynchronous_flows: asynchronous.then_some(updating.len() as f64),
+            controllers: lab.topology().node.keys().filter(|node| node.starts_with("controller")).count() as f64,
+            report_bytes: report_bytes(1, shards),
+            shards,
             lease_s: number(lab, "lease_ms")? / 1e3,
             snapshot,
             sketches: if snapshot.is_some() { 1.0 } else { 0.0 },
         })
     }
 
-    /// Messages for a packet, in bytes, both ways: UPDATE with its packet and UPDATE_ACK with it.
-    pub fn bytes_a_packet(&self) -> f64 {
-        self.updates * (2.0 * (MESSAGE_BYTES + self.key_bytes + self.update_packet_bytes) + self.value_bytes)
+    /// UPDATE and UPDATE_ACK, both with the packet, or both without.
+    fn bytes_an_update(&self) -> f64 {
+        let packet = if self.asynchronous_flows.is_some() { 0.0 } else { self.update_packet_bytes };
+        2.0 * (MESSAGE_BYTES + self.key_bytes + packet) + self.value_bytes
     }
 
-    /// Messages for each second, in bytes, however much traffic there is: heartbeats and snapshots.
+    /// Updates that leave in each second, at a rate of packets.
+    fn updates_a_second(&self, packets_per_s: f64) -> f64 {
+        let most = self.asynchronous_flows.map_or(f64::INFINITY, |flows| flows / GENERATED_EVERY_S);
+        (self.updates * packets_per_s).min(most)
+    }
+
+    /// Messages for each second, in bytes, however much traffic there is: heartbeats, reports and snapshots.
     pub fn bytes_a_second(&self) -> f64 {
         let heartbeats = self.heartbeats_a_second() * 2.0 * MESSAGE_BYTES;
-        heartbeats + self.snapshot.map_or(0.0, |(bytes, period_s)| self.sketches * bytes / period_s)
+        let reports = self.controllers * REPORTS_A_SECOND * (2.0 * MESSAGE_BYTES + self.report_bytes);
+        heartbeats + reports + self.snapshot.map_or(0.0, |(bytes, period_s)| self.sketches * bytes / period_s)
+    }
+
+    /// Reports that each controller hears from so many switches, in each second.
+    pub fn reports_a_second(switches: f64) -> f64 {
+        switches * REPORTS_A_SECOND
     }
 
     /// Of one switch, to all shards.
@@ -89,7 +126,7 @@ impl Model {
 
     /// All of it, at a rate of packets.
     pub fn bytes_per_s(&self, packets_per_s: f64) -> f64 {
-        self.bytes_a_packet() * packets_per_s + self.bytes_a_second()
+        self.bytes_an_update() * self.updates_a_second(packets_per_s) + self.bytes_a_second()
     }
 
     /// Messages' share of all bytes, in percent, of this many switches that forward packets of this length in and out.
@@ -110,14 +147,24 @@ mod tests {
             value_bytes: 8.0,
             updates: 1.0,
             update_packet_bytes: 64.0,
+            asynchronous_flows: None,
+            controllers: 0.0,
+            report_bytes: 0.0,
             shards: 8.0,
             lease_s: 0.25,
             snapshot: None,
             sketches: 0.0,
         };
         // UPDATE 106 + 13 + 8 + 64, UPDATE_ACK 106 + 13 + 64.
-        assert_eq!(counter.bytes_a_packet(), 374.0);
+        assert_eq!(counter.bytes_an_update(), 374.0);
         assert_eq!(counter.bytes_a_second(), 96.0 * 212.0);
+        // Three controllers, and each REPORT and HEARD with a header; 100 bytes of JSON.
+        let controlled = Model { controllers: 3.0, report_bytes: 100.0, ..counter };
+        assert_eq!(controlled.bytes_a_second(), 96.0 * 212.0 + 3.0 * 20.0 * 312.0);
+        // An UPDATE 106 + 13 + 8 and its UPDATE_ACK 106 + 13, without the packet, no more than 200 a second and flow.
+        let asynchronous = Model { asynchronous_flows: Some(1_024.0), ..counter };
+        assert_eq!(asynchronous.bytes_per_s(10_000.0), 10_000.0 * 246.0 + 96.0 * 212.0);
+        assert_eq!(asynchronous.bytes_per_s(1e9), 204_800.0 * 246.0 + 96.0 * 212.0);
         let sketch = Model { updates: 0.0, snapshot: Some((1_012.0, 0.001)), sketches: 3.0, ..counter };
         assert!((sketch.bytes_a_second() - (96.0 * 212.0 + 3_036_000.0)).abs() < 1e-3);
         assert_eq!(counter.share_percent(1.0, 1e6, 64.0), counter.share_percent(10_000.0, 1e6, 64.0));

@@ -1,6 +1,6 @@
 //! `out/bench/index.html`: every experiment with the paper's figures and ours side by side, in one file that needs no other.
 
-use crate::experiments::{self, Descriptor};
+use crate::experiments::{self, Asked, Descriptor};
 use crate::results::Record;
 use anyhow::{Context, Result};
 use std::fmt::Write;
@@ -67,7 +67,11 @@ fn section(name: &str, page: &Descriptor, record: Option<&Record>, directory: &P
     html.push_str(&paragraphs(&page.method));
     match record {
         Some(record) => html.push_str(&results(record, directory)?),
-        None => writeln!(html, "<p>Not measured yet: <code>{}</code></p>", escape(&experiments::command(name, false)))?,
+        None => writeln!(
+            html,
+            "<p>Not measured yet: <code>{}</code></p>",
+            escape(&experiments::command(name, &Asked::default()))
+        )?,
     }
     Ok(html)
 }

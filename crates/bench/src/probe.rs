@@ -8,6 +8,7 @@ use crate::build::Places;
 use crate::contention::{Stretch, taken_percent};
 use crate::kernel::{self, CObject};
 use crate::labs::Running;
+use crate::packets;
 use anyhow::{Context, Result, bail};
 use libbpf_rs::{Link, MapHandle};
 use nix::net::if_::if_nametoindex;
@@ -334,4 +335,65 @@ pub fn trace(
         frame
     });
     Ok(frames.collect())
+}
+
+/// Frames of a capture's shape: UDP from `inside` hosts to one server, a flow for each conversation, as long as the captured ones (at most 1500 bytes, at least 64).
+///
+/// # Errors
+/// The file is no capture, or has nothing that can be played.
+pub fn replayed(
+    path: &std::path::Path,
+    most: usize,
+    inside: traffic::Subnet,
+    server: std::net::Ipv4Addr,
+) -> Result<(Vec<Vec<u8>>, traffic::Replay)> {
+    const BYTES: std::ops::RangeInclusive<usize> = 64..=1_500;
+    const FIRST_PORT: u16 = 1_024;
+    const SERVER_PORT: u16 = 443;
+    let replay = traffic::Replay::read(path, most)?;
+    if replay.packets.is_empty() {
+        bail!(
+            "{}: none of its {} frames is TCP or UDP over IPv4; give a capture that has some (Ethernet, raw IP, or as `tcpdump -i any` writes)",
+            path.display(),
+            replay.left_out
+        );
+    }
+    let frame = |packet: &traffic::Replayed| {
+        let host = inside.host(packet.conversation);
+        let port = FIRST_PORT + (packet.conversation / inside.hosts()) as u16;
+        packets::udp((host, port), (server, SERVER_PORT), packet.frame_bytes.clamp(*BYTES.start(), *BYTES.end()))
+    };
+    Ok((replay.packets.iter().map(frame).collect(), replay))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn a_capture_is_played_between_the_labs_hosts() {
+        let inside = traffic::Subnet { network: [10, 1, 0, 0].into(), length: 24 };
+        let profile = traffic::Profile { flows: 300, packets: 2_000, ..traffic::Profile::default() };
+        let file = tempfile::NamedTempFile::new().expect("file");
+        let mut writer = capture::Writer::new(file.reopen().expect("file")).expect("pcap");
+        let captured: Vec<traffic::Packet> = traffic::Trace::new(profile).expect("trace").collect();
+        captured.iter().try_for_each(|packet| writer.write(packet.time_ns, &packet.frame)).expect("pcap");
+        writer.finish().expect("pcap");
+        let (frames, replay) = replayed(file.path(), 100_000, inside, [198, 51, 100, 10].into()).expect("frames");
+        assert!(frames.iter().map(Vec::len).eq(captured.iter().map(|packet| packet.frame.len())));
+        let flows: HashSet<&[u8]> = frames.iter().map(|frame| &frame[26..38]).collect();
+        assert_eq!((flows.len(), replay.conversations), (300, 300));
+        assert!(flows.iter().all(|flow| flow[..3] == [10, 1, 0] && flow[4..8] == [198, 51, 100, 10]));
+        // Two packets are of one flow exactly if they were of one conversation.
+        assert!(
+            (1..frames.len()).all(|n| {
+                (frames[n][26..38] == frames[n - 1][26..38]) == (captured[n].flow == captured[n - 1].flow)
+            })
+        );
+        let empty = tempfile::NamedTempFile::new().expect("file");
+        capture::Writer::new(empty.reopen().expect("file")).and_then(capture::Writer::finish).expect("pcap");
+        let refused = replayed(empty.path(), 1, inside, [198, 51, 100, 10].into()).expect_err("nothing to play");
+        assert!(refused.to_string().contains("none of its 0 frames"), "{refused}");
+    }
 }

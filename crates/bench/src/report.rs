@@ -26,6 +26,8 @@ pub enum Goal {
     AtLeast(f64),
     /// This or less.
     AtMost(f64),
+    /// No less than the first, no more than the second.
+    Within(f64, f64),
 }
 
 impl Goal {
@@ -34,6 +36,7 @@ impl Goal {
         match self {
             Goal::AtLeast(bound) => value >= bound,
             Goal::AtMost(bound) => value <= bound,
+            Goal::Within(low, high) => (low..=high).contains(&value),
         }
     }
 }

@@ -52,8 +52,14 @@ impl Row {
     /// The same row with a goal for its median.
     pub fn with_goal(mut self, goal: Goal) -> Row {
         self.goal = Some(goal);
-        self.reached = self.value.map(|value| goal.reached_by(value.median));
+        // What could not be measured has not reached it.
+        self.reached = Some(self.value.is_some_and(|value| goal.reached_by(value.median)));
         self
+    }
+
+    /// A goal of what could not be measured: missed.
+    pub fn not_measured(what: impl Into<String>, paper: impl Into<String>, goal: Goal) -> Row {
+        Row::text(what, paper, "not measured").with_goal(goal)
     }
 
     /// The goal and whether it is reached, for people.
@@ -62,6 +68,7 @@ impl Row {
             None => return String::new(),
             Some(Goal::AtLeast(bound)) => format!("≥ {bound}"),
             Some(Goal::AtMost(bound)) => format!("≤ {bound}"),
+            Some(Goal::Within(low, high)) => format!("{low} to {high}"),
         };
         format!("{bound}: {}", if self.reached == Some(true) { "reached" } else { "MISSED" })
     }
@@ -98,6 +105,9 @@ pub struct Record {
     pub quick: bool,
     /// What reproduces it.
     pub command: String,
+    /// The capture that was played instead of the seeded trace.
+    #[serde(default)]
+    pub pcap: Option<String>,
     /// `uname -r`.
     pub kernel: String,
     /// The processor's own name.
@@ -124,6 +134,14 @@ mod tests {
         let row = Row::value("x", "1", value, 2, "");
         assert_eq!(row.measured, "0.98 (0.90 to 1.10)");
         assert_eq!(row.clone().with_goal(Goal::AtLeast(0.97)).verdict(), "≥ 0.97: reached");
-        assert_eq!(row.with_goal(Goal::AtMost(0.97)).verdict(), "≤ 0.97: MISSED");
+        assert_eq!(row.clone().with_goal(Goal::AtMost(0.97)).verdict(), "≤ 0.97: MISSED");
+        assert_eq!(row.clone().with_goal(Goal::Within(0.9, 1.1)).verdict(), "0.9 to 1.1: reached");
+        assert_eq!(row.with_goal(Goal::Within(0.99, 1.1)).reached, Some(false));
+    }
+
+    #[test]
+    fn what_was_not_measured_misses_its_goal() {
+        let row = Row::not_measured("x", "1", Goal::AtMost(0.35));
+        assert_eq!((row.reached, row.verdict().as_str()), (Some(false), "≤ 0.35: MISSED"));
     }
 }

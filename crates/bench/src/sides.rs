@@ -1,10 +1,11 @@
 //! Each application with fault tolerance and without: both up at the same time, measured by turns.
 
-use crate::apps::{App, Traffic};
+use crate::apps::{ALL, App, Traffic};
 use crate::experiments::Context;
 use crate::labs::Running;
 use crate::plot::{self, Axes, Group};
-use crate::results::Figure;
+use crate::report::Goal;
+use crate::results::{Figure, Row};
 use crate::statistics::Summary;
 use anyhow::{Result, anyhow};
 
@@ -63,27 +64,50 @@ pub fn by_turns<T, S>(
     Ok(samples)
 }
 
-/// Runs something for each chosen application that is there; notes on those that are missing or failed.
+/// A goal that an application is to reach: the row's name, the paper's figure, and the bound.
+pub type Aim = (String, &'static str, Goal);
+
+/// What could not be measured.
+#[derive(Debug, Default)]
+pub struct Missing {
+    /// Why.
+    pub notes: Vec<String>,
+    /// The goals of what failed, each missed: one that is absent would look as if it did not exist.
+    pub rows: Vec<Row>,
+}
+
+impl Missing {
+    fn add(&mut self, app: &App, why: &str, aims: Vec<Aim>) {
+        self.notes.push(format!("{}: not measured: {why}", app.name));
+        self.rows.extend(aims.into_iter().map(|(what, paper, goal)| Row::not_measured(what, paper, goal)));
+    }
+}
+
+/// Runs something for each chosen application; those that are missing or failed, with the goals that they then miss.
 pub fn each_app(
     context: &Context,
     chosen: impl Fn(&App) -> bool,
+    aims: impl Fn(&App) -> Vec<Aim>,
     mut work: impl FnMut(&'static App) -> Result<()>,
-) -> Vec<String> {
-    let (apps, mut notes) = App::present(&context.places.root);
+) -> Missing {
     let asked = |app: &App| context.apps.is_empty() || context.apps.iter().any(|folder| folder == app.folder);
-    let apps: Vec<&App> = apps.into_iter().filter(|app| chosen(app) && asked(app)).collect();
+    let apps: Vec<&App> = ALL.iter().filter(|app| chosen(app) && asked(app)).collect();
+    let mut missing = Missing::default();
     for (done, app) in apps.iter().enumerate() {
-        if let Err(error) = work(app) {
-            let note = format!("{}: not measured: {error:#}", app.name);
-            context.say(&note);
-            notes.push(note);
+        let result = match app.there(&context.places.root) {
+            true => work(app),
+            false => Err(anyhow!("there is no {}", app.lab)),
+        };
+        if let Err(error) = result {
+            context.say(&format!("{}: not measured: {error:#}", app.name));
+            missing.add(app, &format!("{error:#}"), aims(app));
         }
         if lab::interrupt::requested() {
             break;
         }
         context.progress("applications", done as u32 + 1, apps.len() as u32);
     }
-    notes
+    missing
 }
 
 /// An application's two bars.
@@ -99,4 +123,18 @@ pub fn group(app: &App, with: Summary, without: Summary) -> Group {
 pub fn figure(name: &str, title: &str, y: &str, groups: &[Group]) -> Result<Figure> {
     let axes = Axes { title: title.into(), y: y.into(), ..Axes::default() };
     Ok(Figure { name: name.into(), svg: plot::bars(&axes, &["with fault tolerance", "without"], groups)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_application_that_fails_misses_its_goals() {
+        let mut missing = Missing::default();
+        missing.add(&ALL[0], "no lab", vec![("NAT: ratio".into(), "1", Goal::AtLeast(0.97))]);
+        assert_eq!(missing.notes, ["NAT: not measured: no lab"]);
+        let row = &missing.rows[0];
+        assert_eq!((row.what.as_str(), row.reached), ("NAT: ratio", Some(false)));
+    }
 }

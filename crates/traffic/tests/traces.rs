@@ -161,3 +161,54 @@ fn faults_name_their_field() {
     }
     assert!("10.0.0.0".parse::<traffic::Subnet>().is_err() && "10.0.0.0/33".parse::<traffic::Subnet>().is_err());
 }
+
+/// A capture's conversations and lengths, whatever else is in it: tags, ARP, fragments, frames of which only the headers are there.
+#[test]
+fn a_captures_shape_is_replayed() {
+    use traffic::{Replay, Replayed};
+    let packet = |from: [u8; 4], from_port: u16, to: [u8; 4], to_port: u16, protocol: u8, bytes: usize| {
+        let mut frame = vec![0; bytes];
+        frame[12..15].copy_from_slice(&[0x08, 0x00, 0x45]);
+        frame[23] = protocol;
+        frame[26..30].copy_from_slice(&from);
+        frame[30..34].copy_from_slice(&to);
+        frame[34..36].copy_from_slice(&from_port.to_be_bytes());
+        frame[36..38].copy_from_slice(&to_port.to_be_bytes());
+        frame
+    };
+    let (a, b) = ([192, 0, 2, 1], [192, 0, 2, 2]);
+    let request = packet(a, 1_000, b, 443, 6, 64);
+    let answer = packet(b, 443, a, 1_000, 6, 1_500);
+    let datagram = packet(a, 1_000, b, 443, 17, 100);
+    let mut tagged = request.clone();
+    tagged.splice(12..12, [0x81, 0x00, 0, 5]);
+    let mut fragment = datagram.clone();
+    fragment[20] = 0x20;
+    let arp = [&[0; 12][..], &[0x08, 0x06], &[0; 46]].concat();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut writer = capture::Writer::new(file.reopen().unwrap()).unwrap();
+    for (n, frame) in [&request, &arp, &answer, &datagram, &fragment, &tagged, &request].into_iter().enumerate() {
+        writer.write(n as u64, frame).unwrap();
+    }
+    writer.finish().unwrap();
+    let replay = Replay::read(file.path(), 100).unwrap();
+    let expected = [(0, 64), (0, 1_500), (1, 100), (0, 64), (0, 64)];
+    assert_eq!(replay.packets, expected.map(|(conversation, frame_bytes)| Replayed { conversation, frame_bytes }));
+    assert_eq!((replay.conversations, replay.left_out, replay.more), (2, 2, false));
+    let first = Replay::read(file.path(), 2).unwrap();
+    assert_eq!((first.packets.len(), first.conversations, first.more), (2, 1, true));
+
+    // The same as a capture of raw IP, cut after 40 bytes.
+    let mut bytes = std::fs::read(file.path()).unwrap();
+    bytes.truncate(20);
+    bytes.extend_from_slice(&101u32.to_le_bytes());
+    for frame in [&request, &answer] {
+        for word in [0, 0, 40, frame.len() as u32 - 14] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        bytes.extend_from_slice(&frame[14..54]);
+    }
+    std::fs::write(file.path(), bytes).unwrap();
+    let cut = Replay::read(file.path(), 100).unwrap();
+    assert_eq!(cut.packets.iter().map(|p| p.frame_bytes).collect::<Vec<_>>(), [64, 1_500]);
+}

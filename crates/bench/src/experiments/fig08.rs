@@ -155,6 +155,33 @@ fn figure(times: &[Vec<Times>]) -> Result<Figure> {
     Ok(Figure { name: "fig08".into(), svg: plot::lines(&axes, &lines)? })
 }
 
+/// So many packets of the seeded trace; or the capture's that was given, at most as many, and what is to be said of it.
+fn frames(context: &Context, packets: u32) -> Result<(Vec<Vec<u8>>, Option<(String, Value)>)> {
+    let inside = ::traffic::Subnet { network: INSIDE, length: 24 };
+    let Some(path) = &context.pcap else {
+        return Ok((probe::trace(u64::from(packets), packets / PACKETS_A_FLOW, 1, inside, SERVER)?, None));
+    };
+    let (frames, replay) = probe::replayed(path, packets as usize, inside, SERVER)?;
+    let lengths = || frames.iter().map(Vec::len);
+    let (least, most) = (lengths().min().unwrap_or(0), lengths().max().unwrap_or(0));
+    let note = format!(
+        "Traffic: {}{} packets of {}, in its order: {} conversations, {least} to {most} bytes{}.",
+        if replay.more { "the first " } else { "the " },
+        frames.len(),
+        path.display(),
+        replay.conversations,
+        match replay.left_out {
+            0 => String::new(),
+            count => format!("; {count} frames that are not TCP or UDP over IPv4 left out"),
+        }
+    );
+    let described = json!({
+        "file": path, "packets": frames.len(), "conversations": replay.conversations, "left_out": replay.left_out,
+        "more": replay.more, "least_bytes": least, "most_bytes": most,
+    });
+    Ok((frames, Some((note, described))))
+}
+
 /// Runs it.
 ///
 /// # Errors
@@ -162,6 +189,10 @@ fn figure(times: &[Vec<Times>]) -> Result<Figure> {
 pub fn run(context: &Context) -> Result<Outcome> {
     lab::instance::require_program("conntrackd", "conntrackd")?;
     let (slices, slice_packets) = context.pick((5, 1_000), (20, 5_000));
+    // What is wrong with a capture is said before anything is brought up.
+    let (frames, played) = frames(context, slices * slice_packets)?;
+    let packets = frames.len();
+    let slice_packets = packets.div_ceil(slices as usize);
     // All at once: labs mostly wait while they come up.
     let mut ups = std::thread::scope(|scope| {
         let starting =
@@ -169,11 +200,8 @@ pub fn run(context: &Context) -> Result<Outcome> {
         let up = starting.map(|up| up.join().unwrap_or_else(|_| Err(anyhow!("bringing up a lab panicked"))));
         up.into_iter().collect::<Result<Vec<Up>>>()
     })?;
-    let packets = slices * slice_packets;
-    let inside = ::traffic::Subnet { network: INSIDE, length: 24 };
-    let frames = probe::trace(u64::from(packets), packets / PACKETS_A_FLOW, 1, inside, SERVER)?;
     let mut times: Vec<Vec<Times>> = SYSTEMS.iter().map(|_| Vec::new()).collect();
-    for (slice, frames) in frames.chunks(slice_packets as usize).enumerate() {
+    for (slice, frames) in frames.chunks(slice_packets).enumerate() {
         for position in 0..SYSTEMS.len() {
             let index = (position + slice) % SYSTEMS.len();
             times[index].push(ups[index].probe.send_all(&mut frames.to_vec())?);
@@ -188,6 +216,10 @@ pub fn run(context: &Context) -> Result<Outcome> {
     }
     let mut notes = Vec::new();
     let mut data = serde_json::Map::new();
+    if let Some((note, described)) = played {
+        notes.push(note);
+        data.insert("pcap".to_owned(), described);
+    }
     for (system, slices) in SYSTEMS.iter().zip(&times) {
         let (all, lost) = (pooled(slices), slices.iter().map(Times::lost).sum::<usize>());
         if lost > 0 {

@@ -6,7 +6,7 @@ use crate::plot::Group;
 use crate::probe::{Probe, STAMP_BYTES, Times};
 use crate::report::Goal;
 use crate::results::{Outcome, Row};
-use crate::sides;
+use crate::sides::{self, Aim, Missing};
 use crate::statistics::{quantile, ratio_summary, summary};
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
@@ -45,10 +45,18 @@ fn describe(turns: &[Times]) -> Value {
     })
 }
 
+fn ratio_name(app: &App) -> String {
+    format!("{}: with / without, median", app.name)
+}
+
+fn aims(app: &App) -> Vec<Aim> {
+    if app.read_centric { vec![(ratio_name(app), app.paper[0], GOAL)] } else { Vec::new() }
+}
+
 fn rows(app: &App, [with, without]: &[Vec<Times>; 2], rows: &mut Vec<Row>, notes: &mut Vec<String>) -> Group {
     let medians = [by_turn(with, 0.5), by_turn(without, 0.5)];
     let ratio = ratio_summary(&medians[0], &medians[1]);
-    let row = Row::value(format!("{}: with / without, median", app.name), app.paper[0], ratio, 3, "");
+    let row = Row::value(ratio_name(app), app.paper[0], ratio, 3, "");
     rows.push(if app.read_centric { row.with_goal(GOAL) } else { row });
     let added: Vec<f64> = medians[0].iter().zip(&medians[1]).map(|(a, b)| a - b).collect();
     rows.push(Row::value(format!("{}: added to the median", app.name), "", summary(&added), 2, "µs"));
@@ -64,14 +72,15 @@ fn rows(app: &App, [with, without]: &[Vec<Times>; 2], rows: &mut Vec<Row>, notes
 /// Runs it.
 ///
 /// # Errors
-/// A figure cannot be drawn; an application that cannot be measured is named in a note.
+/// A figure cannot be drawn; an application that cannot be measured is named in a note, and misses its goals.
 pub fn run(context: &Context) -> Result<Outcome> {
     // Short turns: what else the machine does hits both sides alike.
     let (turns, packets) = context.pick((40, 128), (200, 256));
     let (mut all, mut groups, mut data, mut lost) = (Vec::new(), Vec::new(), serde_json::Map::new(), Vec::new());
-    let mut notes = sides::each_app(
+    let Missing { mut notes, rows: missed } = sides::each_app(
         context,
         |app| app.shape.is_some(),
+        aims,
         |app| {
             let measured = measure(context, app, turns, packets)?;
             groups.push(rows(app, &measured, &mut all, &mut lost));
@@ -81,6 +90,7 @@ pub fn run(context: &Context) -> Result<Outcome> {
         },
     );
     notes.extend(lost);
+    all.extend(missed);
     let figure =
         sides::figure("fig09", "Round trip through each application, established flows", "µs, median", &groups)?;
     Ok(Outcome { rows: all, notes, figures: vec![figure], data: Value::Object(data) })

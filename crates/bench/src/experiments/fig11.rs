@@ -1,7 +1,7 @@
 //! Figure 11: bandwidth of snapshots, by period and by number of sketches.
 
 use super::Context;
-use super::fig10::Load;
+use super::fig10::{Load, MODEL_GOAL};
 use crate::apps::{self, App};
 use crate::labs::{Running, Wanted};
 use crate::model::Model;
@@ -68,7 +68,8 @@ fn rows(measured: &[Measured]) -> Vec<Row> {
             let what = format!("every {period_ms} ms, {count} sketch{plural}");
             rows.push(Row::value(what.clone(), paper, summary(samples), 2, "Mbit/s"));
             let over: Vec<f64> = samples.iter().map(|sample| sample / model).collect();
-            rows.push(Row::value(format!("{what}: measured / model ({model:.2} Mbit/s)"), "", summary(&over), 3, ""));
+            let over = Row::value(format!("{what}: measured / model ({model:.2} Mbit/s)"), "", summary(&over), 3, "");
+            rows.push(over.with_goal(MODEL_GOAL));
         }
     }
     rows

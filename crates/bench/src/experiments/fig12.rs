@@ -8,7 +8,7 @@ use crate::line::{Delivered, Line};
 use crate::messages::Messages;
 use crate::report::Goal;
 use crate::results::{Outcome, Row};
-use crate::sides;
+use crate::sides::{self, Aim, Missing};
 use crate::statistics::{ratio_summary, summary};
 use crate::xdp_time::{Counting, Program};
 use anyhow::{Context as _, Result};
@@ -128,9 +128,9 @@ fn costs(sides: &mut [sides::Side<Meter>; 2], window: Duration) -> Result<Costs>
     Ok(costs)
 }
 
-/// What is compared: read-centric applications by what their CPU did (nothing waits for anybody), others by the clock on the wall.
+/// What is compared: applications whose packets wait for nobody by what their CPU did, others by the clock on the wall.
 fn rate_of(app: &App, delivered: &Delivered) -> f64 {
-    if app.read_centric { delivered.per_cpu_s.unwrap_or_default() } else { delivered.delivered }
+    if !app.waits() { delivered.per_cpu_s.unwrap_or_default() } else { delivered.delivered }
 }
 
 fn measure(context: &Context, app: &App, amount: Amount) -> Result<Measured> {
@@ -140,7 +140,7 @@ fn measure(context: &Context, app: &App, amount: Amount) -> Result<Measured> {
         Meter::new(context, lab, app.line(context, lab, &traffic.frames)?)
     })?;
     let (rates, rounds): (&[Option<f64>], _) =
-        if app.read_centric { (&[None], amount.rounds) } else { (amount.rates, amount.rated_rounds) };
+        if !app.waits() { (&[None], amount.rounds) } else { (amount.rates, amount.rated_rounds) };
     let messages = Messages::count(&sides[0].lab)?;
     let before = sides[0].tool.line.counted()?.0;
     let samples = sides::by_turns(&mut sides, rounds, |meter, _| meter.turn(rates, amount.window))?;
@@ -153,9 +153,17 @@ fn measure(context: &Context, app: &App, amount: Amount) -> Result<Measured> {
 fn goal(app: &App) -> Option<Goal> {
     match (app.read_centric, app.folder) {
         (true, _) => Some(Goal::AtLeast(0.97)),
-        (false, "flow_counter") => Some(Goal::AtLeast(0.5)),
+        (false, "flow_counter") if app.waits() => Some(Goal::AtLeast(0.5)),
         _ => None,
     }
+}
+
+fn ratio_name(app: &App) -> String {
+    format!("{}: with / without", app.name)
+}
+
+fn aims(app: &App) -> Vec<Aim> {
+    goal(app).map(|goal| (ratio_name(app), app.paper[2], goal)).into_iter().collect()
 }
 
 fn rows(app: &App, measured: &Measured, rows: &mut Vec<Row>) {
@@ -163,9 +171,8 @@ fn rows(app: &App, measured: &Measured, rows: &mut Vec<Row>) {
         measured.samples[side].iter().map(|turn| rate_of(app, &turn.delivered) / 1e6).collect()
     };
     let (with, without) = (rates(0), rates(1));
-    let unit = if app.read_centric { "M packets a CPU second" } else { "M packets/s" };
-    let ratio =
-        Row::value(format!("{}: with / without", app.name), app.paper[2], ratio_summary(&with, &without), 3, "");
+    let unit = if !app.waits() { "M packets a CPU second" } else { "M packets/s" };
+    let ratio = Row::value(ratio_name(app), app.paper[2], ratio_summary(&with, &without), 3, "");
     rows.push(match goal(app) {
         Some(goal) => ratio.with_goal(goal),
         None => ratio,
@@ -189,7 +196,7 @@ fn rows(app: &App, measured: &Measured, rows: &mut Vec<Row>) {
     let Costs { switch: [with, without], store } = measured.costs;
     let what = format!("{}: CPU time for each packet at 30k packets/s", app.name);
     rows.push(Row::text(what, "", format!("switch {with:.0} ns (without: {without:.0}), busiest store {store:.0} ns")));
-    if app.folder == "flow_counter" {
+    if app.folder == "flow_counter" && app.waits() {
         let ratio = measured.costs.ratio_alone();
         let servers = measured.costs.servers_for_half();
         let what = format!("{}: with / without, a core each for switch and stores (model)", app.name);
@@ -200,7 +207,7 @@ fn rows(app: &App, measured: &Measured, rows: &mut Vec<Row>) {
 /// Runs it.
 ///
 /// # Errors
-/// A figure cannot be drawn; an application that cannot be measured is named in a note.
+/// A figure cannot be drawn; an application that cannot be measured is named in a note, and misses its goals.
 pub fn run(context: &Context) -> Result<Outcome> {
     let amount = context.pick(
         Amount {
@@ -217,9 +224,10 @@ pub fn run(context: &Context) -> Result<Outcome> {
         },
     );
     let (mut all, mut groups, mut data) = (Vec::new(), Vec::new(), serde_json::Map::new());
-    let notes = sides::each_app(
+    let Missing { notes, rows: missed } = sides::each_app(
         context,
         |_| true,
+        aims,
         |app| {
             let measured = measure(context, app, amount)?;
             rows(app, &measured, &mut all);
@@ -236,6 +244,7 @@ pub fn run(context: &Context) -> Result<Outcome> {
             Ok(())
         },
     );
+    all.extend(missed);
     let figure = sides::figure("fig12", "Throughput of each application, 64-byte packets", "M packets/s", &groups)?;
     Ok(Outcome { rows: all, notes, figures: vec![figure], data: Value::Object(data) })
 }

@@ -43,6 +43,17 @@ fn metric(text: &str, name: &str) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum())
 }
 
+/// How often something happened in a switch's flow runtime.
+///
+/// # Errors
+/// Its metrics cannot be read, or have no such event.
+pub fn flow_events(lab: &Running, switch: &str, event: &str) -> Result<f64> {
+    let text = lab.netns(switch)?.run(scrape).with_context(|| format!("metrics of {switch}"))?;
+    let name = format!("stateplane_flow_events_total{{event=\"{event}\"}} ");
+    let value = text.lines().find_map(|line| line.strip_prefix(&name)).and_then(|value| value.parse().ok());
+    value.with_context(|| format!("metrics of {switch} have no event {event}"))
+}
+
 /// Updates that wait, looked at again and again while packets are sent.
 fn occupancy(lab: &Running, line: &Line, rate: f64, seconds: f64) -> Result<Vec<f64>> {
     let done = AtomicBool::new(false);

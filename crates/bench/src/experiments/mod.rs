@@ -17,9 +17,10 @@ pub mod table2;
 
 use crate::build::Places;
 use crate::results::{Outcome, Record, Row};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// One experiment.
@@ -28,6 +29,8 @@ pub struct Experiment {
     pub name: &'static str,
     /// `bench/NAME.toml`.
     page: &'static str,
+    /// Whether it plays a trace, for which a capture can be given.
+    pub plays_a_trace: bool,
     run: fn(&Context) -> Result<Outcome>,
 }
 
@@ -47,18 +50,47 @@ pub struct Descriptor {
 
 /// All experiments, in the order of the page.
 pub const ALL: &[Experiment] = &[
-    Experiment { name: "nat", page: include_str!("../../../../bench/nat.toml"), run: nat::run },
-    Experiment { name: "fig08", page: include_str!("../../../../bench/fig08.toml"), run: fig08::run },
-    Experiment { name: "fig09", page: include_str!("../../../../bench/fig09.toml"), run: fig09::run },
-    Experiment { name: "fig10", page: include_str!("../../../../bench/fig10.toml"), run: fig10::run },
-    Experiment { name: "fig11", page: include_str!("../../../../bench/fig11.toml"), run: fig11::run },
-    Experiment { name: "fig12", page: include_str!("../../../../bench/fig12.toml"), run: fig12::run },
-    Experiment { name: "fig13", page: include_str!("../../../../bench/fig13.toml"), run: fig13::run },
-    Experiment { name: "sessions", page: include_str!("../../../../bench/sessions.toml"), run: sessions::run },
-    Experiment { name: "fig14", page: include_str!("../../../../bench/fig14.toml"), run: fig14::run },
-    Experiment { name: "fig15", page: include_str!("../../../../bench/fig15.toml"), run: fig15::run },
-    Experiment { name: "table2", page: include_str!("../../../../bench/table2.toml"), run: table2::run },
+    experiment("nat", include_str!("../../../../bench/nat.toml"), nat::run),
+    Experiment { plays_a_trace: true, ..experiment("fig08", include_str!("../../../../bench/fig08.toml"), fig08::run) },
+    experiment("fig09", include_str!("../../../../bench/fig09.toml"), fig09::run),
+    experiment("fig10", include_str!("../../../../bench/fig10.toml"), fig10::run),
+    experiment("fig11", include_str!("../../../../bench/fig11.toml"), fig11::run),
+    experiment("fig12", include_str!("../../../../bench/fig12.toml"), fig12::run),
+    experiment("fig13", include_str!("../../../../bench/fig13.toml"), fig13::run),
+    experiment("sessions", include_str!("../../../../bench/sessions.toml"), sessions::run),
+    experiment("fig14", include_str!("../../../../bench/fig14.toml"), fig14::run),
+    experiment("fig15", include_str!("../../../../bench/fig15.toml"), fig15::run),
+    experiment("table2", include_str!("../../../../bench/table2.toml"), table2::run),
 ];
+
+const fn experiment(name: &'static str, page: &'static str, run: fn(&Context) -> Result<Outcome>) -> Experiment {
+    Experiment { name, page, plays_a_trace: false, run }
+}
+
+/// Says why a capture cannot be given to these experiments, if it cannot.
+///
+/// # Errors
+/// One of them plays no trace.
+pub fn refuse_capture<'a>(chosen: impl Iterator<Item = &'a Experiment>) -> std::result::Result<(), String> {
+    let names = |of: &mut dyn Iterator<Item = &Experiment>| of.map(|e| e.name).collect::<Vec<_>>().join(", ");
+    let without = names(&mut chosen.filter(|e| !e.plays_a_trace));
+    if without.is_empty() {
+        return Ok(());
+    }
+    let with = names(&mut ALL.iter().filter(|e| e.plays_a_trace));
+    Err(format!("--pcap means nothing to {without}: no trace is played there; it is for {with}"))
+}
+
+/// What is asked for on the command line.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// Fewer rounds and shorter runs: for a look, not for a claim.
+    pub quick: bool,
+    /// Folders of the only applications to run; empty: all.
+    pub apps: Vec<String>,
+    /// A capture to play instead of the seeded trace.
+    pub pcap: Option<PathBuf>,
+}
 
 /// What an experiment runs with.
 #[derive(Clone, Debug)]
@@ -69,6 +101,8 @@ pub struct Context {
     pub quick: bool,
     /// Folders of the only applications to run; empty: all.
     pub apps: Vec<String>,
+    /// A capture to play instead of the seeded trace.
+    pub pcap: Option<PathBuf>,
     name: &'static str,
 }
 
@@ -95,8 +129,12 @@ impl Context {
 }
 
 /// What reproduces an experiment.
-pub fn command(name: &str, quick: bool) -> String {
-    format!("target/release/stateplane-bench run {name}{}", if quick { " --quick" } else { "" })
+pub fn command(name: &str, asked: &Asked) -> String {
+    let mut command =
+        format!("target/release/stateplane-bench run {name}{}", if asked.quick { " --quick" } else { "" });
+    command.extend(asked.apps.iter().map(|app| format!(" --app {app}")));
+    command.extend(asked.pcap.iter().map(|path| format!(" --pcap {}", path.display())));
+    command
 }
 
 impl Experiment {
@@ -111,13 +149,18 @@ impl Experiment {
     /// Runs it, writes its files, and prints its rows.
     ///
     /// # Errors
-    /// The experiment fails, or a file cannot be written.
-    pub fn execute(&self, places: &Places, quick: bool, apps: &[String]) -> Result<()> {
+    /// The experiment fails or is interrupted, or a file cannot be written. What an earlier run has written is there no more then, so that nobody takes it for this one's.
+    pub fn execute(&self, places: &Places, asked: &Asked) -> Result<()> {
         let page = self.descriptor()?;
         eprintln!("bench: {}: {} ({})", self.name, page.title, page.figure);
         let start = Instant::now();
-        let context = Context { places: places.clone(), quick, apps: apps.to_vec(), name: self.name };
+        remove(&places.output.join(format!("{}.json", self.name)))?;
+        let Asked { quick, apps, pcap } = asked.clone();
+        let context = Context { places: places.clone(), quick, apps, pcap: pcap.clone(), name: self.name };
         let outcome = (self.run)(&context)?;
+        if lab::interrupt::requested() {
+            bail!("interrupted: nothing is written");
+        }
         let (kernel, cpu) = machine();
         let mut figures = Vec::new();
         for figure in &outcome.figures {
@@ -128,7 +171,8 @@ impl Experiment {
         let record = Record {
             name: self.name.to_owned(),
             quick,
-            command: command(self.name, quick) + &apps.iter().map(|app| format!(" --app {app}")).collect::<String>(),
+            command: command(self.name, asked),
+            pcap: pcap.map(|path| path.display().to_string()),
             kernel,
             cpu,
             seconds: start.elapsed().as_secs_f64(),
@@ -140,6 +184,19 @@ impl Experiment {
         write(places, &format!("{}.json", self.name), &(serde_json::to_string_pretty(&record)? + "\n"))?;
         print(&page, &record);
         Ok(())
+    }
+}
+
+/// Removes a file, if there is one.
+///
+/// # Errors
+/// It stays.
+pub fn remove(path: &Path) -> Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| path.display().to_string())
+        }
+        _ => Ok(()),
     }
 }
 

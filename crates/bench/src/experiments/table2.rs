@@ -132,7 +132,9 @@ fn rows(app: &App, with: &Usage, without: &Usage) -> Vec<Row> {
 /// A figure cannot be drawn; an application that does not compile or load is named in a note.
 pub fn run(context: &Context) -> Result<Outcome> {
     let root = &context.places.root;
-    let apps: Vec<&App> = ALL.iter().filter(|app| root.join("p4/apps").join(app.folder).is_dir()).collect();
+    // A program once: its other modes take the same maps.
+    let once = |app: &&App| app.mode == "replicated" && root.join("p4/apps").join(app.folder).is_dir();
+    let apps: Vec<&App> = ALL.iter().filter(once).collect();
     let (mut rows_, mut notes, mut groups) = (Vec::new(), Vec::new(), Vec::new());
     let mut data = serde_json::Map::new();
     for (number, app) in apps.iter().enumerate() {
