@@ -5,6 +5,7 @@ set -euo pipefail
 
 PACKAGES=(
   build-essential pkg-config git curl ca-certificates
+  protobuf-compiler libprotobuf-dev                                   # the etcd client is made from etcd's own protocol files
   clang llvm libbpf-dev libelf-dev zlib1g-dev linux-libc-dev bpftool # compile, inspect and load BPF
   bird2 iproute2 ethtool iputils-ping nftables procps                 # the lab's network
   iperf3 tcpdump jq                                                   # real traffic, and looking at it

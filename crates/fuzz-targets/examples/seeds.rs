@@ -13,6 +13,9 @@ type Outcome = Result<(), Box<dyn std::error::Error>>;
 /// What is longer makes a fuzzer slow.
 const MOST_BYTES: usize = 8 << 10;
 
+/// A controller's configuration with all that there is for etcd.
+const ETCD: &[u8] = b"name = \"c\"\nlisten = \"10.0.0.1:5408\"\nsecrets = \"s\"\netcd = [\"https://e1.example.net:2379/\", \"https://[::1]:2379\"]\netcd_prefix = \"/p/\"\netcd_ca_file = \"ca\"\netcd_cert_file = \"c\"\netcd_key_file = \"k\"\netcd_user = \"u\"\netcd_password_file = \"p\"\n";
+
 fn put(target: &str, name: &str, bytes: &[u8]) -> Outcome {
     let folder = Path::new("fuzz/corpus").join(target);
     fs::create_dir_all(&folder)?;
@@ -59,6 +62,7 @@ fn texts() -> Outcome {
     put("stf", "setup", b"# define: A=1\n# port: 0 mac 02:00:00:00:00:a0 address 10.0.0.1/24\n# route: 0.0.0.0/0 via 10.0.0.5 port 0\nadd t k:0x10/8 a(1)\nsetdefault t a(x:1)\nwait\nclock 5\ncheck_counter c(1) packets >= 3\ncheck_register r(0) == 7\nno_packet\n")?;
     copy("store_config", "docs", "store.example.toml", 1)?;
     copy("controller_config", "docs", "controller.example.toml", 1)?;
+    put("controller_config", "etcd", ETCD)?;
     copy("switch_config", "docs", "switch.example.toml", 1)?;
     copy("lab_topology", "lab", ".toml", 8)?;
     put("secrets_file", "two", b"send = 1\n[[secret]]\nid = 0\nhex = \"000102030405060708090a0b0c0d0e0f\"\n[[secret]]\nid = 1\nhex = \"101112131415161718191a1b1c1d1e1f\"\n")?;
@@ -79,20 +83,6 @@ fn some_views() -> Views {
         draining: false,
     };
     Views { version: 3, shards: vec![shard(2, &[1, 2, 3]), shard(3, &[2, 3])] }
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    bytes
-        .chunks(3)
-        .flat_map(|chunk| {
-            let word = chunk.iter().fold(0u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
-            (0..4usize).map(move |digit| {
-                let index = word >> (18 - 6 * digit) & 63;
-                if digit <= chunk.len() { char::from(DIGITS[index as usize]) } else { '=' }
-            })
-        })
-        .collect()
 }
 
 /// Ethernet, IPv4 and UDP around a datagram of the state protocol.
@@ -167,12 +157,6 @@ fn main() -> Outcome {
     texts()?;
     let json = some_views().to_json();
     put("views", "two_shards", &json)?;
-    let value = base64(&json);
-    let answer = format!(
-        "HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n{{\"header\":{{\"revision\":\"5\"}},\"kvs\":[{{\"key\":\"dmlld3M=\",\"mod_revision\":\"4\",\"value\":\"{value}\"}}]}}"
-    );
-    put("etcd_answer", "views", answer.as_bytes())?;
-    put("etcd_answer", "nothing", b"HTTP/1.0 200 OK\r\n\r\n{\"header\":{\"revision\":\"5\"}}")?;
     let all = datagrams()?;
     let mut capture = capture::Writer::new(Vec::new())?;
     for (number, datagram) in all.iter().enumerate() {

@@ -100,7 +100,7 @@ pub(crate) fn manifest(data: &[u8]) {
     }
 }
 
-/// The controller's decisions, as messages carry them and databases keep them: read and written again they are the same.
+/// The controller's decisions, as messages carry them and redb and etcd keep them: read and written again they are the same.
 pub(crate) fn views(data: &[u8]) {
     match Views::from_json(data) {
         Ok(views) => {
@@ -108,14 +108,5 @@ pub(crate) fn views(data: &[u8]) {
             let _ = views.heads().count();
         }
         Err(error) => told(&error),
-    }
-}
-
-/// What etcd's gateway answers.
-pub(crate) fn etcd_answer(data: &[u8]) {
-    match controller::shell::views_in_answer(data) {
-        Ok(Some((views, _))) => assert_eq!(Views::from_json(&views.to_json()).as_ref(), Ok(&views)),
-        Ok(None) => {}
-        Err(problem) => told(&problem),
     }
 }

@@ -8,14 +8,13 @@ mod status;
 mod watch;
 
 pub use database::DatabaseError;
-pub use etcd::views_in_answer;
 pub use rebuild::{RebuildError, rebuild};
 pub use status::{PeerStatus, ShardStatus, Status};
 
-use crate::config::{Config, Keep};
+use crate::config::{Config, EtcdConfig, Keep};
 use crate::core::{Controller, Event, Input, Outputs, Why};
 use database::ViewsFile;
-use etcd::{Etcd, Told};
+use etcd::{Etcd, Leadership, Told};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -25,6 +24,7 @@ use state_protocol::{Flags, KeyRing, Kind, Message, MessageType, Views};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use thiserror::Error;
@@ -72,7 +72,7 @@ fn now_ns() -> u64 {
 /// Where decisions go.
 enum Keeper {
     File(ViewsFile),
-    Etcd { decisions: Sender<Views>, told: Receiver<Told> },
+    Etcd { decisions: Sender<Views>, told: Receiver<Told>, leadership: Arc<Leadership> },
 }
 
 /// Runs a controller until SIGTERM or SIGINT; SIGHUP has it read its secrets again. Must be called before the process starts other threads: it blocks those
@@ -105,16 +105,19 @@ fn keeper(config: &Config) -> Result<(Keeper, Views), RunError> {
             let (file, views) = ViewsFile::open(path)?;
             Ok((Keeper::File(file), views))
         }
-        Keep::Etcd { endpoints, prefix } => {
-            // Two processes of one name must not take each other's leadership for their own.
-            let me = format!("{} {} {}", config.name, config.listen, std::process::id());
-            let etcd = Etcd::new(endpoints.clone(), prefix.clone(), me);
+        Keep::Etcd(kept) => {
+            let etcd = etcd_client(kept, format!("{} {} {}", config.name, config.listen, std::process::id()))?;
+            let leadership = etcd.leadership();
             let (decisions, to_write) = channel();
             let (tell, told) = channel();
             std::thread::spawn(move || etcd.run(&to_write, &tell));
-            Ok((Keeper::Etcd { decisions, told }, Views::default()))
+            Ok((Keeper::Etcd { decisions, told, leadership }, Views::default()))
         }
     }
+}
+
+fn etcd_client(config: &EtcdConfig, me: String) -> Result<Etcd, RunError> {
+    Etcd::new(config, me).map_err(|source| RunError::System { what: "starting the etcd client", source })
 }
 
 struct Loop {
@@ -189,6 +192,7 @@ impl Loop {
             self.bad_tag += 1;
             return;
         }
+        self.lead_no_longer_than_etcd_lets(config);
         match state_protocol::kind(bytes) {
             Ok(Kind::Message(MessageType::StatusRequest)) => self.answer_status(config, from, bytes),
             _ => self.step(config, Input::Datagram { from, bytes }),
@@ -213,6 +217,8 @@ impl Loop {
 
     fn told(&mut self, config: &Config, told: Told) {
         match told {
+            // It was elected, and that is over by now; the etcd thread finds out, too.
+            Told::Input(Input::Leading(true)) if !self.may_lead() => {}
             Told::Input(input) => self.step(config, input),
             Told::Read { found } => self.watch.read(now_ns(), found),
             Told::Missing(what) => self.watch.missing(now_ns(), what),
@@ -231,8 +237,27 @@ impl Loop {
         self.again = Some((at, found));
     }
 
+    /// etcd lets another lead when the leader's lease is over: also when this process stood still, or the etcd thread waits for an answer.
+    fn may_lead(&self) -> bool {
+        match &self.keeper {
+            Keeper::File(_) => true,
+            Keeper::Etcd { leadership, .. } => leadership.holds(now_ns()),
+        }
+    }
+
+    fn lead_no_longer_than_etcd_lets(&mut self, config: &Config) {
+        if self.core.is_leading() && !self.may_lead() {
+            tracing::warn!(
+                name = config.name,
+                "stops leading: etcd has not confirmed in time that it leads, or says that it does not"
+            );
+            self.core.handle(now_ns(), Input::Leading(false), &mut Outputs::default());
+        }
+    }
+
     /// Gives the core an input and does what it wants done; a decision is written before anything else is.
     fn step(&mut self, config: &Config, input: Input<'_>) {
+        self.lead_no_longer_than_etcd_lets(config);
         if matches!(input, Input::Persisted) {
             self.watch.goes_on();
             for event in std::mem::take(&mut self.undecided) {

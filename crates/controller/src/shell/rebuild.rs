@@ -90,8 +90,8 @@ impl Database {
                 let (file, views) = ViewsFile::open(path).map_err(RunError::Database)?;
                 Ok((Database::File(file), views))
             }
-            Keep::Etcd { endpoints, prefix } => {
-                let mut etcd = Etcd::new(endpoints.clone(), prefix.clone(), format!("{} rebuilds", config.name));
+            Keep::Etcd(kept) => {
+                let mut etcd = super::etcd_client(kept, format!("{} rebuilds", config.name))?;
                 let views = etcd.read().map_err(RebuildError::Etcd)?.unwrap_or_default();
                 Ok((Database::Etcd(Box::new(etcd)), views))
             }

@@ -1,6 +1,7 @@
 //! Server and controller processes on loopback.
 
 use crate::PATIENCE;
+use crate::etcd::{self, Etcd, Proxy};
 use controller::shell::Status;
 use secrets::SecretsFile;
 use state_protocol::KeyRing;
@@ -19,6 +20,10 @@ pub struct Chain {
     pub controller: Option<Child>,
     /// With etcd: its client address, and the second controller's.
     pub etcd: Option<(SocketAddr, SocketAddrV4)>,
+    /// How it is spoken to.
+    pub plan: Etcd,
+    /// Between the controllers, the first and the second, and etcd.
+    pub proxies: Vec<Proxy>,
     pub others: Vec<Child>,
     pub addresses: Vec<SocketAddrV4>,
     pub metrics: Vec<SocketAddr>,
@@ -35,7 +40,7 @@ pub struct Plan {
     pub running: usize,
     pub shards: u16,
     /// With etcd and a second controller.
-    pub etcd: bool,
+    pub etcd: Etcd,
     /// Servers with a write-ahead log.
     pub logs: bool,
     /// Workers of each server process.
@@ -45,7 +50,7 @@ pub struct Plan {
 impl Chain {
     /// Starts a controller and `servers` servers of one shard with a chain of three, and waits until all is settled and the head serves.
     pub fn start(servers: usize) -> Chain {
-        Chain::start_as(&Plan { servers, running: servers, shards: 1, etcd: false, logs: false, workers: 1 })
+        Chain::start_as(&Plan { servers, running: servers, shards: 1, etcd: Etcd::None, logs: false, workers: 1 })
     }
 
     pub fn start_as(plan: &Plan) -> Chain {
@@ -74,7 +79,9 @@ impl Chain {
             keys,
             controller_address,
             controller: None,
-            etcd: etcd.then_some((client, second)),
+            etcd: (etcd != Etcd::None).then_some((client, second)),
+            plan: etcd,
+            proxies: Vec::new(),
             others: Vec::new(),
             addresses,
             metrics,
@@ -83,9 +90,12 @@ impl Chain {
             logs,
             workers,
         };
-        if etcd {
-            let etcd = chain.start_etcd(client, peer);
-            chain.others.push(etcd);
+        if etcd != Etcd::None {
+            let process = etcd::start(etcd, chain.directory.path(), client, peer);
+            chain.others.push(process);
+            if etcd == Etcd::Proxied {
+                chain.proxies = vec![Proxy::start(client), Proxy::start(client)];
+            }
             let config = chain.controller_config("second", second);
             let other = chain.run("control", &config, "log-second");
             chain.others.push(other);
@@ -110,7 +120,10 @@ impl Chain {
 
     pub fn controller_config(&self, name: &str, listen: SocketAddrV4) -> PathBuf {
         let keep = match self.etcd {
-            Some((client, _)) => format!("etcd = [\"http://{client}\"]"),
+            Some((client, _)) => {
+                let proxy = self.proxies.get(usize::from(name == "second"));
+                self.plan.config(proxy.map_or(client, |proxy| proxy.address))
+            }
             None => "database = \"controller.redb\"".to_owned(),
         };
         let text = format!(
@@ -120,18 +133,6 @@ impl Chain {
         let path = self.directory.path().join(format!("{name}.toml"));
         std::fs::write(&path, text).unwrap();
         path
-    }
-
-    /// A real etcd of one member (Debian: etcd-server).
-    pub fn start_etcd(&self, client: SocketAddr, peer: SocketAddr) -> Child {
-        let log = std::fs::File::create(self.directory.path().join("log-etcd")).unwrap();
-        let (client, peer) = (format!("http://{client}"), format!("http://{peer}"));
-        let mut command = Command::new("etcd");
-        command.arg("--data-dir").arg(self.directory.path().join("etcd"));
-        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
-        command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
-        command.args(["--initial-cluster", &format!("default={peer}")]);
-        command.stdout(Stdio::null()).stderr(Stdio::from(log)).spawn().expect("etcd: scripts/setup.sh installs it")
     }
 
     pub fn run(&self, word: &str, config: &Path, log: &str) -> Child {

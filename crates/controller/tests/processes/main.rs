@@ -1,9 +1,10 @@
 //! Real server processes and a real controller on loopback, real UDP, and a small client: grants, updates and acknowledgements through the chain, status,
 //! metrics, and SIGKILL to each of them while updates are on their way.
 //!
-//! This file has its own `main`: run with `serve FILE` it is a server, with `control FILE` a controller.
+//! This file has its own `main`: run with a word it runs the tests that have it in their names, run with `serve FILE` it is a server, with `control FILE` a controller.
 
 mod chain;
+mod etcd;
 mod lost_database;
 mod moves;
 mod switch;
@@ -11,6 +12,7 @@ mod workers;
 
 use chain::{Chain, Plan};
 use controller::shell::Status;
+use etcd::Etcd;
 use secrets::SecretsFile;
 use state_protocol::{Flags, Message, MessageType};
 use std::io::{Read, Write};
@@ -25,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let [word, file] = arguments.as_slice() {
-        tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+        tracing_subscriber::fmt().with_ansi(false).with_writer(std::io::stderr).init();
         let file = Path::new(file);
         match word.as_str() {
             "serve" => state_store::shell::run(state_store::config::Config::load(file).unwrap()).unwrap(),
@@ -46,7 +48,14 @@ fn main() -> ExitCode {
         ("a_lost_database_is_made_anew", lost_database::a_lost_database_is_made_anew),
         ("workers_die_together_and_nothing_is_lost", workers::workers_die_together_and_nothing_is_lost),
         ("two_controllers_elect_through_etcd", two_controllers_elect_through_etcd),
+        ("etcd_with_tls_and_client_certificates", etcd::with_tls_and_client_certificates),
+        ("etcd_with_user_and_password", etcd::with_user_and_password),
+        ("a_leader_without_etcd_stops_before_another_leads", etcd::a_leader_without_etcd_stops_before_another_leads),
     ] {
+        // As with other tests: `cargo test --test processes -- etcd` runs those with that in their names.
+        if arguments.first().is_some_and(|wanted| !wanted.starts_with('-') && !name.contains(wanted.as_str())) {
+            continue;
+        }
         test();
         println!("test {name} ... ok");
     }
@@ -273,7 +282,8 @@ fn when_all_are_gone_the_shard_begins_anew() {
 /// SIGKILL to all servers and the controller at once, again and again, while updates are on their way; they start again with what is on their disks.
 /// (What the kernel would lose with the power is what the log has not synchronised; the simulation in state-store loses that too.)
 fn all_lose_power_and_nothing_acknowledged_is_lost() {
-    let mut chain = Chain::start_as(&Plan { servers: 3, running: 3, shards: 1, etcd: false, logs: true, workers: 1 });
+    let mut chain =
+        Chain::start_as(&Plan { servers: 3, running: 3, shards: 1, etcd: Etcd::None, logs: true, workers: 1 });
     let mut switch = Switch::new(&chain, 1);
     let epoch = switch.ask(&switch.request(MessageType::LeaseRequest, 1, b"flow")).message().epoch;
     let mut acked = 0;
@@ -320,7 +330,8 @@ fn all_lose_power_and_nothing_acknowledged_is_lost() {
 }
 
 fn two_controllers_elect_through_etcd() {
-    let mut chain = Chain::start_as(&Plan { servers: 3, running: 3, shards: 1, etcd: true, logs: false, workers: 1 });
+    let mut chain =
+        Chain::start_as(&Plan { servers: 3, running: 3, shards: 1, etcd: Etcd::Plain, logs: false, workers: 1 });
     let mut switch = Switch::new(&chain, 1);
     let epoch = switch.ask(&switch.request(MessageType::LeaseRequest, 1, b"flow")).message().epoch;
     update_until(&chain, &mut switch, epoch, 1, 100);
@@ -352,13 +363,7 @@ fn etcd_loses_its_data(chain: &mut Chain) {
     let (etcd, _) = chain.etcd.unwrap();
     let decided = |chain: &Chain| chain.controller_log("log-second").matches("MembersLost").count();
     let before = decided(chain);
-    // All that there is: from the first key on.
-    let body = "{\"key\": \"AA==\", \"range_end\": \"AA==\"}";
-    let mut stream = TcpStream::connect(etcd).unwrap();
-    write!(stream, "POST /v3/kv/deleterange HTTP/1.0\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.contains("\"deleted\""), "{answer}");
+    etcd::delete_all(etcd);
     let told = chain.await_control(|status| status.cannot_decide.is_some());
     assert!(!told.settled && told.cannot_decide.unwrap().contains("stateplane controller rebuild"));
     let victim = chain.place_of(0);

@@ -2,6 +2,7 @@
 
 use crate::PATIENCE;
 use crate::chain::{Chain, Plan};
+use crate::etcd::Etcd;
 use crate::switch::Switch;
 use controller::core::{Ring, Server};
 use state_protocol::{Message, MessageType, shard_of};
@@ -121,7 +122,7 @@ impl Flows {
 
 pub fn servers_are_added() {
     let mut chain =
-        Chain::start_as(&Plan { servers: 5, running: 3, shards: SHARDS, etcd: false, logs: false, workers: 1 });
+        Chain::start_as(&Plan { servers: 5, running: 3, shards: SHARDS, etcd: Etcd::None, logs: false, workers: 1 });
     let mut flows = Flows::new(&chain);
     flows.until(&chain, "all flows have been updated", |flows| flows.flows.values().all(|flow| flow.acked >= 10));
     for count in [4, 5] {

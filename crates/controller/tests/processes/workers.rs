@@ -1,6 +1,7 @@
 //! Server processes with several workers: each a server of its own, that die together.
 
 use crate::chain::{Chain, Plan};
+use crate::etcd::Etcd;
 use controller::shell::Status;
 use std::collections::BTreeSet;
 
@@ -8,7 +9,7 @@ const SHARDS: u16 = 16;
 
 /// Each chain is on three processes, whatever their workers are; SIGKILL to a process takes one server from a chain, and its workers come back into their chains.
 pub fn workers_die_together_and_nothing_is_lost() {
-    let plan = Plan { servers: 4, running: 4, shards: SHARDS, etcd: false, logs: false, workers: 2 };
+    let plan = Plan { servers: 4, running: 4, shards: SHARDS, etcd: Etcd::None, logs: false, workers: 2 };
     let mut chain = Chain::start_as(&plan);
     let status = chain.settle();
     assert_eq!(status.peers.len(), 8, "two workers in each of four processes: {status:?}");

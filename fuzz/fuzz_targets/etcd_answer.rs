@@ -1,5 +1,0 @@
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|data: &[u8]| (fuzz_targets::target("etcd_answer").expect("a target").run)(data));
