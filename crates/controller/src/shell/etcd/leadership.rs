@@ -31,9 +31,9 @@ impl Leadership {
 
     /// Whether it leads now. Once it does not, only [`Leadership::begin`] changes that.
     pub fn holds(&self, now_ns: u64) -> bool {
-        let until = self.0.load(Ordering::SeqCst);
-        // If it was renewed meanwhile it goes on.
-        now_ns < until || (until != 0 && self.0.compare_exchange(until, 0, Ordering::SeqCst, Ordering::SeqCst).is_err())
+        let lapse = |until_ns| (now_ns >= until_ns).then_some(0);
+        // Not if it was renewed meanwhile.
+        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, lapse).is_err()
     }
 }
 
