@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What takes longer than a test may: fuzzing in full counts, the simulator with many seeds, demos in a row, random failures in the lab. Exit code 1 on any failure.
 #
-#   scripts/soak.sh BIN [PART...]   BIN: the release `stateplane`; parts: spec check programs doors frames messages store sim demos chaos (all by default)
+#   scripts/soak.sh BIN [PART...]   BIN: the release `stateplane`; parts: spec check programs doors frames messages store sim mutations demos chaos (all by default)
 #
 # Every part writes out/soak/PART.log. SOAK_DEMOS=20, SOAK_ROUNDS=200, SOAK_SIM_RUNS=1000000, SIM_RUNS=200, STORE_DATAGRAMS=5000000, FUZZ_PROGRAMS=10000 and FUZZ_SECONDS=300 (each target of fuzz/) set how much.
 set -uo pipefail
@@ -11,7 +11,7 @@ bin=$(realpath "$1")
 shift
 cd "$(dirname "$0")/.."
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(spec check programs doors frames messages store sim demos chaos)
+[ ${#parts[@]} -gt 0 ] || parts=(spec check programs doors frames messages store sim mutations demos chaos)
 out=out/soak
 mkdir -p "$out"
 export SIM_RUNS=${SIM_RUNS:-200} FUZZ_DATAGRAMS=${STORE_DATAGRAMS:-5000000}
@@ -71,8 +71,15 @@ run_part() {
     store) cargo test --release --locked --quiet -p state-store --test fuzz -- --nocapture ;;
     sim)
       cargo test --release --locked --quiet -p sim -- --nocapture || return
-      # Goes on where it was stopped, as long as it is the same build.
-      "$bin" sim --runs "${SOAK_SIM_RUNS:-1000000}" --resume "$out/sim.json"
+      # Goes on where it was stopped, as long as it is the same build; another one begins anew.
+      local build
+      build=$(sha256sum "$bin" | cut -c1-16) || return
+      find "$out" -maxdepth 1 -name 'sim*.json' ! -name "sim-$build.json" -delete
+      "$bin" sim --runs "${SOAK_SIM_RUNS:-1000000}" --resume "$out/sim-$build.json"
+      ;;
+    mutations)
+      # Every seeded bug is caught, by the checks that judge the runs above.
+      cargo test --release --locked --quiet -p sim --features mutations --test mutations -- --ignored --nocapture
       ;;
     demos) demos ;;
     chaos) "$bin" lab chaos --rounds "${SOAK_ROUNDS:-200}" --out "$out/chaos" ;;

@@ -98,7 +98,8 @@ impl World {
         Ok(())
     }
 
-    fn key(&self, flow: u32) -> Vec<u8> {
+    /// A flow's key in the switch.
+    pub(crate) fn key(&self, flow: u32) -> Vec<u8> {
         match (&self.sketch, &self.bindings) {
             (Some(_), _) => (flow as u16).to_be_bytes().to_vec(),
             (None, Some(bindings)) => bindings.key(flow),

@@ -45,11 +45,39 @@ pub(crate) fn backends() -> Vec<Backend> {
 /// Address and port.
 type End = (u32, u16);
 
+/// As a record's value has it.
+pub(crate) fn as_number((address, port): End) -> u64 {
+    u64::from(address) << 16 | u64::from(port)
+}
+
 /// What a flow was seen to have.
 #[derive(Clone, Copy)]
 struct Use {
     end: End,
     last_ns: u64,
+    /// How often it may have lost what it had before.
+    term: u32,
+}
+
+/// What a packet that left shows.
+pub(crate) struct Shown {
+    pub(crate) flow: u32,
+    pub(crate) packet: u32,
+    /// The flow's port or backend.
+    pub(crate) end: End,
+    /// What the switch found it by, and found.
+    pub(crate) key: Vec<u8>,
+    pub(crate) value: End,
+}
+
+/// Key of packets from this source to this destination.
+fn key_of(source: End, destination: End) -> Vec<u8> {
+    let mut key = source.0.to_be_bytes().to_vec();
+    key.extend(destination.0.to_be_bytes());
+    key.extend(source.1.to_be_bytes());
+    key.extend(destination.1.to_be_bytes());
+    key.push(17);
+    key
 }
 
 /// Follows the packets that go in and come out.
@@ -58,6 +86,8 @@ pub(crate) struct BindingChecker {
     /// The least time without a packet after which a flow may have lost what it had, in ns.
     kept_ns: u64,
     uses: BTreeMap<u32, Use>,
+    /// By packet that left, and what it showed: a copy of one that a new tail gave back again may come in a later term.
+    terms: HashMap<(u32, End), u32>,
     /// Flow of each packet, and where it was sent if it was sent from outside.
     sent: HashMap<u32, (u32, Option<End>)>,
 }
@@ -73,18 +103,13 @@ impl BindingChecker {
         // The switch tells how long a flow was idle by its clock, and the store counts on by its own.
         let drift = u64::try_from(drift_ppm).unwrap_or(0);
         let kept_ns = (IDLE_NS - USE_GRAIN_NS) * (1_000_000 - drift) / (1_000_000 + drift);
-        Some(BindingChecker { nat, kept_ns, uses: BTreeMap::new(), sent: HashMap::new() })
+        Some(BindingChecker { nat, kept_ns, uses: BTreeMap::new(), sent: HashMap::new(), terms: HashMap::new() })
     }
 
     /// The flow's key in the switch.
     pub(crate) fn key(&self, flow: u32) -> Vec<u8> {
         let (source, destination) = self.opening(flow);
-        let mut key = source.0.to_be_bytes().to_vec();
-        key.extend(destination.0.to_be_bytes());
-        key.extend(source.1.to_be_bytes());
-        key.extend(destination.1.to_be_bytes());
-        key.push(17);
-        key
+        key_of(source, destination)
     }
 
     /// Source and destination of the side that begins.
@@ -117,8 +142,8 @@ impl BindingChecker {
         frame
     }
 
-    /// A packet left a switch: flow, packet, and the port or backend that it shows.
-    pub(crate) fn output(&mut self, frame: &[u8], now_ns: u64) -> Result<Option<(u32, u32, End)>, String> {
+    /// A packet left a switch.
+    pub(crate) fn output(&mut self, frame: &[u8], now_ns: u64) -> Result<Option<Shown>, String> {
         let word = |at: usize| frame.get(at..at + 4).and_then(|it| it.try_into().ok()).map_or(0, u32::from_be_bytes);
         let half = |at: usize| frame.get(at..at + 2).and_then(|it| it.try_into().ok()).map_or(0, u16::from_be_bytes);
         let (source, destination) = ((word(26), half(34)), (word(30), half(36)));
@@ -145,12 +170,18 @@ impl BindingChecker {
             }
             return Ok(None);
         }
-        self.used(flow, shown, now_ns)?;
-        Ok(Some((flow, packet, shown)))
+        let term = self.used(flow, shown, now_ns)?;
+        self.terms.insert((packet, shown), term);
+        let (key, value) = match to {
+            None => (self.key(flow), shown),
+            Some(end) if self.nat => (key_of(REMOTE, end), kept),
+            Some(end) => (key_of(end, opener), kept),
+        };
+        Ok(Some(Shown { flow, packet, end: shown, key, value }))
     }
 
-    /// The flow has this port or backend now.
-    fn used(&mut self, flow: u32, end: End, now_ns: u64) -> Result<(), String> {
+    /// The flow has this port or backend now. Between two of its terms it was not used for so long that it may have lost what it had.
+    fn used(&mut self, flow: u32, end: End, now_ns: u64) -> Result<u32, String> {
         let fresh = |it: &Use| now_ns < it.last_ns + self.kept_ns;
         let age_ms = |it: &Use| (now_ns - it.last_ns) / MS;
         let show = |(address, port): End| SocketAddrV4::new(address.into(), port);
@@ -163,8 +194,15 @@ impl BindingChecker {
             let (end, ms) = (show(end), age_ms(it));
             return Err(format!("{end} is flow {flow}'s, and was flow {other}'s {ms} ms ago"));
         }
-        self.uses.insert(flow, Use { end, last_ns: now_ns });
-        Ok(())
+        let term = self.uses.get(&flow).map_or(0, |it| it.term + u32::from(!fresh(it)));
+        self.uses.insert(flow, Use { end, last_ns: now_ns, term });
+        Ok(term)
+    }
+
+    /// In which term of its flow this packet left with that.
+    pub(crate) fn term(&self, packet: u32, shown: u64) -> Option<u32> {
+        let end = ((shown >> 16) as u32, shown as u16);
+        self.terms.get(&(packet, end)).copied()
     }
 
     /// Each server's pool knows exactly of the pairs of records that there are; how many of these, at the most.
@@ -204,13 +242,13 @@ mod tests {
     #[test]
     fn a_port_of_two_flows_and_one_that_changes_are_seen() {
         let mut checker = BindingChecker::new(Kind::Nat, 0).expect("NAT");
-        assert_eq!(checker.used(0, (1, 1024), MS), Ok(()));
-        assert_eq!(checker.used(1, (1, 1025), MS), Ok(()));
+        assert_eq!(checker.used(0, (1, 1024), MS), Ok(0));
+        assert_eq!(checker.used(1, (1, 1025), MS), Ok(0));
         assert!(checker.used(1, (1, 1024), 2 * MS).is_err());
         assert!(checker.used(0, (1, 1026), 2 * MS).is_err());
-        assert_eq!(checker.used(0, (1, 1026), 600 * MS), Ok(()));
+        assert_eq!(checker.used(0, (1, 1026), 600 * MS), Ok(1));
         let mut balancer = BindingChecker::new(Kind::Balancer, 0).expect("a balancer");
-        assert_eq!(balancer.used(0, (1, 8080), MS), Ok(()));
-        assert_eq!(balancer.used(1, (1, 8080), MS), Ok(()));
+        assert_eq!(balancer.used(0, (1, 8080), MS), Ok(0));
+        assert_eq!(balancer.used(1, (1, 8080), MS), Ok(0));
     }
 }

@@ -177,6 +177,24 @@ impl World {
         *newest = (*newest).max(count);
     }
 
+    /// A packet shows the port or backend that its flow has: every member has that. Beyond the declared drift a switch may go by a lease that is over.
+    pub(crate) fn check_binding(&mut self, key: &[u8], value: u64) {
+        if !self.clocks_are_sound {
+            return;
+        }
+        let shard = shard_of(key, SHARDS);
+        let lacks = self.store.members(shard).find_map(|replica| {
+            let found = recorded(replica, key).map(|(_, _, value)| value);
+            (found != Some(value)).then_some(found)
+        });
+        if let Some(found) = lacks {
+            self.violated(
+                "output commit",
+                format!("a packet leaves by {value:#x}; a member of shard {shard} has {found:x?} for {key:?}"),
+            );
+        }
+    }
+
     /// At most one switch would give a flow's value to its program now. Lives of switches that crashed are over. Beyond the declared drift nobody promises that.
     pub(crate) fn check_one_owner(&mut self, key: &[u8]) {
         if !self.clocks_are_sound {

@@ -21,8 +21,10 @@ pub struct Faults {
     pub moves: f64,
     /// Per step: a flow's packet takes the other switch, only this one.
     pub strays: f64,
-    /// Per step: a switch loses its state and comes back empty.
+    /// Per step: a switch dies, and comes back empty after up to five leases; what is sent to it meanwhile is lost.
     pub crashes: f64,
+    /// Per step: the same of one that comes back with all of its state, as it was (its machine's ports were dead, or its host stood still without queues).
+    pub outages: f64,
     /// Per step: a switch stands still, for up to five leases; what arrives waits.
     pub freezes: f64,
     /// Per step: a switch's agent dies, or comes back.
@@ -59,6 +61,7 @@ impl Faults {
         moves: 0.0,
         strays: 0.0,
         crashes: 0.0,
+        outages: 0.0,
         freezes: 0.0,
         agent_deaths: 0.0,
         drift_ppm: 0,
@@ -87,6 +90,7 @@ impl Faults {
             moves: some(0.8, 0.2),
             strays: some(0.3, 0.3),
             crashes: some(0.4, 0.05),
+            outages: some(0.3, 0.05),
             freezes: some(0.4, 0.05),
             agent_deaths: some(0.25, 0.05),
             store_crashes: some(0.4, 0.06),

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod agent;
 mod alive;
 mod bindings;
 mod chart;
@@ -14,6 +15,7 @@ mod frames;
 mod namespace;
 mod network;
 mod operations;
+mod outputs;
 mod program;
 mod resume;
 mod run;

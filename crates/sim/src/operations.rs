@@ -1,6 +1,7 @@
 //! What hosts saw of a run: packets that went in and, some of them, came out. Judged by `history`'s checker of linearizability.
 
-use history::linearizable::{Counter, Operation, check};
+use crate::bindings::BindingChecker;
+use history::linearizable::{Binding, Counter, Operation, check};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug)]
@@ -92,5 +93,25 @@ impl Operations {
             }
         }
         Ok(())
+    }
+
+    /// The same of what a store gives: of each flow, from when it was given something until it may have lost it, a register that is written once. (A packet that did not get out says nothing
+    /// of what it would have written.)
+    ///
+    /// # Errors
+    /// It is not linearizable.
+    pub(crate) fn check_bindings(&self, bindings: &BindingChecker) -> Result<(), String> {
+        let mut registers: BTreeMap<(u32, u32), Vec<Operation<Binding>>> = BTreeMap::new();
+        for (number, packet) in &self.packets {
+            for returned in std::iter::once(packet.returned).chain(packet.copies.iter().copied()).flatten() {
+                let Some(term) = bindings.term(*number, returned.1) else { continue };
+                let input = Binding { allocated: returned.1 };
+                let operation = Operation { input, invoked: packet.invoked, returned: Some(returned) };
+                registers.entry((packet.flow, term)).or_default().push(operation);
+            }
+        }
+        registers
+            .into_iter()
+            .try_for_each(|((flow, _), operations)| check(&operations).map_err(|stuck| format!("flow {flow}: {stuck}")))
     }
 }

@@ -24,6 +24,8 @@ pub struct Resumed {
     snapshots: [u64; 3],
     /// Time that the runs took, in s.
     pub seconds: u64,
+    /// Digest of all that.
+    digest: String,
 }
 
 /// A digest of the program that runs.
@@ -35,6 +37,13 @@ fn build() -> Result<String, String> {
 }
 
 impl Resumed {
+    fn digest(&self) -> String {
+        let mut digest = DefaultHasher::new();
+        let rest = Resumed { digest: String::new(), ..self.clone() };
+        digest.write(format!("{rest:?}").as_bytes());
+        format!("{:016x}", digest.finish())
+    }
+
     /// Nothing is done yet.
     ///
     /// # Errors
@@ -59,13 +68,14 @@ impl Resumed {
             outputs: total.outputs,
             snapshots: total.snapshots,
             seconds: 0,
+            digest: String::new(),
         }
     }
 
     /// What the file says; none: there is no file yet.
     ///
     /// # Errors
-    /// It cannot be read, or is of another build, or of other runs than asked for (`seed`, `kind`).
+    /// It cannot be read, was changed, or is of another build, or of other runs than asked for (`seed`, `kind`).
     pub fn read(path: &Path, seed: Option<u64>, kind: Option<Kind>) -> Result<Option<Resumed>, String> {
         let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         let text = match std::fs::read_to_string(path) {
@@ -78,6 +88,9 @@ impl Resumed {
             return Err(failed(&format!(
                 "these runs were made by another build of stateplane, and say nothing of this one{remedy}"
             )));
+        }
+        if found.digest != found.digest() {
+            return Err(failed(&format!("its figures are not those that were written{remedy}")));
         }
         if seed.is_some_and(|seed| seed != found.seed) {
             return Err(failed(&format!("these runs began with seed {}{remedy}", found.seed)));
@@ -108,7 +121,8 @@ impl Resumed {
     pub fn write(&self, path: &Path, summary: &Summary, seconds: u64) -> Result<(), String> {
         let failed = |error: std::io::Error| format!("{}: {error}", path.display());
         let (build, object) = (self.build.clone(), self.object.clone());
-        let resumed = Resumed { build, seed: self.seed, object, seconds, ..Resumed::of(summary) };
+        let mut resumed = Resumed { build, seed: self.seed, object, seconds, ..Resumed::of(summary) };
+        resumed.digest = resumed.digest();
         let text = serde_json::to_string(&resumed).map_err(|error| failed(error.into()))?;
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
@@ -140,7 +154,12 @@ mod tests {
         );
         assert!(Resumed::read(&path, Some(8), Some(Kind::Snapshots)).is_err());
         assert!(Resumed::read(&path, None, None).is_err());
-        let text = std::fs::read_to_string(&path).expect("read").replace(&found.build, "0");
+        let written = std::fs::read_to_string(&path).expect("read");
+        let edited = written.replace("\"runs\":2", "\"runs\":18446744073709551615");
+        assert_ne!(edited, written);
+        std::fs::write(&path, edited).expect("written");
+        assert!(Resumed::read(&path, Some(7), Some(Kind::Snapshots)).unwrap_err().contains("not those"));
+        let text = written.replace(&found.build, "0");
         std::fs::write(&path, text).expect("written");
         assert!(Resumed::read(&path, Some(7), Some(Kind::Snapshots)).unwrap_err().contains("another build"));
     }

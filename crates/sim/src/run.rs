@@ -46,9 +46,12 @@ impl Bench {
     /// # Errors
     /// What the compiler says.
     pub fn new(kind: Kind) -> Result<Bench, String> {
-        let defines: &[&str] =
-            if kind == Kind::Snapshots { &["OVERDUE=DROP", "EPSILON_US=150000", "SLOTS=400"] } else { &[] };
-        Ok(Bench::with(Program::compile(kind, defines, &[])?))
+        Ok(Bench::with(Program::compile(kind, Bench::p4_defines(kind), &[])?))
+    }
+
+    /// Macros of the P4 source that the swarm's programs are compiled with.
+    pub fn p4_defines(kind: Kind) -> &'static [&'static str] {
+        if kind == Kind::Snapshots { &["OVERDUE=DROP", "EPSILON_US=150000", "SLOTS=800"] } else { &[] }
     }
 
     /// With this program.
@@ -84,7 +87,7 @@ impl Bench {
             Kind::Asynchronous if scenario.faults.keeps_state() && world.clocks_are_sound => {
                 world.operations.check(true)
             }
-            _ => Ok(()),
+            _ => world.bindings.as_ref().map_or(Ok(()), |bindings| world.operations.check_bindings(bindings)),
         };
         if let Err(detail) = judged {
             world.violated("linearizable", detail);
@@ -202,6 +205,8 @@ pub struct Plan {
     pub threads: usize,
     /// Only this.
     pub kind: Option<Kind>,
+    /// Asked before each run: is it to be the end?
+    pub stop: fn() -> bool,
 }
 
 /// All runs together.
@@ -242,7 +247,8 @@ pub fn run_many(plan: Plan, before: Summary, progress: impl Fn(&Summary) + Sync)
     let next = AtomicU64::new(before.runs);
     let failed = AtomicBool::new(false);
     let done = Mutex::new(Done { summary: before, ahead: BTreeMap::new() });
-    let is_over = || failed.load(Ordering::Relaxed) || plan.time.is_some_and(|time| started.elapsed() >= time);
+    let is_late = || plan.time.is_some_and(|time| started.elapsed() >= time);
+    let is_over = || failed.load(Ordering::Relaxed) || is_late() || (plan.stop)();
     let run = |benches: &mut Vec<Bench>, seed: u64, kind: Kind| -> Result<Outcome, String> {
         let at = match benches.iter().position(|bench| bench.program.kind == kind) {
             Some(at) => at,

@@ -34,8 +34,15 @@ pub enum Action {
         /// It only reads.
         read: bool,
     },
-    /// A switch loses its state and comes back empty.
-    Crash(usize),
+    /// A switch dies. What is sent to it meanwhile is lost.
+    Crash {
+        /// The switch.
+        switch: usize,
+        /// For so long, in ns.
+        down_ns: u64,
+        /// It comes back with all of its state, as the same incarnation; else empty, as the next.
+        keeps_state: bool,
+    },
     /// A switch stands still for so many ns.
     Freeze(usize, u64),
     /// A switch's agent dies, or comes back.
@@ -108,6 +115,12 @@ impl Scenario {
         if kind == Kind::Asynchronous && rng.random_bool(0.5) {
             faults = faults.kept();
         }
+        // Parts of snapshots that never meet: many are lost, and then the next owner's come.
+        if kind == Kind::Snapshots && rng.random_bool(0.25) {
+            faults.loss = rng.random_range(0.1..0.5);
+            faults.delay_max_ns = faults.delay_max_ns.min(2 * MS);
+            faults.moves = faults.moves.max(0.1);
+        }
         let workload = Workload {
             flows: rng.random_range(1..=4),
             packets: packets(&mut rng),
@@ -160,7 +173,10 @@ fn fail(rng: &mut StdRng, faults: &Faults, packet: u32, packets: u32, steps: &mu
     let server = rng.random_range(0..SERVERS);
     let mut now = |action| steps.push(Step { pause_ns: 0, action });
     if rng.random_bool(faults.crashes) {
-        now(Action::Crash(switch));
+        now(Action::Crash { switch, down_ns: down(rng), keeps_state: false });
+    }
+    if rng.random_bool(faults.outages) {
+        now(Action::Crash { switch, down_ns: down(rng), keeps_state: true });
     }
     if rng.random_bool(faults.freezes) {
         now(Action::Freeze(switch, rng.random_range(MS..300 * MS)));
@@ -193,6 +209,12 @@ fn fail(rng: &mut StdRng, faults: &Faults, packet: u32, packets: u32, steps: &mu
             }
         }
     }
+}
+
+/// How long a switch is away: hardly (what was sent to its last life comes to its next), for some messages, for some leases.
+fn down(rng: &mut StdRng) -> u64 {
+    let most_ns = [MS, 10 * MS, 300 * MS][rng.random_range(0..3)];
+    rng.random_range(most_ns / 100..most_ns)
 }
 
 fn machine(rng: &mut StdRng) -> Machine {

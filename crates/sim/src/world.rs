@@ -1,34 +1,31 @@
 //! Switches, servers, the controller and the network between them, in virtual time.
 
+use crate::agent::{AGENT_PORT, Around};
 use crate::bindings::BindingChecker;
 use crate::chart::Chart;
 use crate::checks::{Checks, Violation};
 use crate::faults::Faults;
-use crate::frames::{counter_frame, flow_of, key_of};
+use crate::frames::{counter_frame, flow_of};
 use crate::network::{Datagram, Event, Network};
 use crate::operations::Operations;
 use crate::program::Program;
 use crate::scenario::{Action, Machine, SERVERS, SWITCHES, Scenario, Step};
-use crate::sketch::{SketchChecker, sketch_frame, tenant_of};
-use crate::store::{LEASE_US, Store, controller_address};
-use crate::switch::{Became, Identity, Switch};
+use crate::sketch::{SketchChecker, sketch_frame};
+use crate::store::Store;
+use crate::switch::{Became, Switch};
 use controller::core::Input as ControllerInput;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use state_protocol::{Control, KeyRing, Report, Reporter, Secret};
-use std::collections::{HashMap, HashSet};
+use state_protocol::{KeyRing, Secret};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 pub(crate) const MS: u64 = 1_000_000;
 /// Of the cluster.
 pub(crate) const SHARDS: u16 = 2;
 pub(crate) const TICK_NS: u64 = 2 * MS;
-const REPORT_NS: u64 = 50 * MS;
-/// The agents' own socket; the protocol's port is the data plane's.
-const AGENT_PORT: u16 = 6000;
 const OLD_SECRET: (u8, Secret) = (1, Secret(*b"yesterday's one."));
 const NEW_SECRET: (u8, Secret) = (2, Secret(*b"tomorrow's, new."));
-/// After one in so many heartbeats' answers every flow is looked at.
+/// After one in so many answers to heartbeats (and other messages without a key) every flow is looked at.
 const HEARTBEATS_PER_LOOK: u64 = 8;
 /// A run has some thousands.
 const MOST_EVENTS: u64 = 2_000_000;
@@ -46,36 +43,22 @@ pub(crate) fn ring(step: usize) -> KeyRing {
     ring
 }
 
-/// What surrounds a switch.
-struct Around {
-    frozen_until_ns: u64,
-    /// Its agent lives.
-    agent: bool,
-    ring: KeyRing,
-    incarnation: u32,
-    /// What the agent knows of the chains.
-    views_version: u64,
-    report_at_ns: u64,
-    /// Tags of the replies that arrived in this life.
-    arrived: HashSet<u64>,
-    /// Replies with a packet that did: type, `request_ns`, number of the packet; by whom.
-    answered: HashMap<(u8, u64, u32), Ipv4Addr>,
-}
-
 /// A data center.
 pub struct World {
     pub(crate) rng: StdRng,
     pub(crate) now_ns: u64,
     pub(crate) network: Network,
     pub(crate) switches: Vec<Switch>,
-    around: Vec<Around>,
+    pub(crate) around: Vec<Around>,
     pub(crate) store: Store,
-    incarnation: u32,
-    faults: Faults,
+    pub(crate) incarnation: u32,
+    pub(crate) faults: Faults,
     pub(crate) clocks_are_sound: bool,
     pub(crate) linearizable: bool,
     pub(crate) delay_max_ns: u64,
     packets: u32,
+    /// Answers to heartbeats that switches took.
+    heartbeats: u64,
     pub(crate) checks: Checks,
     /// What hosts saw.
     pub operations: Operations,
@@ -106,22 +89,12 @@ impl World {
             switches.push(Switch::load(&program.object, &program.manifest)?);
         }
         let store = Store::new(&program.manifest, &mut rng, &faults);
-        let around = |_| Around {
-            frozen_until_ns: 0,
-            agent: true,
-            ring: ring(0),
-            incarnation: 0,
-            views_version: 0,
-            report_at_ns: 0,
-            arrived: HashSet::new(),
-            answered: HashMap::new(),
-        };
         let mut world = World {
             rng,
             now_ns: 10_000 * MS,
             network: Network::new(scenario.seed),
             switches,
-            around: (0..SWITCHES).map(around).collect(),
+            around: (0..SWITCHES).map(|_| Around::begin(ring(0), 0, 0)).collect(),
             store,
             incarnation: 0,
             faults,
@@ -129,6 +102,7 @@ impl World {
             linearizable: program.is_linearizable(),
             delay_max_ns: faults.delay_max_ns.min(2 * MS),
             packets: 0,
+            heartbeats: 0,
             checks: Checks::default(),
             operations: Operations::default(),
             sketch: program.manifest.snapshot_states.first().map(SketchChecker::new),
@@ -138,6 +112,10 @@ impl World {
             events: 0,
             digest: 0,
         };
+        let keys: Vec<Vec<u8>> = (0..scenario.flows).map(|flow| world.key(flow)).collect();
+        if let Some(chart) = &mut world.chart {
+            keys.iter().zip(0..).for_each(|(key, flow)| chart.call(key, flow));
+        }
         (0..SWITCHES).try_for_each(|switch| world.start_switch(switch))?;
         (0..SERVERS).for_each(|at| world.start_server(at));
         world.start_controller();
@@ -188,27 +166,6 @@ impl World {
         self.digest
     }
 
-    fn start_switch(&mut self, at: usize) -> dataplane::Result<()> {
-        self.incarnation += 1;
-        let Faults { drift_ppm: most_ppm, margin_ns: lease_margin_ns, .. } = self.faults;
-        let (switch_id, drift_ppm) = (at as u32 + 1, self.rng.random_range(-most_ppm..=most_ppm));
-        let identity = Identity { switch_id, incarnation: self.incarnation, drift_ppm, lease_margin_ns };
-        self.switches[at].reset(identity, &[None; SHARDS as usize])?;
-        self.switches[at].set_keys(&self.around[at].ring)?;
-        let ring = self.around[at].ring.clone();
-        self.around[at] = Around {
-            frozen_until_ns: 0,
-            agent: true,
-            ring,
-            incarnation: self.incarnation,
-            views_version: 0,
-            report_at_ns: self.now_ns,
-            arrived: HashSet::new(),
-            answered: HashMap::new(),
-        };
-        Ok(())
-    }
-
     /// Runs steps until something does not hold.
     pub fn run(&mut self, steps: &[Step]) -> dataplane::Result<()> {
         for step in steps {
@@ -232,13 +189,7 @@ impl World {
     fn act(&mut self, action: Action) -> dataplane::Result<()> {
         match action {
             Action::Packet { switch, flow, read } => return self.input(switch, flow, read).map(drop),
-            Action::Crash(switch) => {
-                self.note(Machine::Switch(switch), "dies, and is back, empty");
-                self.start_switch(switch)?;
-                if let Some(sketch) = &mut self.sketch {
-                    sketch.crashed(switch);
-                }
-            }
+            Action::Crash { switch, down_ns, keeps_state } => self.crash(switch, down_ns, keeps_state)?,
             Action::Freeze(switch, still_ns) => {
                 self.note(Machine::Switch(switch), &format!("stands still for {} ms", still_ns / MS));
                 self.around[switch].frozen_until_ns = self.now_ns + still_ns;
@@ -323,6 +274,10 @@ impl World {
     }
 
     fn process(&mut self, switch: usize, frame: Vec<u8>) -> dataplane::Result<()> {
+        if self.is_down(switch) {
+            self.note(Machine::Switch(switch), "is down: the packet is lost");
+            return Ok(());
+        }
         if self.now_ns < self.around[switch].frozen_until_ns {
             self.network.push(self.around[switch].frozen_until_ns, Event::Packet(switch, frame));
             return Ok(());
@@ -338,13 +293,14 @@ impl World {
         for around in &mut self.around {
             around.agent = true;
             around.frozen_until_ns = around.frozen_until_ns.min(self.now_ns);
+            around.down_until_ns = around.down_until_ns.min(self.now_ns);
         }
         self.store.frozen_until_ns.fill(0);
         (0..SERVERS).for_each(|at| self.start_server(at));
         self.start_controller();
     }
 
-    fn became(&mut self, switch: usize, became: Became) {
+    pub(crate) fn became(&mut self, switch: usize, became: Became) {
         match became {
             Became::Nothing => {}
             Became::Output(_, frame) => self.let_out(switch, &frame),
@@ -357,56 +313,6 @@ impl World {
                 let from = SocketAddrV4::new(self.switches[switch].address(), state_protocol::PORT);
                 self.send(Machine::Switch(switch), Datagram { from, to, bytes });
             }
-        }
-    }
-
-    /// A packet leaves a switch.
-    fn let_out(&mut self, switch: usize, frame: &[u8]) {
-        self.mix(frame);
-        if self.sketch.is_some() {
-            return self.let_out_sketch(switch, frame);
-        }
-        if self.bindings.is_some() {
-            return self.let_out_binding(switch, frame);
-        }
-        let Some((flow, packet, count)) = flow_of(frame) else { return };
-        self.note(Machine::Switch(switch), &format!("-> packet {packet} of flow {flow} leaves with {count}"));
-        if !self.operations.output(packet, count) {
-            self.violated("once", format!("packet {packet} of flow {flow} leaves twice, the second time with {count}"));
-        }
-        self.check_output(&key_of(flow), count);
-        self.check_one_owner(&key_of(flow));
-    }
-
-    fn let_out_binding(&mut self, switch: usize, frame: &[u8]) {
-        let Some(bindings) = &mut self.bindings else { return };
-        match bindings.output(frame, self.now_ns) {
-            Ok(Some((flow, packet, (address, port)))) => {
-                let shown = SocketAddrV4::new(address.into(), port);
-                self.note(Machine::Switch(switch), &format!("-> packet {packet} of flow {flow} leaves by {shown}"));
-                if !self.operations.output(packet, u64::from(address) << 16 | u64::from(port)) {
-                    self.violated("once", format!("packet {packet} of flow {flow} leaves twice"));
-                }
-            }
-            Ok(None) => {}
-            Err(detail) => self.violated("port pool", detail),
-        }
-    }
-
-    fn let_out_sketch(&mut self, switch: usize, frame: &[u8]) {
-        let Some(tenant) = tenant_of(frame) else { return };
-        let epoch = self.switches[switch].epoch_of(&tenant.to_be_bytes());
-        self.note(Machine::Switch(switch), &format!("-> packet of tenant {tenant} leaves, epoch {epoch}"));
-        let owns = self.switches[switch].holds(&tenant.to_be_bytes(), self.now_ns).is_some();
-        // ε is a time by the clock of the switch that enforces it (docs/snapshots.md, "ε").
-        let now_ns = self.switches[switch].clock(self.now_ns);
-        let Some(sketch) = &mut self.sketch else { return };
-        let found = sketch.leaves(switch, frame, epoch, owns).and_then(|strict| {
-            sketch.output(switch, frame, epoch, now_ns)?;
-            if strict { sketch.within_epsilon(switch, tenant, epoch, &self.store, now_ns) } else { Ok(()) }
-        });
-        if let Err(detail) = found {
-            self.violated("snapshots", detail);
         }
     }
 
@@ -437,41 +343,6 @@ impl World {
         Ok(())
     }
 
-    /// What a switch's agent does in between.
-    fn tick(&mut self, switch: usize) -> dataplane::Result<()> {
-        let around = &self.around[switch];
-        if !around.agent || self.now_ns < around.frozen_until_ns {
-            return Ok(());
-        }
-        if self.now_ns >= around.report_at_ns {
-            self.report(switch);
-        }
-        for became in self.switches[switch].tick(u64::from(LEASE_US) * 1000, self.now_ns)? {
-            self.became(switch, became);
-        }
-        Ok(())
-    }
-
-    /// An agent tells the controller which views it knows; newer ones are the answer.
-    fn report(&mut self, switch: usize) {
-        let around = &mut self.around[switch];
-        around.report_at_ns = self.now_ns + REPORT_NS;
-        let reporter = Reporter::Switch { switch_id: switch as u32 + 1 };
-        let report = Report {
-            reporter,
-            version: around.views_version,
-            shards: SHARDS,
-            heard_ms: 0,
-            machine: String::new(),
-            replicas: Vec::new(),
-        };
-        let incarnation = u64::from(around.incarnation);
-        let Ok(mut bytes) = (Control::Report { sent_ns: self.now_ns, incarnation, report }).encode() else { return };
-        let (from, to) = (SocketAddrV4::new(self.switches[switch].address(), AGENT_PORT), controller_address());
-        around.ring.sign(&mut bytes, *from.ip(), *to.ip());
-        self.send(Machine::Switch(switch), Datagram { from, to, bytes });
-    }
-
     fn happen(&mut self) -> dataplane::Result<()> {
         match self.network.pop() {
             Some(Event::Arrives { datagram, copy }) => self.arrives(datagram, copy)?,
@@ -492,6 +363,12 @@ impl World {
 
     fn arrives(&mut self, datagram: Datagram, copy: bool) -> dataplane::Result<()> {
         let to = machine_at(*datagram.to.ip());
+        if let Machine::Switch(at) = to
+            && self.is_down(at)
+        {
+            self.draw(to, &datagram, true);
+            return Ok(());
+        }
         let still_until_ns = match to {
             Machine::Switch(at) => self.around[at].frozen_until_ns,
             Machine::Server(at) => self.store.frozen_until_ns[at],
@@ -502,7 +379,7 @@ impl World {
             return Ok(());
         }
         self.mix(&datagram.bytes);
-        self.draw(to, &datagram);
+        self.draw(to, &datagram, false);
         match to {
             Machine::Server(at) => self.serve(at, Some((datagram.from, datagram.bytes))),
             Machine::Switch(at) if datagram.to.port() == AGENT_PORT => self.take_views(at, &datagram)?,
@@ -538,9 +415,14 @@ impl World {
         self.became(at, became);
         match state_protocol::Message::decode(bytes) {
             Ok(message) if !message.key.is_empty() => self.check_one_owner(message.key),
-            // It prolongs a session. Not after each one: asking costs more than everything else of a heartbeat.
-            Ok(_) if self.events.is_multiple_of(HEARTBEATS_PER_LOOK) => self.check_one_owner_each(),
-            _ => {}
+            Ok(_) => {
+                // It prolongs a session. Not after each one: asking costs more than everything else of a heartbeat.
+                self.heartbeats += 1;
+                if self.heartbeats.is_multiple_of(HEARTBEATS_PER_LOOK) {
+                    self.check_one_owner_each();
+                }
+            }
+            Err(_) => {}
         }
         Ok(())
     }
@@ -558,28 +440,13 @@ impl World {
         }
     }
 
-    /// An agent takes the controller's views.
-    fn take_views(&mut self, at: usize, datagram: &Datagram) -> dataplane::Result<()> {
-        let around = &mut self.around[at];
-        let genuine = around.ring.verify(&datagram.bytes, *datagram.from.ip(), *datagram.to.ip()).is_ok();
-        let Ok(Control::Views(views)) = Control::decode(&datagram.bytes) else { return Ok(()) };
-        if genuine && around.agent && views.version > around.views_version {
-            around.views_version = views.version;
-            let heads: Vec<Option<SocketAddrV4>> = views.heads().collect();
-            if heads.len() == usize::from(SHARDS) && heads.iter().all(Option::is_some) {
-                self.switches[at].set_heads(&heads, self.now_ns)?;
-            }
-        }
-        Ok(())
-    }
-
     pub(crate) fn send(&mut self, from: Machine, datagram: Datagram) {
         let to = machine_at(*datagram.to.ip());
-        let text = self.chart.is_some().then(|| crate::chart::describe(&datagram.bytes)).flatten();
+        let bytes = self.chart.is_some().then(|| datagram.bytes.clone());
         if !self.network.send(self.now_ns, from, to, datagram, self.is_spared(from, to))
-            && let (Some(chart), Some(text)) = (&mut self.chart, text)
+            && let (Some(chart), Some(bytes)) = (&mut self.chart, bytes)
         {
-            chart.lost(self.now_ns, from, to, &text);
+            chart.message(self.now_ns, from, to, &bytes, true);
         }
     }
 
@@ -589,11 +456,9 @@ impl World {
         (between(from, to) || between(to, from)) && !self.all_well()
     }
 
-    fn draw(&mut self, to: Machine, datagram: &Datagram) {
-        if let Some(chart) = &mut self.chart
-            && let Some(text) = crate::chart::describe(&datagram.bytes)
-        {
-            chart.message(self.now_ns, machine_at(*datagram.from.ip()), to, &text);
+    fn draw(&mut self, to: Machine, datagram: &Datagram, lost: bool) {
+        if let Some(chart) = &mut self.chart {
+            chart.message(self.now_ns, machine_at(*datagram.from.ip()), to, &datagram.bytes, lost);
         }
     }
 
@@ -604,7 +469,7 @@ impl World {
         }
     }
 
-    fn mix(&mut self, bytes: &[u8]) {
+    pub(crate) fn mix(&mut self, bytes: &[u8]) {
         self.events += 1;
         let mut digest = self.digest ^ self.now_ns;
         for chunk in bytes.chunks(8) {

@@ -146,6 +146,7 @@ fn everything_at_once() {
         moves: 0.05,
         strays: 0.05,
         crashes: 0.01,
+        outages: 0.01,
         freezes: 0.01,
         agent_deaths: 0.01,
         drift_ppm: 450,

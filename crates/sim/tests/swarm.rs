@@ -19,7 +19,7 @@ fn a_seed_replays_exactly() {
     }
 }
 
-/// SIM_RUNS=N, SIM_SEED=S as elsewhere.
+/// SIM_RUNS=N, SIM_SEED=S as elsewhere; SIM_OBJECT=name: only that.
 #[test]
 fn swarm() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
@@ -28,7 +28,8 @@ fn swarm() {
         runs: number("SIM_RUNS").unwrap_or(1) * 100,
         time: None,
         threads: 2,
-        kind: None,
+        stop: || false,
+        kind: std::env::var("SIM_OBJECT").ok().and_then(|name| Kind::ALL.into_iter().find(|kind| kind.name() == name)),
     };
     let summary = run_many(plan, Summary::default(), |so_far| {
         if so_far.runs.is_multiple_of(100) {

@@ -11,6 +11,11 @@ const CHART_LINES: usize = 400;
 /// How far the runs have come is saved this often.
 const SAVED_EVERY: Duration = Duration::from_secs(5);
 
+/// Exit codes, beside 0 and 1 (a violation).
+const COULD_NOT_RUN: u8 = 2;
+/// As shells have it: 128 and the signal.
+const INTERRUPTED: u8 = 130;
+
 const EXAMPLES: &str = "Examples:
   stateplane sim --seconds 60                 random runs for a minute, on all cores
   stateplane sim --seed 7 --chart             one run, drawn
@@ -18,7 +23,8 @@ const EXAMPLES: &str = "Examples:
   stateplane sim --runs 1000000 --resume runs.json    until it is stopped; again: from there on";
 
 /// The compiled programs, the store and the controller on a simulated network with faults. Exit code 1: something did not hold; what, and the shortest run that
-/// shows it, is printed. Needs root (it loads the programs into the kernel). docs/correctness.md says what is checked.
+/// shows it, is printed. 2: it could not be run. 130: it was interrupted; nothing failed until then.
+/// Needs root (it loads the programs into the kernel). docs/correctness.md says what is checked.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -52,12 +58,12 @@ pub struct Args {
 pub fn run(args: Args) -> u8 {
     if let Err(error) = dataplane::check_permitted() {
         eprintln!("error: {error}");
-        return 1;
+        return COULD_NOT_RUN;
     }
     let kind = match args.object.as_deref().map(|name| (name, Kind::ALL.iter().find(|kind| kind.name() == name))) {
         Some((name, None)) => {
             eprintln!("error: --object {name}: not linearizable, asynchronous, snapshots, nat or load_balancer");
-            return 2;
+            return COULD_NOT_RUN;
         }
         Some((_, kind)) => kind.copied(),
         None => None,
@@ -66,7 +72,7 @@ pub fn run(args: Args) -> u8 {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error}");
-            1
+            COULD_NOT_RUN
         }
     }
 }
@@ -90,7 +96,19 @@ fn simulate(args: &Args, kind: Option<Kind>) -> Result<u8, String> {
     let saved = saved.map_or_else(|| Resumed::begin(seed, kind), Ok)?;
     let before = saved.summary();
     let threads = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    let plan = Plan { seed, runs, time: args.seconds.map(Duration::from_secs), threads, kind };
+    let plan = Plan {
+        seed,
+        runs,
+        time: args.seconds.map(Duration::from_secs),
+        threads,
+        kind,
+        stop: lab::interrupt::requested,
+    };
+    if before.runs >= runs {
+        outln!("nothing left to do: {} runs from seed {seed} are done, without a violation", before.runs);
+        return Ok(0);
+    }
+    lab::interrupt::install();
     let progress = Progress::new(args.resume.as_deref(), &saved, plan);
     progress.begin();
     // Before hours of work: can it be kept?
@@ -103,11 +121,26 @@ fn simulate(args: &Args, kind: Option<Kind>) -> Result<u8, String> {
     if let Some((seed, kind, violation)) = summary.failures.first().filter(|_| !args.no_shrink) {
         shorten(*seed, *kind, violation)?;
     }
-    if let Some((seed, kind, _)) = summary.failures.first() {
-        outln!("again: stateplane sim --seed {seed} --object {}", kind.name());
+    let (again, code) = ending(&summary, plan);
+    if let Some(again) = again {
+        outln!("{again}");
     }
     outln!("{}", progress.sum_up(&summary));
-    Ok(u8::from(!summary.failures.is_empty()))
+    Ok(code)
+}
+
+/// The command that runs the first failing seed again, and the exit code.
+fn ending(summary: &Summary, plan: Plan) -> (Option<String>, u8) {
+    let again = summary.failures.first().map(|(seed, kind, _)| {
+        let object = kind.name();
+        format!("again: stateplane sim --seed {seed} --object {object}")
+    });
+    let code = match &again {
+        Some(_) => 1,
+        None if (plan.stop)() => INTERRUPTED,
+        None => 0,
+    };
+    (again, code)
 }
 
 /// What many runs tell while they go on.
@@ -239,4 +272,34 @@ fn draw(seed: u64, kind: Kind) -> Result<u8, String> {
         ),
     }
     Ok(u8::from(outcome.violation.is_some()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn a_violation_is_exit_code_1_and_says_how_to_run_it_again() {
+        let plan = Plan { seed: 5, runs: 9, time: None, threads: 1, kind: None, stop: || false };
+        let mut summary = Summary::default();
+        summary.add(5, Kind::Nat, sim::Outcome::default());
+        assert_eq!(ending(&summary, plan), (None, 0));
+        assert_eq!(ending(&summary, Plan { stop: || true, ..plan }), (None, INTERRUPTED));
+        let violation = sim::Violation { check: "once", detail: "twice".to_owned() };
+        summary.add(6, Kind::Nat, sim::Outcome { violation: Some(violation), ..Default::default() });
+        let (again, code) = ending(&summary, Plan { stop: || true, ..plan });
+        assert_eq!(code, 1);
+        // What it says is a command that means this seed's run.
+        let again = again.expect("a command");
+        let words = again.strip_prefix("again: stateplane ").expect("a command").split(' ');
+        let args = Command::try_parse_from(words).expect("arguments").args;
+        assert_eq!((args.seed, args.object.as_deref(), args.runs), (Some(6), Some("nat"), None));
+    }
 }
