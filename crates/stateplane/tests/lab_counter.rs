@@ -1,5 +1,5 @@
 //! Linearizable `set` over a real network: every packet of a flow takes the next count, on two switches that die and return,
-//! with and without lost messages. Needs root.
+//! with and without lost messages; and the asynchronous counter, whose packets do not wait. Needs root.
 
 mod common;
 
@@ -77,5 +77,81 @@ fn lost_messages_cost_packets_but_no_count() {
     let lost = lab.must_run("tor", "nft list table ip lossy");
     assert!(!lost.contains("packets 0 "), "{lost}");
     assert!(["s1", "s2"].iter().any(|s| lab.event(s, "resent") > 0), "nothing was re-sent");
+    lab.down();
+}
+
+/// The count that the store has of a flow, 0 if it does not know it.
+fn stored(lab: &TestLab, port: u16) -> u64 {
+    let found = lab.state(0, "flow_counter.json", &format!("get source_port={port}"));
+    let one = found.as_array().and_then(|all| all.first()).unwrap_or(&serde_json::Value::Null);
+    one["value"]["packets"].as_str().map_or(0, number)
+}
+
+/// The generator sends an asynchronous object's updates: until none waits.
+fn nothing_pending(lab: &TestLab, switches: &[&str]) {
+    wait_for("no update waits", || {
+        switches.iter().all(|switch| {
+            let text = lab.metrics(switch);
+            let pending = text.lines().find_map(|line| line.strip_prefix("stateplane_updates_pending "));
+            pending.unwrap_or_else(|| panic!("no stateplane_updates_pending in {text}")) == "0"
+        })
+    });
+}
+
+/// RedPlane's Async-Counter: packets do not wait for their updates. A flow that moves between living switches goes on exactly where it was; after a death no count that
+/// was stored is lost, and those that were not may be given again.
+#[test]
+fn asynchronous_counts_move_exactly_and_survive_as_far_as_they_were_stored() {
+    if skip() {
+        return;
+    }
+    let _turn = one_at_a_time();
+    let lab = TestLab::up("async", "flow_counter.toml", &["--mode", "asynchronous"]);
+    let directory = lab::Lab::open(&lab.name).expect("lab").dir().to_owned();
+    let manifest = std::fs::read_to_string(directory.join("flow_counter.json")).expect("manifest");
+    let manifest: serde_json::Value = serde_json::from_str(&manifest).expect("JSON");
+    assert_eq!(manifest["flow_states"][0]["consistency"], "asynchronous");
+    wait_for("both switches are used", || lab.both_used("10.1.0.0/24"));
+
+    let (receiver, sender) = (Receiver::start(&lab), Sender::start(&lab));
+    moves(&lab, "s1", 500);
+    moves(&lab, "s2", 500);
+    let recalled = || lab.event("s1", "recalled") + lab.event("s2", "recalled");
+    let before = recalled();
+    lab.link("down", "core", "s1");
+    moves(&lab, "s2", 1000);
+    assert!(recalled() > before, "no flow was handed over");
+    lab.link("up", "core", "s1");
+    moves(&lab, "s1", 500);
+    let sent = sender.finish();
+    nothing_pending(&lab, &["s1", "s2"]);
+    lab.equal_stores();
+    let seen = receiver.finish();
+    check(&lab, &sent, &seen);
+    the_store_has_what_the_switches_hold(&lab);
+    for switch in ["s1", "s2"] {
+        let [updates, acks] = ["updates", "acks"].map(|event| lab.event(switch, event));
+        assert!(updates == 0 && acks > 0, "{switch}: {updates} packets waited inside updates; {acks} acknowledged");
+    }
+
+    let (receiver, sender) = (Receiver::start(&lab), Sender::start(&lab));
+    moves(&lab, "s1", 500);
+    moves(&lab, "s2", 500);
+    let stored: Vec<(u16, u64)> = held(&lab).into_keys().map(|port| (port, stored(&lab, port))).collect();
+    let failed_at = std::time::Instant::now();
+    lab.fail("s1");
+    moves(&lab, "s2", 1500);
+    let sent = sender.finish();
+    nothing_pending(&lab, &["s2"]);
+    lab.equal_stores();
+    let seen = receiver.finish();
+    let of_these: Vec<&(u16, u64)> = stored.iter().filter(|(port, _)| sent.of_flow.contains_key(port)).collect();
+    assert!(of_these.len() == FLOWS && of_these.iter().all(|(_, count)| *count > 0), "{of_these:?}");
+    for (port, stored) in of_these {
+        let after: Vec<u64> =
+            seen[port].iter().filter(|a| sent.at[a.number] > failed_at).map(|a| u64::from(a.count)).collect();
+        assert!(!after.is_empty(), "flow {port} did not go on");
+        assert!(after.iter().all(|count| count > stored), "flow {port}: {stored} were stored, then {after:?}");
+    }
     lab.down();
 }

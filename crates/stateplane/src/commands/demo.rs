@@ -14,8 +14,8 @@ use std::path::PathBuf;
   stateplane demo --runs with --seconds 20      one longer run
   stateplane demo --rate 0                      as fast as this machine can
 
-Exit code 0 if the demonstration shows what it should: no connection broken with replicated state, and connections
-broken without; 1 if not, or if something failed; 2 for wrong usage.")]
+Exit code 0 if the demonstration shows what it should: with replicated state no connection broken and traffic back after
+the failure and after the return, and connections broken without; 1 if not, or if something failed; 2 for wrong usage.")]
 pub struct Args {
     /// Length of each run, in seconds.
     #[arg(long, default_value_t = 15.0, value_parser = seconds)]
@@ -106,7 +106,21 @@ fn act(args: Args) -> Result<u8> {
     for fault in &faults {
         eprintln!("stateplane demo: {fault}");
     }
+    if let Some(line) = outcomes.iter().find(|outcome| outcome.kind == Kind::With).map(last_line) {
+        outln!("{line}");
+    }
     Ok(u8::from(!faults.is_empty()))
+}
+
+/// What the run with replicated state came to.
+fn last_line(outcome: &Outcome) -> String {
+    let back = |seconds: Option<f64>| seconds.map_or("never".to_owned(), |seconds| format!("after {seconds} s"));
+    format!(
+        "traffic back {} (failure), {} (return); {} connections broken",
+        back(outcome.recovery_fail_s),
+        back(outcome.recovery_return_s),
+        outcome.broken
+    )
 }
 
 /// Where the outcomes are not what the demonstration is to show.
@@ -114,21 +128,51 @@ fn faults(outcomes: &[Outcome]) -> Vec<String> {
     let mut faults = Vec::new();
     for outcome in outcomes {
         let (name, broken) = (outcome.kind.name(), outcome.broken);
+        let mut fault = |found: bool, what: &str| {
+            if found {
+                faults.push(format!("run \"{name}\": {what}"));
+            }
+        };
         match outcome.kind {
-            Kind::Baseline | Kind::With if broken > 0 => {
-                faults.push(format!("run \"{name}\": {broken} connections broke"));
+            Kind::Without => fault(broken == 0, "no connection broke, so there is nothing to compare with"),
+            Kind::Baseline => fault(broken > 0, &format!("{broken} connections broke")),
+            Kind::With => {
+                fault(broken > 0, &format!("{broken} connections broke"));
+                fault(outcome.recovery_fail_s.is_none(), "goodput did not come back after the failure");
+                fault(outcome.recovery_return_s.is_none(), "goodput did not come back after the return");
             }
-            Kind::With if outcome.recovery_fail_s.is_none() => {
-                faults.push(format!("run \"{name}\": goodput did not come back after the failure"));
-            }
-            Kind::With if outcome.recovery_return_s.is_none() => {
-                faults.push(format!("run \"{name}\": goodput did not come back after the return"));
-            }
-            Kind::Without if broken == 0 => {
-                faults.push(format!("run \"{name}\": no connection broke, so there is nothing to compare with"));
-            }
-            _ => {}
         }
     }
     faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traffic_that_never_came_back_is_a_fault() {
+        let outcome = |broken, fail, back| Outcome {
+            kind: Kind::With,
+            samples: Vec::new(),
+            events: Vec::new(),
+            failed_at: Some(5.0),
+            restored_at: Some(9.0),
+            returned_at: Some(9.5),
+            connections: 200,
+            broken,
+            exchanges: Vec::new(),
+            normal_mbps: 400.0,
+            recovery_fail_s: fail,
+            recovery_return_s: back,
+        };
+        assert!(faults(&[outcome(0, Some(0.3), Some(0.1))]).is_empty());
+        for (case, expected) in
+            [(outcome(0, None, Some(0.1)), 1), (outcome(0, Some(0.3), None), 1), (outcome(2, None, None), 3)]
+        {
+            assert_eq!(faults(&[case]).len(), expected);
+        }
+        let line = last_line(&outcome(2, None, Some(0.1)));
+        assert_eq!(line, "traffic back never (failure), after 0.1 s (return); 2 connections broken");
+    }
 }
