@@ -175,7 +175,10 @@ fn demo(context: &Context, seconds: u32) -> Result<Value> {
         .output()
         .context("stateplane demo")?;
     // Without success there are figures if it went wrong in a way that they show.
-    let said = || format!("stateplane demo: {}", String::from_utf8_lossy(&output.stderr).trim());
+    let said = || {
+        let text = String::from_utf8_lossy(&output.stderr);
+        text.trim().lines().last().unwrap_or("stateplane demo said nothing").to_owned()
+    };
     let text = std::fs::read(&path).with_context(said)?;
     Ok(serde_json::from_slice(&text)?)
 }
