@@ -155,8 +155,11 @@ fn figure(times: &[Vec<Times>]) -> Result<Figure> {
     Ok(Figure { name: "fig08".into(), svg: plot::lines(&axes, &lines)? })
 }
 
+/// A note of what was played of a capture, and the same as data.
+type Played = (String, Value);
+
 /// So many packets of the seeded trace; or the capture's that was given, at most as many, and what is to be said of it.
-fn frames(context: &Context, packets: u32) -> Result<(Vec<Vec<u8>>, Option<(String, Value)>)> {
+fn frames(context: &Context, packets: u32) -> Result<(Vec<Vec<u8>>, Option<Played>)> {
     let inside = ::traffic::Subnet { network: INSIDE, length: 24 };
     let Some(path) = &context.pcap else {
         return Ok((probe::trace(u64::from(packets), packets / PACKETS_A_FLOW, 1, inside, SERVER)?, None));
