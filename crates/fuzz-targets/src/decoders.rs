@@ -1,7 +1,7 @@
 //! Bytes: datagrams, captures, logs.
 
 use capture::{Frame, Link};
-use state_protocol::{ChainHeader, ChainType, Control, Entries, Handover, Kind, Message, SnapshotPart, kind};
+use state_protocol::{ChainHeader, ChainType, Control, Entries, Entry, Handover, Kind, Message, SnapshotPart, kind};
 use state_store::core::{AllocatorSettings, ObjectSettings, Restored};
 use state_store::wal::frame::{FileHeader, read_batches};
 use std::io::Cursor;
@@ -13,7 +13,7 @@ pub const SHARDS: u16 = 2;
 /// Its objects: (id, bytes of keys, bytes of values).
 pub const OBJECTS: [(u16, usize, usize); 2] = [(0, 13, 6), (1, 4, 8)];
 
-/// A message of any kind; what is decoded is encoded again, to the same bytes.
+/// A message of any kind; what is decoded and encoded again is decoded to the same.
 pub(crate) fn datagram(data: &[u8]) {
     match kind(data) {
         Ok(Kind::Message(_)) => {
@@ -29,16 +29,30 @@ pub(crate) fn datagram(data: &[u8]) {
         }
         Ok(Kind::Chain(_)) => {
             let Ok(header) = ChainHeader::decode(data) else { return };
+            assert_eq!(ChainHeader::decode(&header.encode()), Ok(header));
             if header.chain_type == ChainType::Data {
-                if let Ok(entries) = Entries::decode(&header, data) {
-                    let _ = entries.count();
-                }
-            } else {
-                let _ = Handover::decode(&header, data);
+                let Ok(entries) = Entries::decode(&header, data) else { return };
+                entries.for_each(|(entry, _)| entry_again(entry));
+            } else if let Ok(handover) = Handover::decode(&header, data) {
+                let again = [header.encode().as_slice(), &handover.encode()].concat();
+                assert_eq!(Handover::decode(&header, &again), Ok(handover));
             }
         }
-        Ok(Kind::Control(_)) => drop(Control::decode(data)),
+        Ok(Kind::Control(_)) => {
+            let Ok(control) = Control::decode(data) else { return };
+            if let Ok(again) = control.encode() {
+                assert_eq!(Control::decode(&again), Ok(control));
+            }
+        }
         Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+/// An entry of a chain's datagram is encoded again.
+fn entry_again(entry: Entry<'_>) {
+    let mut again = Vec::new();
+    if entry.append_to(&mut again).is_ok() {
+        assert_eq!(Entries::one(&again), Ok(entry));
     }
 }
 

@@ -1,7 +1,7 @@
 //! `stateplane-fuzz`: long runs of random and mutated inputs. `scripts/soak.sh` runs all of them.
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, value_parser};
 use fuzz::fresh_seed;
 use fuzz::programs::{self, Plan};
 use fuzz::rig::{Counts, Mode};
@@ -9,6 +9,9 @@ use fuzz::{campaign, differential};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
+
+/// Of generated programs; so that numbers of programs stay numbers.
+const MOST_RUNS: u64 = 1 << 40;
 
 /// Random and mutated inputs against stateplane. Prints the seed; --seed replays it. Exit code 1 on any finding.
 #[derive(Parser)]
@@ -25,8 +28,8 @@ enum Command {
     /// Random texts and mutated P4 programs through `stateplane check` and the back end.
     Check {
         /// Random texts, and as many mutated programs.
-        #[arg(long, default_value_t = 10_000)]
-        count: usize,
+        #[arg(long, default_value_t = 10_000, value_parser = value_parser!(u32).range(1..))]
+        count: u32,
         /// One input in so many goes through the preprocessor.
         #[arg(long, default_value_t = 20)]
         preprocess_every: usize,
@@ -40,17 +43,17 @@ enum Command {
     /// Generated P4 programs, compiled and run in the kernel, against the reference interpreter. Needs root.
     Programs {
         /// Programs.
-        #[arg(long, default_value_t = 10_000)]
+        #[arg(long, default_value_t = 10_000, value_parser = value_parser!(u64).range(1..=MOST_RUNS))]
         runs: u64,
         /// The number of the first one: goes on with a run that was ended.
-        #[arg(long, default_value_t = 0)]
+        #[arg(long, default_value_t = 0, value_parser = value_parser!(u64).range(..=MOST_RUNS))]
         first: u64,
         /// Packets for each.
-        #[arg(long, default_value_t = 60)]
-        packets: usize,
+        #[arg(long, default_value_t = 60, value_parser = value_parser!(u32).range(1..))]
+        packets: u32,
         /// Programs that share an object.
-        #[arg(long, default_value_t = 4)]
-        batch: usize,
+        #[arg(long, default_value_t = 4, value_parser = value_parser!(u32).range(1..=64))]
+        batch: u32,
         /// Goes on after a mismatch, and counts.
         #[arg(long)]
         keep_going: bool,
@@ -64,13 +67,13 @@ enum Command {
     /// Random and mutated frames through both NATs, against an oracle. Needs root.
     Frames {
         /// Frames through each of the two.
-        #[arg(long, default_value_t = 1_000_000)]
+        #[arg(long, default_value_t = 1_000_000, value_parser = value_parser!(u64).range(1..))]
         count: u64,
     },
     /// Random and mutated state messages through the linearizable NAT, against a model of its state. Needs root.
     Messages {
         /// Steps; four in five are messages.
-        #[arg(long, default_value_t = 300_000)]
+        #[arg(long, default_value_t = 300_000, value_parser = value_parser!(u64).range(1..))]
         count: u64,
     },
 }
@@ -93,15 +96,19 @@ fn tell(name: &str, counts: Counts) {
 
 fn run(line: CommandLine) -> Result<()> {
     let seed = line.seed.unwrap_or_else(fresh_seed);
+    if !matches!(line.command, Command::Check { .. }) {
+        dataplane::check_permitted()?;
+    }
     match line.command {
         Command::Check { count, preprocess_every, binary, processes } => {
             let binary = binary.map(|binary| (binary, processes));
-            println!("check: {}", programs::run(&Plan { seed, count, preprocess_every, binary })?);
+            println!("check: {}", programs::run(&Plan { seed, count: count as usize, preprocess_every, binary })?);
         }
         Command::Programs { replay: Some(path), packets, .. } => {
-            println!("programs: {}", differential::replay(&path, seed, packets)?);
+            println!("programs: {}", differential::replay(&path, seed, packets as usize)?);
         }
         Command::Programs { runs, first, packets, batch, keep_going, save, replay: None } => {
+            let (packets, batch) = (packets as usize, batch as usize);
             let summary =
                 differential::campaign(&differential::Plan { seed, first, runs, packets, batch, keep_going, save })?;
             println!("programs: {summary}");

@@ -152,10 +152,10 @@ OUT/LAB-round-N the logs as they were after a round with a violation."
 )]
 struct Chaos {
     /// Rounds in each lab.
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: u64,
     /// Begin no round later than this after the first.
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
     /// What the faults are drawn from; by default another each time, which is printed.
     #[arg(long)]
