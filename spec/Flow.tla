@@ -13,7 +13,7 @@ CONSTANTS
     Switches,   \* the switches that packets of the flow may reach
     Nobody,     \* no switch
     Lease,      \* ticks that a lease lasts
-    Window,     \* ticks after which a switch takes no reply any more, and the head no request ("Replays")
+    Window,     \* ticks after which a switch takes no reply any more ("Replays"); the head takes requests of any age, which is more than the code does
     Packets,    \* packets that come in, in all
     Crashes,    \* times that a switch starts anew with nothing
     Takeovers,  \* times that another server becomes the head

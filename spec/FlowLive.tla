@@ -8,7 +8,7 @@ EXTENDS Flow
 
 CONSTANTS
     Asker,      \* the switch whose packets keep coming
-    Room,       \* bound: messages at the same time under way once it is calm (more wait for it: no run ends at it)
+    Room,       \* bound: messages at the same time under way once it is calm (more wait for it; with Window > 0 what fills it may do nothing until it is late, so it must be more than can be under way)
     Faults      \* whether there are any before it is calm; else it is from the start
 
 VARIABLES

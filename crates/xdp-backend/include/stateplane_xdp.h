@@ -366,13 +366,13 @@ SP_INLINE sp_u128 sp_shr128(sp_u128 v, __u32 by)
 		return v;
 	return SP_U128(high >> by, (__u64)v >> by | high << (64 - by));
 }
-/* Arithmetic: the top bits become copies of the sign. */
+/* Arithmetic: the top bits become copies of the sign. (Where that is all there is, it is a widening: of two halves that are the same clang makes a product.) */
 SP_INLINE sp_u128 sp_sar128(sp_s128 v, __u32 by)
 {
 	__s64 high = (__s64)sp_high64((sp_u128)v);
 
 	if (by >= 64)
-		return SP_U128(high >> 63, high >> (by - 64));
+		return (sp_u128)(sp_s128)(high >> (by - 64));
 	if (by == 0)
 		return (sp_u128)v;
 	return SP_U128(high >> by, (__u64)v >> by | (__u64)high << (64 - by));
