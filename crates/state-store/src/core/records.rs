@@ -379,7 +379,6 @@ impl Records {
 
     fn remove(&mut self, slot: u32) {
         let record = &mut self.slots[slot as usize];
-        self.floor = self.floor.max(record.epoch);
         record.live = false;
         self.tables[record.object].index.remove(record.key.as_slice());
         self.free.push(slot);
@@ -484,10 +483,20 @@ mod tests {
         records.apply(&Effect::Write(RecordWrite { epoch: 107, ..second })).unwrap();
         assert_eq!(records.get(slot).pair, Some(other), "a write keeps the link");
         for _ in 0..2 {
-            records.apply(&Effect::Free { object_id: 2, key: &reverse, floor: 0 }).unwrap();
+            records.apply(&Effect::Free { object_id: 2, key: &reverse, floor: 107 }).unwrap();
             assert_eq!((records.len(), records.pool(1).unwrap().in_use(), records.floor()), (0, 0, 107));
         }
         assert!(records.current(slot, 0).is_none());
+    }
+
+    #[test]
+    fn a_record_that_a_copy_gives_again_leaves_the_floor() {
+        let mut records = records();
+        records.apply(&Effect::Write(write(1, b"ab", b"1234", 107))).unwrap();
+        let before = records.shared_digest();
+        records.apply(&Effect::Free { object_id: 1, key: b"ab", floor: 0 }).unwrap();
+        records.apply(&Effect::Write(write(1, b"ab", b"1234", 107))).unwrap();
+        assert_eq!((records.floor(), records.shared_digest()), (100, before));
     }
 
     #[test]
