@@ -114,7 +114,7 @@ fn act(args: Args) -> Result<u8> {
 
 /// What the run with replicated state came to.
 fn last_line(outcome: &Outcome) -> String {
-    let back = |seconds: Option<f64>| seconds.map_or("never".to_owned(), |seconds| format!("after {seconds} s"));
+    let back = |seconds: Option<f64>| seconds.map_or("never".to_owned(), |seconds| format!("after {seconds:.2} s"));
     format!(
         "traffic back {} (failure), {} (return); {} connections broken",
         back(outcome.recovery_fail_s),
@@ -173,6 +173,6 @@ mod tests {
             assert_eq!(faults(&[case]).len(), expected);
         }
         let line = last_line(&outcome(2, None, Some(0.1)));
-        assert_eq!(line, "traffic back never (failure), after 0.1 s (return); 2 connections broken");
+        assert_eq!(line, "traffic back never (failure), after 0.10 s (return); 2 connections broken");
     }
 }
