@@ -28,7 +28,7 @@ pub struct Datagram<'a> {
 
 /// The datagram in a frame; none if the frame has none, or the second or a later fragment of one.
 pub fn datagram<'a>(frame: &Frame<'a>) -> Option<Datagram<'a>> {
-    ipv4(network(frame.link, frame.bytes)?)
+    ipv4(ipv4_packet(frame)?)
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
@@ -56,9 +56,10 @@ pub fn ethernet_into(frame: &Frame<'_>, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// What a link layer without Ethernet's header carries, with its EtherType.
+/// What a link layer carries, with its EtherType.
 fn typed(link: Link, bytes: &[u8]) -> Option<(u16, &[u8])> {
     match link {
+        Link::Ethernet => Some((u16_at(bytes, 12)?, bytes.get(14..)?)),
         Link::LinuxCooked => Some((u16_at(bytes, 14)?, bytes.get(16..)?)),
         Link::LinuxCooked2 => Some((u16_at(bytes, 0)?, bytes.get(20..)?)),
         Link::RawIp => match bytes.first()? >> 4 {
@@ -66,25 +67,20 @@ fn typed(link: Link, bytes: &[u8]) -> Option<(u16, &[u8])> {
             6 => Some((ETHERTYPE_IPV6, bytes)),
             _ => None,
         },
-        Link::Ethernet | Link::Other(_) => None,
+        Link::Other(_) => None,
     }
 }
 
-/// What comes after the link layer, if it is IPv4.
-fn network(link: Link, bytes: &[u8]) -> Option<&[u8]> {
-    match link {
-        Link::Ethernet => {
-            let mut at = 12;
-            for _ in 0..MOST_TAGS {
-                if !ETHERTYPE_TAGS.contains(&u16_at(bytes, at)?) {
-                    break;
-                }
-                at += 4;
-            }
-            (u16_at(bytes, at)? == ETHERTYPE_IPV4).then(|| bytes.get(at + 2..)).flatten()
+/// The IPv4 packet that a frame carries, with what pads it; none if it carries another.
+pub fn ipv4_packet<'a>(frame: &Frame<'a>) -> Option<&'a [u8]> {
+    let (mut ethertype, mut packet) = typed(frame.link, frame.bytes)?;
+    for _ in 0..MOST_TAGS {
+        if !ETHERTYPE_TAGS.contains(&ethertype) {
+            break;
         }
-        link => typed(link, bytes).filter(|(ethertype, _)| *ethertype == ETHERTYPE_IPV4).map(|(_, packet)| packet),
+        (ethertype, packet) = (u16_at(packet, 2)?, packet.get(4..)?);
     }
+    (ethertype == ETHERTYPE_IPV4).then_some(packet)
 }
 
 fn ipv4(bytes: &[u8]) -> Option<Datagram<'_>> {

@@ -8,7 +8,7 @@ mod file;
 mod live;
 mod writer;
 
-pub use datagram::{Datagram, datagram, ethernet_into};
+pub use datagram::{Datagram, datagram, ethernet_into, ipv4_packet};
 pub use file::{Error, Reader};
 pub use live::{Interface, Seen, Statistics, stamps_frames};
 pub use writer::Writer;

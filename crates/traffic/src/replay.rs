@@ -1,14 +1,12 @@
 //! A capture as its shape: which conversation each packet belongs to, and how long it is. An experiment plays that between hosts of its own: addresses that
 //! somebody captured lead nowhere in its network.
 
-use capture::{Error, Reader, ethernet_into};
+use capture::{Error, Reader, ipv4_packet};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::path::Path;
 
 const ETHERNET_BYTES: usize = 14;
-/// VLAN tags (802.1Q, 802.1ad) before the network header; more are no traffic that we know.
-const MOST_TAGS: usize = 2;
 
 /// One packet of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +34,7 @@ pub struct Replay {
 /// An end of a conversation, and the other; the smaller first.
 type Key = ([u8; 6], [u8; 6], u8);
 
-/// Conversation and length of an IPv4 packet; none if it has no ports.
+/// Conversation of an IPv4 packet; none if it has no ports.
 fn ipv4(packet: &[u8]) -> Option<Key> {
     let header_bytes = usize::from(packet.first()? & 0x0f) * 4;
     let protocol = *packet.get(9)?;
@@ -50,19 +48,6 @@ fn ipv4(packet: &[u8]) -> Option<Key> {
     Some((one.min(other), one.max(other), protocol))
 }
 
-/// Where the IPv4 packet of an Ethernet frame begins, behind VLAN tags.
-fn network_header(frame: &[u8]) -> Option<usize> {
-    let mut at = ETHERNET_BYTES - 2;
-    for _ in 0..=MOST_TAGS {
-        match frame.get(at..at + 2)? {
-            [0x08, 0x00] => return Some(at + 2),
-            [0x81, 0x00] | [0x88, 0xa8] => at += 4,
-            _ => return None,
-        }
-    }
-    None
-}
-
 impl Replay {
     /// Reads the first `most` packets that are TCP or UDP over IPv4 from a pcap or pcapng file; `-` is standard input. Frames of which the
     /// capture has only the headers count with the length that they had.
@@ -71,12 +56,10 @@ impl Replay {
     /// The file cannot be read, or is no capture.
     pub fn read(path: &Path, most: usize) -> Result<Replay, Error> {
         let mut reader = Reader::open(path)?;
-        let (mut replay, mut known, mut bytes) = (Replay::default(), HashMap::new(), Vec::new());
+        let (mut replay, mut known) = (Replay::default(), HashMap::new());
         while let Some(frame) = reader.next_frame()? {
-            let known_link = ethernet_into(&frame, &mut bytes);
-            let at = network_header(&bytes).filter(|_| known_link);
-            let found = at.and_then(|at| Some((ipv4(&bytes[at..])?, at)));
-            let Some((key, at)) = found else {
+            let found = ipv4_packet(&frame).and_then(|packet| Some((ipv4(packet)?, packet)));
+            let Some((key, packet)) = found else {
                 replay.left_out += 1;
                 continue;
             };
@@ -87,7 +70,7 @@ impl Replay {
             let next = known.len() as u32;
             let conversation = *known.entry(key).or_insert(next);
             let cut = (frame.original_bytes as usize).saturating_sub(frame.bytes.len());
-            let frame_bytes = ETHERNET_BYTES + bytes.len() - at + cut;
+            let frame_bytes = ETHERNET_BYTES + packet.len() + cut;
             replay.packets.push(Replayed { conversation, frame_bytes });
         }
         replay.conversations = known.len() as u32;

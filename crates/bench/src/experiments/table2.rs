@@ -1,7 +1,7 @@
 //! Table 2: what fault tolerance adds to programs.
 
 use super::Context;
-use crate::apps::{ALL, App};
+use crate::apps::{ALL, App, REPLICATED};
 use crate::kernel::CObject;
 use crate::plot::{self, Axes, Group};
 use crate::results::{Figure, Outcome, Row};
@@ -133,7 +133,7 @@ fn rows(app: &App, with: &Usage, without: &Usage) -> Vec<Row> {
 pub fn run(context: &Context) -> Result<Outcome> {
     let root = &context.places.root;
     // A program once: its other modes take the same maps.
-    let once = |app: &&App| app.mode == "replicated" && root.join("p4/apps").join(app.folder).is_dir();
+    let once = |app: &&App| app.mode == REPLICATED && root.join("p4/apps").join(app.folder).is_dir();
     let apps: Vec<&App> = ALL.iter().filter(once).collect();
     let (mut rows_, mut notes, mut groups) = (Vec::new(), Vec::new(), Vec::new());
     let mut data = serde_json::Map::new();
