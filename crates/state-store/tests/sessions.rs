@@ -219,6 +219,41 @@ fn sessions_6_an_answered_recall_withholds_nothing() {
     assert_eq!(chain.ask(&heartbeat(owner(1, 1))).message().lease_us, LEASE_US);
 }
 
+/// Found by the simulator (seed 4000110065): the switch that this happened to got no lease any more.
+#[test]
+fn sessions_6_a_recall_in_a_lost_session_withholds_nothing_from_the_next() {
+    let mut chain = Chain::new(3);
+    let epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
+    chain.ask(&lease(COUNTER, owner(1, 1), b"else"));
+    chain.keep_alive(owner(1, 1), chain.now + TENURE);
+    chain.send(&lease(COUNTER, owner(2, 1), KEY));
+    // The servers stand still, until the lease is over. What waited for them comes before their timers do.
+    chain.now += STORE_LEASE;
+    chain.send(&lease(COUNTER, owner(2, 1), b"else"));
+    chain.send(&update(owner(1, 1), KEY, epoch, 1, b"12345678"));
+    assert_eq!(chain.sent(), [(1, Recall), (2, LeaseGrant), (1, UpdateAck)], "in another session");
+    chain.advance(MS);
+    chain.send(&release(owner(1, 1), KEY, epoch, 1, b"12345678"));
+    assert_eq!(chain.ask_last(&heartbeat(owner(1, 1))).message().lease_us, LEASE_US);
+}
+
+#[test]
+fn sessions_6_a_head_that_drained_and_goes_on_withholds_nothing() {
+    let mut chain = Chain::new(3);
+    chain.ask(&lease(COUNTER, owner(1, 1), KEY));
+    chain.keep_alive(owner(1, 1), chain.now + TENURE);
+    chain.send(&lease(COUNTER, owner(2, 1), KEY));
+    chain.keep_alive(owner(1, 1), chain.now + 90 * MS);
+    assert_eq!(chain.ask_last(&heartbeat(owner(1, 1))).message().lease_us, 0, "withheld");
+    let members = [(0, 1), (1, 2), (2, 3)];
+    for (number, draining) in [(2, true), (3, false)] {
+        let mut views = member::views(number, 0, 1, &members);
+        views.shards[0].draining = draining;
+        chain.tell(&views, &[0, 1, 2]);
+    }
+    assert_eq!(chain.ask_last(&heartbeat(owner(1, 1))).message().lease_us, LEASE_US, "it forgot what it recalled");
+}
+
 #[test]
 fn tags_what_is_not_genuine_changes_nothing_and_is_counted() {
     let mut chain = Chain::new(3);

@@ -39,7 +39,7 @@ impl Server {
         }
         if self.role() != Role::Head || view.draining {
             // Who waits here asks again, the new head or this one.
-            self.waiting.clear();
+            self.forget_waiting();
         }
         if self.role() == Role::Head && before != Role::Head {
             self.take_over(now_ns, out);

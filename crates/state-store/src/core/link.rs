@@ -54,6 +54,7 @@ pub(crate) struct Downstream {
     bytes_under_way: usize,
     resend_at_ns: Option<u64>,
     back_off: u64,
+    /// The last entry that had been sent when sending last went back, and when that was, in ns.
     last_rewind: (u64, u64),
 }
 
@@ -129,10 +130,11 @@ impl Downstream {
         (committed >= log.first()).then_some(committed)
     }
 
-    /// The successor says that an entry is missing: goes back at once, but not twice for the same loss.
+    /// The successor says that an entry is missing: goes back at once, but not for what a going back sends again already (as "recover" in RFC 6582, 3.2). Or messages
+    /// that overtake each other, each a gap at another place, would have the whole window sent again for each of them.
     pub fn rewind_on_gap(&mut self, now_ns: u64, resend_ns: u64) -> bool {
-        let (at, when) = self.last_rewind;
-        if at == self.received + 1 && now_ns < when + resend_ns {
+        let (recover, when) = self.last_rewind;
+        if self.received < recover && now_ns < when + resend_ns {
             return false;
         }
         self.rewind(now_ns);
@@ -161,8 +163,8 @@ impl Downstream {
     }
 
     fn rewind(&mut self, now_ns: u64) {
+        self.last_rewind = (self.next_send - 1, now_ns);
         (self.next_send, self.bytes_under_way, self.resend_at_ns) = (self.received + 1, 0, None);
-        self.last_rewind = (self.received + 1, now_ns);
     }
 
     /// Sends what the window allows of the entries up to `last`, several a datagram. `header` is complete but for `index` and `count`.
@@ -208,5 +210,34 @@ impl Downstream {
 
     fn window_open(&self) -> bool {
         self.next_send - self.received <= WINDOW_ENTRIES && self.bytes_under_way < WINDOW_BYTES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, SocketAddrV4};
+
+    const RESEND_NS: u64 = 10_000_000;
+
+    #[test]
+    fn a_window_whose_entries_overtake_each_other_is_sent_again_once() {
+        let mut log = Log::new(1);
+        (0..200).for_each(|_| log.push(vec![0; 10]));
+        let peer = Member { address: SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1), incarnation: 1 };
+        let mut down = Downstream::new(peer, 0);
+        down.bind(0, 0);
+        let mut heard = |down: &mut Downstream, now_ns: u64, received: u64| {
+            down.acknowledge(now_ns, received, 0, &log, RESEND_NS);
+            down.rewind_on_gap(now_ns, RESEND_NS)
+        };
+        (down.next_send, down.bytes_under_way) = (101, 1_000);
+        assert!(heard(&mut down, 1, 10), "a gap behind 10");
+        assert_eq!((down.next_send, down.bytes_under_way), (11, 0));
+        (down.next_send, down.bytes_under_way) = (151, 1_400);
+        assert_eq!((11..100).filter(|at| heard(&mut down, 2, *at)).count(), 0, "all of that is under way again");
+        assert!(heard(&mut down, 3, 100), "the first that went out once only: this one is lost");
+        assert!(!heard(&mut down, 4, 101));
+        assert!(heard(&mut down, 3 + RESEND_NS, 102), "what is sent again can be lost too");
     }
 }

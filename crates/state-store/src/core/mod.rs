@@ -189,7 +189,7 @@ impl Server {
     /// lease from now, because every lease that was promised was promised before.
     fn take_over(&mut self, now_ns: u64, out: &mut Outputs) {
         let until_ns = now_ns + self.store_lease_ns;
-        self.waiting.clear();
+        self.forget_waiting();
         for (_, session) in self.records.sessions.iter_mut() {
             if mutation::is(Mutation::HeadForgetsLeases) {
                 continue;

@@ -79,6 +79,10 @@ impl Server {
         let mut wake_ns = self.waiting.first_expiry(slot).unwrap_or(u64::MAX);
         if let (Some(owner), Some(session)) = (owner, session) {
             let (number, lease_until_ns) = (session.number, session.lease_until_ns);
+            // A switch that lost its session goes on in another ("Sessions", 4): what it did not answer in the first is not held against the second.
+            if self.waiting.recall(slot).is_some_and(|recall| recall.session != number) {
+                self.end_recall(slot);
+            }
             let wanted = self.waiting.wanted(slot) > 0;
             let recall_from_ns = granted_ns + self.settings.tenure_ns;
             if wanted && !self.waiting.is_recalled(slot) {
@@ -132,6 +136,10 @@ impl Server {
         recall.overdue |= newly_overdue;
         let recall = *recall;
         let Some(session) = self.records.sessions.of_mut(&recall.owner) else { return };
+        debug_assert_eq!(
+            session.number, recall.session,
+            "a recall counts in the session that it was sent in, or nobody takes it off again"
+        );
         session.overdue += u32::from(newly_overdue);
         let (client, request_ns) = (session.client, session.newest_request_ns);
         // A new head that has heard nothing of the switch has no time that the switch would take for fresh.
@@ -169,6 +177,14 @@ impl Server {
         let session = self.records.sessions.of_mut(&recall.owner).filter(|session| session.number == recall.session);
         if let Some(session) = session {
             session.overdue = session.overdue.saturating_sub(1);
+        }
+    }
+
+    /// Forgets all requests that are held, and all recalls: who waits here asks again, and no session is held to answer what nobody remembers.
+    pub(super) fn forget_waiting(&mut self) {
+        self.waiting.clear();
+        for (_, session) in self.records.sessions.iter_mut() {
+            session.overdue = 0;
         }
     }
 }
