@@ -3,7 +3,8 @@
 mod common;
 
 use common::*;
-use state_protocol::MessageType;
+use state_protocol::{Message, MessageType};
+use state_store::core::Input;
 
 const KEY: &[u8] = b"flow";
 
@@ -34,6 +35,26 @@ fn back_pressure_drops_and_counts_requests_and_recovers() {
     chain.advance(SECOND);
     assert_eq!(chain.replies.drain(..).count(), 64);
     assert_eq!(chain.ask(&update(owner(1, 1), KEY, epoch, 200, b"12345678")).message().seq, 200);
+    chain.assert_alike();
+}
+
+#[test]
+fn entries_that_overtake_each_other_are_kept_for_their_turn() {
+    let mut chain = Chain::new(3);
+    let epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
+    let applied = |chain: &Chain| [1, 2].map(|at: usize| chain.servers[at].counters().chain_applied);
+    let before = applied(&chain);
+    chain.newest_first = true;
+    let from = switch_address(1);
+    for seq in 1..=40 {
+        let request_ns = chain.now + seq;
+        let update = Message { request_ns, ..update(owner(1, 1), KEY, epoch, seq, b"12345678") };
+        chain.handle(0, Input::Datagram { from, bytes: &signed(&update, from, server_address(0)) });
+    }
+    chain.run_until(chain.now);
+    assert_eq!(chain.sent(), [(1, MessageType::UpdateAck); 40], "at once, with no time to send anything again");
+    assert_eq!(applied(&chain), before.map(|applied| applied + 40));
+    assert!(chain.servers[1].counters().chain_gaps > 0 && chain.head().counters().chain_resends <= 1);
     chain.assert_alike();
 }
 

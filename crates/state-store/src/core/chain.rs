@@ -162,7 +162,6 @@ impl Server {
             Ok(entries) => entries,
             Err(reason) => return self.counters.count_malformed(reason),
         };
-        let backed_up = self.is_backed_up();
         let Some(up) = self.up.as_mut().filter(|up| self.whole && !up.mismatch) else {
             self.counters.chain_gaps += 1;
             return;
@@ -170,14 +169,41 @@ impl Server {
         up.ack_due = true;
         if header.index > self.index + 1 && !mutation::is(Mutation::GapInChain) {
             up.gap = true;
+            up.out_of_order.keep(header.index, bytes);
             self.counters.chain_gaps += 1;
             return;
         }
-        if backed_up {
+        self.take_entries(header.index, entries, out);
+        self.take_what_came_before(out);
+    }
+
+    /// Takes what came before its turn, as far as its turn is now.
+    fn take_what_came_before(&mut self, out: &mut Outputs) {
+        let Some(up) = self.up.as_ref().filter(|up| !up.out_of_order.is_empty()) else { return };
+        debug_assert!(up.ack_due);
+        while let Some(datagram) = self.up.as_mut().and_then(|up| up.out_of_order.take(self.index + 1)) {
+            // It was read when it came.
+            if let Ok(header) = ChainHeader::decode(&datagram)
+                && let Ok(entries) = Entries::decode(&header, &datagram)
+            {
+                self.take_entries(header.index, entries, out);
+            }
+        }
+        if let Some(up) = self.up.as_mut() {
+            up.gap = !up.out_of_order.is_empty();
+        }
+    }
+
+    /// Takes the entries, of which the first has this index, that are not here yet: that is no later than the next.
+    fn take_entries(&mut self, first: u64, entries: Entries<'_>, out: &mut Outputs) {
+        if self.is_backed_up() {
             self.counters.dropped_back_pressure += 1;
             return;
         }
-        for (index, (entry, own_bytes)) in (header.index..).zip(entries) {
+        if self.broken.is_some() {
+            return;
+        }
+        for (index, (entry, own_bytes)) in (first..).zip(entries) {
             if index <= self.index && mutation::is(Mutation::EntriesAgain) {
                 let _ = self.records.apply(&entry.effect);
             }

@@ -1,6 +1,7 @@
 //! The two ends of a chain link: what is sent, what is acknowledged, what is sent again. Decisions about the chain as a whole are in `chain`.
 
 use super::log::Log;
+use super::out_of_order::OutOfOrder;
 use super::output::Outputs;
 use state_protocol::{CHAIN_HEADER_BYTES, ChainHeader, Member};
 
@@ -22,6 +23,8 @@ pub(crate) struct Upstream {
     pub ack_due: bool,
     /// Entries are missing before the last ones that came.
     pub gap: bool,
+    /// What came behind them.
+    pub out_of_order: OutOfOrder,
     /// The predecessor's configuration is another.
     pub mismatch: bool,
 }
@@ -29,7 +32,7 @@ pub(crate) struct Upstream {
 impl Upstream {
     pub fn new(peer: Member) -> Upstream {
         // The acknowledgement tells the predecessor at once which entries are here.
-        Upstream { peer, bound: false, ack_due: true, gap: false, mismatch: false }
+        Upstream { peer, bound: false, ack_due: true, gap: false, out_of_order: OutOfOrder::default(), mismatch: false }
     }
 }
 

@@ -21,6 +21,7 @@ mod log;
 mod mutation;
 pub mod nat;
 mod node;
+mod out_of_order;
 mod output;
 mod pool;
 mod recall;

@@ -106,6 +106,8 @@ pub struct Chain {
     pub now: u64,
     /// Datagrams from or to these servers are lost.
     pub down: Vec<usize>,
+    /// Of the datagrams under way the newest comes first.
+    pub newest_first: bool,
     /// What the switches were sent, oldest first.
     pub replies: VecDeque<Datagram>,
     stamp: u64,
@@ -132,7 +134,15 @@ impl Chain {
             Server::founding(settings, start(at as u64 + 1, 0), at, length)
         };
         let servers = (0..length).map(server).collect();
-        Chain { servers, now: 0, down: Vec::new(), replies: VecDeque::new(), stamp: 0, queue: VecDeque::new() }
+        Chain {
+            servers,
+            now: 0,
+            down: Vec::new(),
+            newest_first: false,
+            replies: VecDeque::new(),
+            stamp: 0,
+            queue: VecDeque::new(),
+        }
     }
 
     /// Lets all timers up to `until` fire.
@@ -169,7 +179,7 @@ impl Chain {
     }
 
     fn settle(&mut self) {
-        while let Some(datagram) = self.queue.pop_front() {
+        while let Some(datagram) = if self.newest_first { self.queue.pop_back() } else { self.queue.pop_front() } {
             let place = |address| (0..self.servers.len()).find(|at| server_address(*at) == address);
             let lost = |at: Option<usize>| at.is_some_and(|at| self.down.contains(&at));
             let to = place(datagram.to);
