@@ -4,6 +4,7 @@ mod page;
 
 use page::{blocks, read, repository};
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -143,6 +144,8 @@ fn units_load() {
         let name = path.file_name().unwrap().to_str().unwrap().replace("@.service", "@s1.service");
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.contains("ExecStart=/usr/bin/stateplane "), "{name}");
+        // `running` below has them say that they are ready.
+        assert!(text.lines().any(|line| line == "Type=notify"), "{name}");
         let unit = folder.path().join(name);
         // BIRD and the network's targets are the machine's own.
         std::fs::write(&unit, text.replace("/usr/bin/stateplane", STATEPLANE)).unwrap();
@@ -202,35 +205,69 @@ fn every_command_on_the_pages_is_one() {
     assert!(seen.len() > 50, "{seen:?}");
 }
 
-/// A daemon that is killed at the latest when the test ends.
-struct Daemon(std::process::Child);
+/// A daemon with this test as its service manager; it is ended at the latest when the test ends.
+struct Daemon {
+    command: &'static str,
+    process: std::process::Child,
+    /// Where it tells how it is (sd_notify(3)).
+    told: UnixDatagram,
+}
 
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        // Politely, so that a switch takes its program off.
-        let pid = nix::unistd::Pid::from_raw(self.0.id() as i32);
+impl Daemon {
+    /// Starts it as systemd does with `Type=notify`: returns when it says that it is ready.
+    fn start(command: &'static str, config: &Path) -> Daemon {
+        let path = config.with_extension("notify");
+        let told = UnixDatagram::bind(&path).unwrap();
+        told.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
+        let mut start = Command::new(STATEPLANE);
+        start.args([command, "--config"]).arg(config).env("NOTIFY_SOCKET", path);
+        let daemon = Daemon { command, process: start.spawn().unwrap(), told };
+        daemon.tells("READY=1");
+        daemon
+    }
+
+    fn tells(&self, wanted: &str) {
+        let mut buffer = [0; 4_096];
+        let count = self.told.recv(&mut buffer);
+        let count = count.unwrap_or_else(|error| panic!("{} did not tell {wanted}: {error}", self.command));
+        let said = String::from_utf8_lossy(&buffer[..count]);
+        assert!(said.lines().any(|line| line == wanted), "{}: {said}, not {wanted}", self.command);
+    }
+
+    /// Politely, so that a switch takes its program off.
+    fn terminate(&self) {
+        let pid = nix::unistd::Pid::from_raw(self.process.id() as i32);
         let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
-        let _ = self.0.wait();
+    }
+
+    /// `systemctl stop`.
+    fn stop(mut self) {
+        self.terminate();
+        self.tells("STOPPING=1");
+        let status = self.process.wait().unwrap();
+        assert!(status.success(), "{}: {status}", self.command);
     }
 }
 
-/// The metrics of a daemon, once it answers.
-fn scrape(daemon: &mut Daemon, address: &str) -> String {
-    use std::io::{Read, Write};
-    loop {
-        if let Some(status) = daemon.0.try_wait().unwrap() {
-            panic!("{address}: the daemon ended: {status}");
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Ok(None) = self.process.try_wait() {
+            self.terminate();
+            let _ = self.process.wait();
         }
-        if let Ok(mut stream) = std::net::TcpStream::connect(address) {
-            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).unwrap();
-            let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-            assert!(head.starts_with("HTTP/1.1 200"), "{head}");
-            return body.to_owned();
-        }
-        std::thread::sleep(std::time::Duration::from_millis(5));
     }
+}
+
+/// The metrics of a daemon: whoever says that it is ready answers.
+fn scrape(address: &str) -> String {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(address).unwrap_or_else(|error| panic!("{address}: {error}"));
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    body.to_owned()
 }
 
 /// Checks a scrape against the format and the conventions; the families' names.
@@ -305,13 +342,13 @@ fn running() -> String {
             .replace("listen = \"10.2.1.10:5407\"", "listen = \"127.0.0.1:5407\"");
         let config = folder.path().join(path);
         std::fs::write(&config, text).unwrap();
-        let mut daemon = Daemon(Command::new(STATEPLANE).args([command, "--config"]).arg(config).spawn().unwrap());
-        let text = scrape(&mut daemon, metrics);
+        daemons.push(Daemon::start(command, &config));
+        let text = scrape(metrics);
         promtool(&["check", "metrics"], &text);
         found.push_str(&text);
-        daemons.push(daemon);
     }
     the_status_page_has_them(&name, &secrets);
+    daemons.into_iter().rev().for_each(Daemon::stop);
     found
 }
 

@@ -11,7 +11,6 @@ use crate::run_dir::{RunDirectory, State};
 use crate::start::{self, Started};
 use crate::sweep;
 use dataplane::Dataplane;
-use sd_notify::NotifyState;
 use std::net::SocketAddrV4;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -128,7 +127,7 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
         // controller answers must not be taken for one that failed.
         if !told_ready && agent.is_on_all_ports() {
             told_ready = true;
-            tell_manager(&[NotifyState::Ready, NotifyState::Status(&agent.summary())]);
+            service::tell_ready(Some(&agent.summary()));
         }
         tokio::select! {
             _ = terminate.recv() => break agent.config.detach,
@@ -140,7 +139,7 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
         }
         agent.look();
     };
-    tell_manager(&[NotifyState::Stopping]);
+    service::tell_stopping();
     agent.generator.stop.store(true, Ordering::Relaxed);
     if let Some(thread) = thread {
         // It ends within an interval; if it panicked, there is nothing left to wait for.
@@ -158,13 +157,6 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
     );
     drop(hold);
     Ok(())
-}
-
-/// Tells the service manager, if there is one (sd_notify(3)); one that does not listen is its own affair.
-fn tell_manager(states: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!("the service manager's NOTIFY_SOCKET: {error}");
-    }
 }
 
 /// The control socket; one that a dead agent left is replaced (the run directory's lock says that it is dead).

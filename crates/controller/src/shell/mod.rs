@@ -75,7 +75,8 @@ enum Keeper {
     Etcd { decisions: Sender<Views>, told: Receiver<Told>, leadership: Arc<Leadership> },
 }
 
-/// Runs a controller until SIGTERM or SIGINT; SIGHUP has it read its secrets again. Must be called before the process starts other threads: it blocks those
+/// Runs a controller until SIGTERM or SIGINT; SIGHUP has it read its secrets again. Whoever waits for it (`Type=notify`) hears that it is ready when its sockets are
+/// bound and its database is open; with etcd, when it has begun to ask: one that waits for its turn runs, too, and so does one whose etcd is not up yet. Must be called before the process starts other threads: it blocks those
 /// signals.
 pub fn run(config: &Config) -> Result<(), RunError> {
     let mut signals = SigSet::empty();
@@ -96,7 +97,11 @@ pub fn run(config: &Config) -> Result<(), RunError> {
     tracing::info!(name = config.name, listen = %config.listen, version = views.version, "controller started");
     let core = Controller::new(config.settings.clone(), views, leading, now_ns());
     let (watch, undecided, again) = (Watch::default(), Vec::new(), None);
-    Loop { core, socket, signal_fd, keys, keeper, metrics, bad_tag: 0, watch, undecided, again }.run(config)
+    service::tell_ready(None);
+    let ended =
+        Loop { core, socket, signal_fd, keys, keeper, metrics, bad_tag: 0, watch, undecided, again }.run(config);
+    service::tell_stopping();
+    ended
 }
 
 fn keeper(config: &Config) -> Result<(Keeper, Views), RunError> {

@@ -136,10 +136,7 @@ impl Chain {
     }
 
     pub fn run(&self, word: &str, config: &Path, log: &str) -> Child {
-        let log = self.directory.path().join(log);
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.arg(word).arg(config).stderr(Stdio::from(log)).spawn().unwrap()
+        command(word, config, &self.directory.path().join(log)).spawn().unwrap()
     }
 
     pub fn config(&self, at: usize) -> PathBuf {
@@ -250,6 +247,14 @@ impl Chain {
             assert!(controller.wait().unwrap().success());
         }
     }
+}
+
+/// This program as a server (`serve`) or a controller (`control`), which adds to that log.
+pub fn command(word: &str, config: &Path, log: &Path) -> Command {
+    let log = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.arg(word).arg(config).stderr(Stdio::from(log));
+    command
 }
 
 impl Drop for Chain {

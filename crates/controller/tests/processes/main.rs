@@ -7,6 +7,7 @@ mod chain;
 mod etcd;
 mod lost_database;
 mod moves;
+mod service;
 mod switch;
 mod workers;
 
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         ("a_lost_database_is_made_anew", lost_database::a_lost_database_is_made_anew),
         ("workers_die_together_and_nothing_is_lost", workers::workers_die_together_and_nothing_is_lost),
         ("two_controllers_elect_through_etcd", two_controllers_elect_through_etcd),
+        ("a_controller_tells_its_service_manager", service::a_controller_tells_its_service_manager),
         ("etcd_with_tls_and_client_certificates", etcd::with_tls_and_client_certificates),
         ("etcd_with_user_and_password", etcd::with_user_and_password),
         ("a_leader_without_etcd_stops_before_another_leads", etcd::a_leader_without_etcd_stops_before_another_leads),

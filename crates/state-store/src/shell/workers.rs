@@ -6,7 +6,6 @@ use crate::config::Config;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use sd_notify::NotifyState;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -38,7 +37,7 @@ pub fn run(config: Config) -> Result<(), RunError> {
     while running {
         running = pass_on(&signal_fd, &mut workers)?;
     }
-    tell_manager(&[NotifyState::Stopping]);
+    service::tell_stopping();
     let stop = |worker: Worker| {
         // One that has ended takes no orders.
         let _ = (&worker.orders).write_all(&[Signal::SIGTERM as u8]);
@@ -46,13 +45,6 @@ pub fn run(config: Config) -> Result<(), RunError> {
     };
     let ends: Vec<_> = workers.into_iter().map(stop).collect();
     ends.into_iter().collect()
-}
-
-/// Tells the service manager, if there is one (sd_notify(3)); one that does not listen is its own affair.
-fn tell_manager(states: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!(%error, "the service manager's NOTIFY_SOCKET");
-    }
 }
 
 /// `starting`: how many workers have not opened their sockets and read their logs yet; the last one to do so says that the process is ready.
@@ -63,7 +55,7 @@ fn start(config: Config, number: u16, starting: Arc<AtomicU16>) -> Result<Worker
     let builder = std::thread::Builder::new().name(format!("worker-{number}"));
     let started = move || {
         if starting.fetch_sub(1, Ordering::Relaxed) == 1 {
-            tell_manager(&[NotifyState::Ready]);
+            service::tell_ready(None);
         }
     };
     let thread = builder.spawn(move || work(&config, taken, started)).map_err(failed)?;
