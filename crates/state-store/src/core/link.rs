@@ -230,7 +230,7 @@ mod tests {
         let peer = Member { address: SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1), incarnation: 1 };
         let mut down = Downstream::new(peer, 0);
         down.bind(0, 0);
-        let mut heard = |down: &mut Downstream, now_ns: u64, received: u64| {
+        let heard = |down: &mut Downstream, now_ns: u64, received: u64| {
             down.acknowledge(now_ns, received, 0, &log, RESEND_NS);
             down.rewind_on_gap(now_ns, RESEND_NS)
         };
