@@ -183,14 +183,27 @@ impl World {
         members.all(|member| self.is_well(member))
     }
 
-    /// One that cannot be heard, or whose last reports got lost, may be about to lose its places, and its state with them ("The controller", 9: it counts as failed).
+    /// One that cannot be heard, or whose last reports got lost, may be about to lose its places, and its state with them ("The controller", 10: it counts as failed).
     fn is_well(&self, member: &Member) -> bool {
         let lives = |at: &usize| self.store.nodes[*at].as_ref().is_some_and(|node| node.me() == *member);
         (0..SERVERS).find(lives).is_some_and(|at| {
             let machine = Machine::Server(at);
             let cut = self.network.touches(machine, self.now_ns) || self.network.is_slow(machine, self.now_ns);
             let heard = self.store.controller.is_none() || self.now_ns <= self.store.heard_ns[at] + HEARD_NS;
-            !cut && heard && self.now_ns >= self.store.frozen_until_ns[at]
+            !cut && heard && self.now_ns >= self.store.frozen_until_ns[at] && !self.is_missed(member)
+        })
+    }
+
+    /// Whether its predecessor in some chain has not heard from it for as long, or waits for its confirmation: the end of a cut is not yet the end of the failure that it was.
+    fn is_missed(&self, member: &Member) -> bool {
+        let nodes = self.store.nodes.iter().zip(&self.store.clocks);
+        nodes.filter_map(|(node, clock)| Some((node.as_ref()?, clock.local(self.now_ns)))).any(|(node, now_ns)| {
+            node.replicas().any(|replica| {
+                let members = &replica.view().members;
+                let before = members.windows(2).any(|pair| pair[0] == node.me() && pair[1] == *member);
+                let report = replica.report(now_ns);
+                before && u64::from(report.unreachable_ms.max(report.stalled_ms)) * MS >= HEARD_NS
+            })
         })
     }
 
