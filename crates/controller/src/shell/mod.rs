@@ -14,7 +14,7 @@ pub use status::{PeerStatus, ShardStatus, Status};
 use crate::config::{Config, EtcdConfig, Keep};
 use crate::core::{Controller, Event, Input, Outputs, Why};
 use database::ViewsFile;
-use etcd::{Etcd, Leadership, Told};
+use etcd::{Etcd, EtcdThread, Told};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -24,8 +24,6 @@ use state_protocol::{Flags, KeyRing, Kind, Message, MessageType, Views};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsFd;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use thiserror::Error;
 use watch::Watch;
@@ -72,7 +70,7 @@ fn now_ns() -> u64 {
 /// Where decisions go.
 enum Keeper {
     File(ViewsFile),
-    Etcd { decisions: Sender<Views>, told: Receiver<Told>, leadership: Arc<Leadership> },
+    Etcd(EtcdThread),
 }
 
 /// Runs a controller until SIGTERM or SIGINT; SIGHUP has it read its secrets again. Whoever waits for it (`Type=notify`) hears that it is ready when its sockets are
@@ -98,9 +96,12 @@ pub fn run(config: &Config) -> Result<(), RunError> {
     let core = Controller::new(config.settings.clone(), views, leading, now_ns());
     let (watch, undecided, again) = (Watch::default(), Vec::new(), None);
     service::tell_ready(None);
-    let ended =
-        Loop { core, socket, signal_fd, keys, keeper, metrics, bad_tag: 0, watch, undecided, again }.run(config);
+    let mut controller = Loop { core, socket, signal_fd, keys, keeper, metrics, bad_tag: 0, watch, undecided, again };
+    let ended = controller.run(config);
     service::tell_stopping();
+    if let Keeper::Etcd(thread) = controller.keeper {
+        thread.stop();
+    }
     ended
 }
 
@@ -112,11 +113,9 @@ fn keeper(config: &Config) -> Result<(Keeper, Views), RunError> {
         }
         Keep::Etcd(kept) => {
             let etcd = etcd_client(kept, format!("{} {} {}", config.name, config.listen, std::process::id()))?;
-            let leadership = etcd.leadership();
-            let (decisions, to_write) = channel();
-            let (tell, told) = channel();
-            std::thread::spawn(move || etcd.run(&to_write, &tell));
-            Ok((Keeper::Etcd { decisions, told, leadership }, Views::default()))
+            let thread = EtcdThread::start(etcd);
+            let thread = thread.map_err(|source| RunError::System { what: "starting the etcd thread", source })?;
+            Ok((Keeper::Etcd(thread), Views::default()))
         }
     }
 }
@@ -141,7 +140,7 @@ struct Loop {
 }
 
 impl Loop {
-    fn run(mut self, config: &Config) -> Result<(), RunError> {
+    fn run(&mut self, config: &Config) -> Result<(), RunError> {
         let mut buffer = vec![0; 65_536];
         loop {
             self.wait()?;
@@ -154,8 +153,8 @@ impl Loop {
                     Err(_) => {}
                 }
             }
-            let told: Vec<_> = match &self.keeper {
-                Keeper::Etcd { told, .. } => told.try_iter().collect(),
+            let told = match &self.keeper {
+                Keeper::Etcd(thread) => thread.told(),
                 Keeper::File(_) => Vec::new(),
             };
             told.into_iter().for_each(|told| self.told(config, told));
@@ -246,7 +245,7 @@ impl Loop {
     fn may_lead(&self) -> bool {
         match &self.keeper {
             Keeper::File(_) => true,
-            Keeper::Etcd { leadership, .. } => leadership.holds(now_ns()),
+            Keeper::Etcd(thread) => thread.may_lead(),
         }
     }
 
@@ -287,10 +286,7 @@ impl Loop {
                 Ok(()) => self.step(config, Input::Persisted),
                 Err(error) => self.refused(config, None, error.to_string()),
             },
-            Keeper::Etcd { decisions, .. } => {
-                // Answered later. The thread lives as long as this one.
-                let _ = decisions.send(views);
-            }
+            Keeper::Etcd(thread) => thread.write(views),
         }
     }
 

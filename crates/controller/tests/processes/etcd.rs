@@ -300,3 +300,63 @@ pub fn a_leader_without_etcd_stops_before_another_leads() {
     assert!(leads(&chain, addresses[old]) && !leads(&chain, addresses[new]));
     chain.stop();
 }
+
+/// The lease of the controller that leads, as etcd has it.
+fn leader_lease(etcd: SocketAddr) -> i64 {
+    let key = "/stateplane/leader";
+    let found = block_on(async { connected(&format!("http://{etcd}")).await.get(key, None).await.unwrap() });
+    found.kvs().first().expect("one leads").lease()
+}
+
+fn leases(etcd: SocketAddr) -> Vec<i64> {
+    let found = block_on(async { connected(&format!("http://{etcd}")).await.leases().await.unwrap() });
+    found.leases().iter().map(|lease| lease.id()).collect()
+}
+
+/// SIGTERM; it must end well.
+fn terminate(process: &mut Child) {
+    kill(Pid::from_raw(process.id() as i32), Signal::SIGTERM).unwrap();
+    assert!(process.wait().unwrap().success());
+}
+
+/// A leader that is stopped, with etcd answering, and with etcd that does not.
+pub fn a_leader_that_stops_gives_its_lease_back() {
+    let mut chain = start_chain(Etcd::Plain);
+    let (etcd, second) = chain.etcd.unwrap();
+    if leads(&chain, second) {
+        // The first of both is to lead.
+        terminate(&mut chain.others[1]);
+        await_leading(&chain, chain.controller_address);
+        let config = chain.controller_config("second", second);
+        chain.others[1] = chain.run("control", &config, "log-second");
+    }
+    let lease = leader_lease(etcd);
+    assert!(leases(etcd).contains(&lease));
+    terminate(chain.controller.as_mut().unwrap());
+    assert!(!leases(etcd).contains(&lease), "the lease is gone with the controller");
+    assert!(chain.controller_log("log-controller").contains("gave its lease back"));
+    await_leading(&chain, second);
+
+    // Now one whose members of etcd all take what it says, and answer nothing.
+    let proxies = [Proxy::start(etcd), Proxy::start(etcd)];
+    let endpoints = format!("etcd = [\"http://{}\", \"http://{}\"]\n", proxies[0].address, proxies[1].address);
+    another_says(&mut chain, "third", &endpoints, &["controller started"]);
+    // One that does not lead has nothing to give back when it stops.
+    terminate(&mut chain.others[2]);
+    let third = chain.controller_log("log-third");
+    assert!(third.contains("controller stopped") && !third.contains("lease"), "{third}");
+    chain.others.pop();
+    another_says(&mut chain, "third", &endpoints, &["controller started"]);
+    terminate(&mut chain.others[1]);
+    await_log(&chain, "log-third", &["election", "leading=true"]);
+    proxies.iter().for_each(|proxy| proxy.cut(true));
+    terminate(&mut chain.others[2]);
+    let third = chain.controller_log("log-third");
+    assert_eq!(
+        lines_with(&third, &["WARN", "could not give its lease back", "no answer within 800 ms"]).len(),
+        1,
+        "{third}"
+    );
+    chain.controller = None;
+    chain.stop();
+}

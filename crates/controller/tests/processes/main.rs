@@ -53,6 +53,7 @@ fn main() -> ExitCode {
         ("etcd_with_tls_and_client_certificates", etcd::with_tls_and_client_certificates),
         ("etcd_with_user_and_password", etcd::with_user_and_password),
         ("a_leader_without_etcd_stops_before_another_leads", etcd::a_leader_without_etcd_stops_before_another_leads),
+        ("a_leader_that_stops_gives_its_lease_back_to_etcd", etcd::a_leader_that_stops_gives_its_lease_back),
     ] {
         // As with other tests: `cargo test --test processes -- etcd` runs those with that in their names.
         if arguments.first().is_some_and(|wanted| !wanted.starts_with('-') && !name.contains(wanted.as_str())) {

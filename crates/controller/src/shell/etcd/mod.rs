@@ -5,8 +5,10 @@
 
 mod cluster;
 mod leadership;
+mod thread;
 
 pub use leadership::Leadership;
+pub use thread::EtcdThread;
 
 use super::now_ns;
 use crate::config::EtcdConfig;
@@ -19,6 +21,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
 
 /// How often the leader says that it still is, and the others look.
 const EVERY: Duration = Duration::from_millis(300);
@@ -26,6 +29,8 @@ const EVERY: Duration = Duration::from_millis(300);
 const LEADER_TTL_S: i64 = 2;
 /// A leader believes in itself for that much less than its lease lasts.
 const MARGIN: Duration = TIMEOUT;
+/// For giving the lease back, at the end, whatever members do not answer.
+const RESIGN: Duration = Duration::from_millis(800);
 /// Problems that are remembered as told.
 const MOST_TOLD: usize = 32;
 
@@ -84,24 +89,25 @@ impl Etcd {
         self.keeper.leadership.clone()
     }
 
-    /// Runs until the controller is gone: writes what comes in, keeps up the election, reads what another controller wrote.
-    pub fn run(mut self, decisions: &Receiver<Views>, told: &Sender<Told>) {
+    /// Runs until the controller is gone, or has hung up on `stop`: writes what comes in, keeps up the election, reads what another controller wrote. What it is doing
+    /// then it leaves half done, as if the process had died: the lead is given back, and no more.
+    pub fn run(mut self, decisions: &Receiver<Views>, told: &Sender<Told>, mut stop: oneshot::Receiver<()>) {
         let mut look_at = Instant::now();
         loop {
             let news = match decisions.recv_timeout(look_at.saturating_duration_since(Instant::now())) {
-                Ok(views) => vec![self.write(&views)],
+                Ok(views) => self.work_until(&mut stop, async |keeper| vec![keeper.write(&views).await]),
                 Err(RecvTimeoutError::Timeout) => {
                     look_at = Instant::now() + EVERY;
-                    self.work(async |keeper| keeper.look().await).unwrap_or_default()
+                    self.work_until(&mut stop, async |keeper| keeper.look().await)
                 }
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Disconnected) => None,
             };
-            for input in news {
-                if told.send(input).is_err() {
-                    return;
-                }
+            let Some(news) = news else { break };
+            if news.into_iter().any(|input| told.send(input).is_err()) {
+                break;
             }
         }
+        self.work(async |keeper| keeper.resign().await);
     }
 
     /// Writes the views in the place of those that were last read or written, and only then.
@@ -118,6 +124,22 @@ impl Etcd {
     fn work<T>(&mut self, work: impl AsyncFnOnce(&mut Keeper) -> T) -> Option<T> {
         let keeper = &mut self.keeper;
         self.runtime.as_ref().map(|runtime| runtime.block_on(work(keeper)))
+    }
+
+    /// None: it is to stop. Must not be called after that.
+    fn work_until<T>(
+        &mut self,
+        stop: &mut oneshot::Receiver<()>,
+        work: impl AsyncFnOnce(&mut Keeper) -> T,
+    ) -> Option<T> {
+        let until = async |keeper: &mut Keeper| {
+            tokio::select! {
+                biased;
+                _ = stop => None,
+                done = work(keeper) => Some(done),
+            }
+        };
+        self.work(until).flatten()
     }
 }
 
@@ -323,6 +345,20 @@ impl Keeper {
             Ok(client.kv_client().txn(Txn::new().when([free]).and_then([put])).await?.succeeded())
         };
         self.cluster.ask(claim).await
+    }
+
+    /// Gives the lease back, and with it the lead, if it has one: another may lead from now on.
+    async fn resign(&mut self) {
+        self.leadership.end();
+        let Some(lease) = self.lease.take() else { return };
+        let revoke = self.cluster.ask(async |client: Client| client.lease_client().revoke(lease.id).await);
+        let revoked = tokio::time::timeout(RESIGN, revoke).await;
+        match revoked.unwrap_or_else(|_| Err(format!("no answer within {} ms", RESIGN.as_millis()))) {
+            Ok(_) => tracing::info!(name = self.me, "gave its lease back: another may lead"),
+            Err(problem) => {
+                tracing::warn!(name = self.me, problem, "could not give its lease back: until it is over nobody leads");
+            }
+        }
     }
 
     /// Lets the lease begin anew; false if there is none, or none any more.
