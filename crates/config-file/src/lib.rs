@@ -3,6 +3,9 @@
 //! Owns how a file is read and what its errors look like; what is in it belongs to who reads it.
 
 use serde::de::DeserializeOwned;
+use std::collections::HashSet;
+use std::fmt::Display;
+use std::hash::Hash;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -76,6 +79,15 @@ pub fn require(holds: bool, field: &str, problem: impl FnOnce() -> String) -> Re
     if holds { Ok(()) } else { Err((field.to_owned(), problem())) }
 }
 
+/// That a list has nothing twice; `what` is one of its entries, for people ("controller").
+pub fn require_distinct<T: Eq + Hash + Display>(list: &[T], field: &str, what: &str) -> Result<(), Problem> {
+    let mut seen = HashSet::new();
+    match list.iter().find(|entry| !seen.insert(*entry)) {
+        Some(entry) => Err((field.to_owned(), format!("{entry} is given twice; write each {what} once"))),
+        None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,6 +111,12 @@ mod tests {
         let error = read(&path.join("not there")).unwrap_err().to_string();
         assert!(error.starts_with("some/where.toml/not there: cannot read: "), "{error}");
         let error = require(false, "port", || "0 is no port; write 1 to 65535".to_owned()).unwrap_err();
+        assert_eq!(require_distinct(&["a", "b", "aa"], "hosts", "host"), Ok(()));
+        let twice = require_distinct(&["a", "b", "c", "b", "a"], "hosts", "host").unwrap_err();
+        assert_eq!(
+            ConfigError::field(path, twice).to_string(),
+            "some/where.toml: hosts: b is given twice; write each host once"
+        );
         assert_eq!(
             ConfigError::field(path, error).to_string(),
             "some/where.toml: port: 0 is no port; write 1 to 65535"

@@ -3,7 +3,7 @@
 use crate::core::Settings;
 pub use config_file::ConfigError;
 pub use config_file::Problem;
-use config_file::require;
+use config_file::{require, require_distinct};
 use secrets::{SecretsError, SecretsFile};
 use serde::Deserialize;
 use state_protocol::{KeyRing, MOST_SHARDS};
@@ -287,6 +287,9 @@ fn check_keep(file: &File, directory: &Path) -> Result<Keep, Problem> {
 fn check_etcd(file: &File, endpoints: &[String], directory: &Path) -> Result<EtcdConfig, Problem> {
     let endpoints = endpoints.iter().map(|endpoint| check_endpoint(endpoint)).collect::<Result<Vec<_>, _>>()?;
     require(!endpoints.is_empty(), "etcd", || "there is none; write at least one address".to_owned())?;
+    // Each is asked in turn, for as long as a member may take: one written twice is waited for twice. Hosts' names are the same in any case.
+    let plainly: Vec<_> = endpoints.iter().map(|endpoint| endpoint.to_ascii_lowercase()).collect();
+    require_distinct(&plainly, "etcd", "member")?;
     let prefix = file.etcd_prefix.clone();
     require(prefix.starts_with('/') && prefix.ends_with('/'), "etcd_prefix", || {
         format!("\"{prefix}\" must begin and end with a slash (default \"/stateplane/\")")
@@ -407,6 +410,16 @@ mod tests {
             assert!(error.contains(": etcd: ") && error.contains(bad) && error.contains("https://"), "{error}");
         }
         assert!(etcd("etcd = []").unwrap_err().to_string().contains("at least one"));
+        // The same, however it is written.
+        for twice in [
+            r#"etcd = ["http://e1:2379", "http://e2:2379", "http://e1:2379"]"#,
+            r#"etcd = ["e1:2379", "http://e1:2379"]"#,
+            r#"etcd = ["http://e1:2379/", "http://E1:2379"]"#,
+        ] {
+            let error = etcd(twice).unwrap_err().to_string();
+            assert_eq!(error, "/etc/c.toml: etcd: http://e1:2379 is given twice; write each member once");
+        }
+        assert!(etcd(r#"etcd = ["http://e1:2379", "http://e1:2380", "http://e2:2379"]"#).is_ok());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::core::backends::Backend;
 use crate::core::{Limits, Settings};
 use crate::health::HealthCheck;
 pub use config_file::ConfigError;
-use config_file::{Problem, require};
+use config_file::{Problem, require, require_distinct};
 use manifest::Manifest;
 use objects::{ObjectTable, check_backends, check_health, check_objects, fill_from_manifest};
 use secrets::{SecretsError, SecretsFile};
@@ -235,11 +235,7 @@ fn check(file: File) -> Result<Config, Problem> {
     require(!file.controllers.is_empty(), "controllers", || {
         "there is none; write the address of each, such as [\"10.2.1.10:5408\"]".to_owned()
     })?;
-    if let Some(twice) =
-        file.controllers.iter().enumerate().find_map(|(at, it)| file.controllers[..at].contains(it).then_some(it))
-    {
-        return Err(("controllers".to_owned(), format!("{twice} is given twice; write each controller once")));
-    }
+    require_distinct(&file.controllers, "controllers", "controller")?;
     for (address, field) in file.controllers.iter().map(|a| (a, "controllers")).chain([(&file.listen, "listen")]) {
         require(!address.ip().is_unspecified() && address.port() != 0, field, || {
             format!("{address} is no address that others can send to; write the machine's own address and port")

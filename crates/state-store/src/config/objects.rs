@@ -4,7 +4,7 @@ use crate::core::backends::{Backend, Health, MOST_BACKENDS, MOST_WEIGHT};
 use crate::core::nat::{KEY_BYTES, VALUE_BYTES};
 use crate::core::{AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, NatSettings, ObjectSettings};
 use crate::health::{HealthCheck, HealthTable};
-use config_file::{Problem, require};
+use config_file::{Problem, require, require_distinct};
 use manifest::Manifest;
 use serde::Deserialize;
 use state_protocol::{MAX_KEY_BYTES, MAX_VALUE_BYTES, MOST_SNAPSHOT_PARTS, SNAPSHOT_PART_BYTES, SNAPSHOT_VALUE_BYTES};
@@ -333,10 +333,11 @@ pub(super) fn check_health(tables: &[ObjectTable]) -> Result<Vec<(u16, HealthChe
 fn check_nat(table: &ObjectTable, key_bytes: usize, value_bytes: usize, place: &str) -> Result<NatSettings, Problem> {
     let idle_ns = check_bindings(table, "nat_ports", key_bytes, value_bytes, place)?;
     let external = table.external.clone().unwrap_or_default();
-    let distinct: HashSet<_> = external.iter().collect();
-    require(!external.is_empty() && distinct.len() == external.len(), &format!("{place}.external"), || {
-        "must list at least one address, each once, such as external = [\"203.0.113.1\"]".to_owned()
+    let field = format!("{place}.external");
+    require(!external.is_empty(), &field, || {
+        "must list at least one address, such as external = [\"203.0.113.1\"]".to_owned()
     })?;
+    require_distinct(&external, &field, "address")?;
     Ok(NatSettings { external, ports: check_ports(table.ports.as_deref().unwrap_or("1024-65535"), place)?, idle_ns })
 }
 

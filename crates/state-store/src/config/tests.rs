@@ -115,6 +115,7 @@ fn every_fault_names_its_field_and_remedy() {
         ("value_bytes = 6", "value_bytes = 65", "value_bytes", "1 to 64"),
         ("ports = \"1024-65535\"", "ports = \"9-8\"", "ports", "lowest-highest"),
         ("external = [\"203.0.113.1\", \"203.0.113.2\"]", "external = []", "external", "at least one"),
+        ("\"203.0.113.2\"]", "\"203.0.113.1\"]", "external", "203.0.113.1 is given twice"),
         ("id = 1", "id = 2", "object[1]", "its own"),
         ("lease_ms", "lease_mss", "lease_mss", "7:1"),
         ("udp_s = 300", "udp_s = 0", "idle.udp_s", "1 or more"),
