@@ -17,6 +17,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 pub(crate) const LEASE_US: u32 = 60_000;
 /// A server whose newest report is older than this may be about to be taken out: reports come every 50 ms, and take up to 30.
 const HEARD_NS: u64 = 65 * MS;
+/// The latest that a dead server's last report comes.
+const LATEST_REPORT_NS: u64 = 630 * MS;
 /// The controller takes a server out that is silent for so long.
 pub(crate) const DEAD_NS: u64 = 150 * MS;
 
@@ -67,6 +69,8 @@ pub(crate) struct Store {
     due_ns: Vec<u64>,
     /// When the controller heard of each server last.
     pub(crate) heard_ns: Vec<u64>,
+    /// Whom servers missed when they died, and until when what they said of it may count.
+    missed_until_ns: Vec<(Member, u64)>,
     pub(crate) controller: Option<Controller>,
     pub(crate) controller_ring: KeyRing,
     /// What the controller's database has.
@@ -86,6 +90,7 @@ impl Store {
             frozen_until_ns: vec![0; SERVERS],
             due_ns: vec![u64::MAX; SERVERS],
             heard_ns: vec![0; SERVERS],
+            missed_until_ns: Vec::new(),
             controller: None,
             controller_ring: ring(0),
             database: Views::default(),
@@ -156,6 +161,10 @@ impl World {
     pub(crate) fn kill_server(&mut self, at: usize, down_ns: u64) {
         if self.is_spare(at) {
             self.note(Machine::Server(at), "dies");
+            let until_ns = self.now_ns + LATEST_REPORT_NS + DEAD_NS;
+            let missed = self.missed_by(at).into_iter().map(|member| (member, until_ns));
+            self.store.missed_until_ns.retain(|(_, until_ns)| self.now_ns < *until_ns);
+            self.store.missed_until_ns.extend(missed);
             self.store.nodes[at] = None;
             self.store.due_ns[at] = u64::MAX;
             self.network.push(self.now_ns + down_ns, Event::Restart(at));
@@ -194,17 +203,24 @@ impl World {
         })
     }
 
-    /// Whether its predecessor in some chain has not heard from it for as long, or waits for its confirmation: the end of a cut is not yet the end of the failure that it was.
+    /// Whether its predecessor in some chain says that it has not heard from it for as long, or waits for its confirmation, or said so before it died: the end of a cut is not yet the
+    /// end of the failure that it was.
     fn is_missed(&self, member: &Member) -> bool {
-        let nodes = self.store.nodes.iter().zip(&self.store.clocks);
-        nodes.filter_map(|(node, clock)| Some((node.as_ref()?, clock.local(self.now_ns)))).any(|(node, now_ns)| {
-            node.replicas().any(|replica| {
-                let members = &replica.view().members;
-                let before = members.windows(2).any(|pair| pair[0] == node.me() && pair[1] == *member);
-                let report = replica.report(now_ns);
-                before && u64::from(report.unreachable_ms.max(report.stalled_ms)) * MS >= HEARD_NS
-            })
-        })
+        let said =
+            self.store.missed_until_ns.iter().any(|(missed, until_ns)| missed == member && self.now_ns < *until_ns);
+        said || (0..SERVERS).any(|at| self.missed_by(at).contains(member))
+    }
+
+    /// Whom a server, if it lives, misses in its chains.
+    fn missed_by(&self, at: usize) -> Vec<Member> {
+        let Some(node) = &self.store.nodes[at] else { return Vec::new() };
+        let now_ns = self.store.clocks[at].local(self.now_ns);
+        let missed = node.replicas().filter_map(|replica| {
+            let pair = replica.view().members.windows(2).find(|pair| pair[0] == node.me())?;
+            let report = replica.report(now_ns);
+            (u64::from(report.unreachable_ms.max(report.stalled_ms)) * MS >= HEARD_NS).then_some(pair[1])
+        });
+        missed.collect()
     }
 
     /// The controller's next life begins with what its database has.

@@ -276,8 +276,9 @@ impl Server {
             }
         }
         let gap = header.flags.contains(ChainFlags::GAP);
-        let stepped_back = gap && self.durability.is_some() && down.step_back(now_ns, header.index, self.log.first());
-        if gap && (stepped_back || down.rewind_on_gap(now_ns, resend_ns)) {
+        let durable = self.durability.is_some();
+        let stepped_back = gap && durable && down.step_back(now_ns, header.index, self.log.first(), resend_ns);
+        if gap && (stepped_back || down.rewind_on_gap(now_ns, header.index, resend_ns)) {
             self.counters.chain_resends += 1;
         }
     }

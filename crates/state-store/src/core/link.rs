@@ -133,11 +133,11 @@ impl Downstream {
         (committed >= log.first()).then_some(committed)
     }
 
-    /// The successor says that an entry is missing: goes back at once, but not for what a going back sends again already (as "recover" in RFC 6582, 3.2). Or messages
-    /// that overtake each other, each a gap at another place, would have the whole window sent again for each of them.
-    pub fn rewind_on_gap(&mut self, now_ns: u64, resend_ns: u64) -> bool {
+    /// The successor says that what comes after `received` is missing: goes back at once, but not for what a going back sends again already (as "recover" in RFC 6582, 3.2). Or messages
+    /// that overtake each other, each a gap at another place, would have the whole window sent again for each of them. What was missing there once, and is here now, is an old message.
+    pub fn rewind_on_gap(&mut self, now_ns: u64, received: u64, resend_ns: u64) -> bool {
         let (recover, when) = self.last_rewind;
-        if self.received < recover && now_ns < when + resend_ns {
+        if received < self.received || (self.received < recover && now_ns < when + resend_ns) {
             return false;
         }
         self.rewind(now_ns);
@@ -154,10 +154,14 @@ impl Downstream {
         true
     }
 
-    /// The successor says that it has less than it had: it lost power, and what it had not made durable. (Or this is an old message: then a few entries go twice.)
+    /// The successor says that it has less than it had: it lost power, and what it had not made durable. Or this is an old message, which most are while new ones tell of progress: only
+    /// when it has told nothing new for as long as an entry waits to be sent again, and only once in that time.
     /// `first` is the oldest entry here; before that everybody has all.
-    pub fn step_back(&mut self, now_ns: u64, received: u64, first: u64) -> bool {
+    pub fn step_back(&mut self, now_ns: u64, received: u64, first: u64, resend_ns: u64) -> bool {
         if received >= self.received || received + 1 < first {
+            return false;
+        }
+        if now_ns < self.progress_ns.max(self.last_rewind.1) + resend_ns {
             return false;
         }
         self.received = received;
@@ -166,7 +170,7 @@ impl Downstream {
     }
 
     fn rewind(&mut self, now_ns: u64) {
-        self.last_rewind = (self.next_send - 1, now_ns);
+        self.last_rewind = (self.last_rewind.0.max(self.next_send - 1), now_ns);
         (self.next_send, self.bytes_under_way, self.resend_at_ns) = (self.received + 1, 0, None);
     }
 
@@ -223,21 +227,50 @@ mod tests {
 
     const RESEND_NS: u64 = 10_000_000;
 
-    #[test]
-    fn a_window_whose_entries_overtake_each_other_is_sent_again_once() {
+    fn link(entries: usize) -> (Log, Downstream) {
         let mut log = Log::new(1);
-        (0..200).for_each(|_| log.push(vec![0; 10]));
+        (0..entries).for_each(|_| log.push(vec![0; 10]));
         let peer = Member { address: SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1), incarnation: 1 };
         let mut down = Downstream::new(peer, 0);
         down.bind(0, 0);
+        (log, down)
+    }
+
+    /// Sends on up to this entry.
+    fn sends(down: &mut Downstream, to: u64) {
+        down.bytes_under_way += (to + 1 - down.next_send) as usize * 10;
+        down.next_send = to + 1;
+    }
+
+    #[test]
+    fn a_successor_that_lost_power_is_believed_and_an_old_message_is_not() {
+        let (log, mut down) = link(100);
+        sends(&mut down, 100);
+        down.acknowledge(1, 60, 0, &log, RESEND_NS);
+        for at in 40..60 {
+            assert!(!down.step_back(2, at, 1, RESEND_NS), "{at}: overtaken by what told of 60");
+            assert!(!down.rewind_on_gap(2, at, RESEND_NS));
+        }
+        assert_eq!(down.next_send, 101);
+        let later_ns = 1 + RESEND_NS;
+        assert!(down.step_back(later_ns, 40, 1, RESEND_NS), "nothing new for so long: it has 40");
+        assert_eq!((down.received, down.next_send), (40, 41));
+        sends(&mut down, 100);
+        assert!(!down.step_back(later_ns + 1, 39, 1, RESEND_NS), "not again and again");
+        assert!(down.step_back(later_ns + RESEND_NS, 39, 1, RESEND_NS));
+    }
+
+    #[test]
+    fn a_window_whose_entries_overtake_each_other_is_sent_again_once() {
+        let (log, mut down) = link(200);
         let heard = |down: &mut Downstream, now_ns: u64, received: u64| {
             down.acknowledge(now_ns, received, 0, &log, RESEND_NS);
-            down.rewind_on_gap(now_ns, RESEND_NS)
+            down.rewind_on_gap(now_ns, received, RESEND_NS)
         };
-        (down.next_send, down.bytes_under_way) = (101, 1_000);
+        sends(&mut down, 100);
         assert!(heard(&mut down, 1, 10), "a gap behind 10");
         assert_eq!((down.next_send, down.bytes_under_way), (11, 0));
-        (down.next_send, down.bytes_under_way) = (151, 1_400);
+        sends(&mut down, 150);
         assert_eq!((11..100).filter(|at| heard(&mut down, 2, *at)).count(), 0, "all of that is under way again");
         assert!(heard(&mut down, 3, 100), "the first that went out once only: this one is lost");
         assert!(!heard(&mut down, 4, 101));

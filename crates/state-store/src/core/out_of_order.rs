@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-/// At most as many as a predecessor has under way: what is beyond is sent again.
+/// About as many as a predecessor has under way: what is beyond is sent again.
 const MOST_DATAGRAMS: usize = 2048;
 const MOST_BYTES: usize = 1 << 20;
 
@@ -20,7 +20,7 @@ impl OutOfOrder {
         self.datagrams.is_empty()
     }
 
-    /// Keeps a datagram whose first entry is `index`, if there is room. Of two with the same first entry the longer one has more of them.
+    /// Keeps a datagram whose first entry is `index`, if there is room. Of two with the same first entry the longer one.
     pub fn keep(&mut self, index: u64, datagram: &[u8]) {
         if self.datagrams.len() >= MOST_DATAGRAMS || self.bytes + datagram.len() > MOST_BYTES {
             return;
