@@ -74,7 +74,7 @@ Send(s) ==
     /\ UNCHANGED <<views, server, answered, ordered>>
 
 (* Taken only in the same view, from the neighbour that it names, and in order. Who joins answers like a tail once it is whole. *)
-\* Code: crates/state-store/src/core/chain.rs chain_message data take_entry answers
+\* Code: crates/state-store/src/core/chain.rs chain_message data take_entries take_entry answers
 Take(m) ==
     LET s == m.to
         log == Append(server[s].log, m.entry)

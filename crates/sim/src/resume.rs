@@ -78,12 +78,13 @@ impl Resumed {
     /// It cannot be read, was changed, or is of another build, or of other runs than asked for (`seed`, `kind`).
     pub fn read(path: &Path, seed: Option<u64>, kind: Option<Kind>) -> Result<Option<Resumed>, String> {
         let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-        let text = match std::fs::read_to_string(path) {
+        let text = match std::fs::read(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             other => other.map_err(|error| failed(&error))?,
         };
-        let found: Resumed = serde_json::from_str(&text).map_err(|error| failed(&error))?;
         let remedy = "; to begin anew, remove the file";
+        let found: Resumed = serde_json::from_slice(&text)
+            .map_err(|error| failed(&format!("not what `stateplane sim --resume` writes: {error}{remedy}")))?;
         if found.build != build()? {
             return Err(failed(&format!(
                 "these runs were made by another build of stateplane, and say nothing of this one{remedy}"
@@ -159,6 +160,10 @@ mod tests {
         assert_ne!(edited, written);
         std::fs::write(&path, edited).expect("written");
         assert!(Resumed::read(&path, Some(7), Some(Kind::Snapshots)).unwrap_err().contains("not those"));
+        for damaged in [&b""[..], b"\xff", &written.as_bytes()[..40]] {
+            std::fs::write(&path, damaged).expect("written");
+            assert!(Resumed::read(&path, None, None).unwrap_err().contains("remove the file"));
+        }
         let text = written.replace(&found.build, "0");
         std::fs::write(&path, text).expect("written");
         assert!(Resumed::read(&path, Some(7), Some(Kind::Snapshots)).unwrap_err().contains("another build"));

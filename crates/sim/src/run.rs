@@ -109,15 +109,20 @@ impl Bench {
     }
 
     /// The shortest scenario found that fails the same check: steps are left out, in halves, quarters and so on down to single ones (Zeller's and Hildebrandt's delta
-    /// debugging), then kinds of faults. Also how many replays it took.
+    /// debugging), then kinds of faults. Also how many replays it took. `stop`: what was found until then is it.
     ///
     /// # Errors
     /// The kernel refuses something.
-    pub fn shrink(&mut self, scenario: &Scenario, violation: &Violation) -> dataplane::Result<(Scenario, u64)> {
+    pub fn shrink(
+        &mut self,
+        scenario: &Scenario,
+        violation: &Violation,
+        stop: fn() -> bool,
+    ) -> dataplane::Result<(Scenario, u64)> {
         let mut best = scenario.clone();
         let mut replays = 0;
         let mut fails = |bench: &mut Bench, candidate: &Scenario| -> dataplane::Result<bool> {
-            if replays == MOST_SHRINKING {
+            if replays == MOST_SHRINKING || stop() {
                 return Ok(false);
             }
             replays += 1;
@@ -270,10 +275,15 @@ pub fn run_many(plan: Plan, before: Summary, progress: impl Fn(&Summary) + Sync)
             }
             let seed = plan.seed.wrapping_add(number);
             let kind = plan.kind.unwrap_or_else(|| kind_of_seed(seed));
-            let outcome = run(&mut benches, seed, kind).map_err(|error| {
-                failed.store(true, Ordering::Relaxed);
-                format!("seed {seed} ({}): {error}", kind.name())
-            })?;
+            let outcome = match run(&mut benches, seed, kind) {
+                Ok(outcome) => outcome,
+                // Ctrl-C goes to all processes of a terminal, also to a compiler.
+                Err(_) if (plan.stop)() => break,
+                Err(error) => {
+                    failed.store(true, Ordering::Relaxed);
+                    return Err(format!("seed {seed} ({}): {error}", kind.name()));
+                }
+            };
             failed.fetch_or(outcome.violation.is_some(), Ordering::Relaxed);
             let Ok(mut done) = done.lock() else { break };
             done.add(number, seed, kind, outcome);

@@ -21,7 +21,7 @@ fn runs_of(kind: Kind, seeds: std::ops::Range<u64>, faults: Faults) {
         let scenario = Scenario::draw(seed, faults, workload);
         let (outcome, _) = bench.run(&scenario, false).unwrap();
         if let Some(violation) = &outcome.violation {
-            let (shortest, _) = bench.shrink(&scenario, violation).unwrap();
+            let (shortest, _) = bench.shrink(&scenario, violation, || false).unwrap();
             let (_, chart) = bench.run(&shortest, true).unwrap();
             println!("{}", chart.unwrap().render(200));
             panic!("seed {seed}: {violation}\n{:?}", shortest.steps);

@@ -198,7 +198,7 @@ fn a_failing_run_becomes_short_is_drawn_and_fails_again() {
     let whole = Scenario::of_seed(seed, bug.kind);
     bug.seed();
     let (first, _) = bench.run(&whole, false).unwrap();
-    let (shortest, replays) = bench.shrink(&whole, &violation).unwrap();
+    let (shortest, replays) = bench.shrink(&whole, &violation, || false).unwrap();
     let (short, chart) = bench.run(&shortest, true).unwrap();
     // In newly loaded objects, in another order.
     let mut other = Plain::default();

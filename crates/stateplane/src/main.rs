@@ -1,6 +1,6 @@
 //! The `stateplane` command: one binary, one subcommand a noun or verb.
 //!
-//! Exit codes everywhere: 0 good, 1 the input (or what it describes) is at fault, 2 wrong usage.
+//! Exit codes everywhere: 0 good, 1 the input (or what it describes) is at fault, 2 wrong usage, or what was asked for could not be written.
 
 mod commands;
 
@@ -86,5 +86,11 @@ fn main() -> ExitCode {
         Command::Demo(args) => commands::demo::run(args),
         Command::Sim(args) => commands::sim::run(args),
     };
-    ExitCode::from(code)
+    match commands::written() {
+        Ok(()) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("error: standard output: {error}");
+            ExitCode::from(if code == 0 { 2 } else { code })
+        }
+    }
 }

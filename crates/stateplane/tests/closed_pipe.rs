@@ -1,4 +1,4 @@
-//! Output that nobody reads (`stateplane … | head -1`) is no error; help has help.
+//! Output that nobody reads (`stateplane … | head -1`) is no error, output that cannot be written is one; help has help.
 
 use std::process::{Command, Stdio};
 
@@ -41,4 +41,14 @@ fn commands_end_quietly() {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && errors.is_empty(), "{arguments:?}: {}: {errors}", output.status);
     }
+}
+
+#[test]
+fn a_full_disk_is_an_error() {
+    let nat = concat!(env!("CARGO_MANIFEST_DIR"), "/../../p4/apps/nat/nat.p4");
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("a device that is always full");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stateplane"));
+    let output = command.args(["check", "--json", nat]).stdout(full).stderr(Stdio::piped()).output().expect("runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && errors.contains("standard output"), "{}: {errors}", output.status);
 }

@@ -30,9 +30,31 @@ pub mod test;
 pub mod trace;
 pub mod traffic;
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
+use std::sync::Mutex;
 
-/// Prints to standard output; a reader that went away (`| head`) is no error.
+/// Why not all of what was printed was written.
+static UNWRITTEN: Mutex<Option<std::io::Error>> = Mutex::new(None);
+
+/// Prints to standard output; a reader that went away (`| head`) is no error, anything else is one in the end: see [`written`].
 fn say(text: std::fmt::Arguments<'_>) {
-    let _ = std::io::stdout().write_fmt(text);
+    if let Err(error) = std::io::stdout().write_fmt(text)
+        && error.kind() != ErrorKind::BrokenPipe
+        && let Ok(mut first) = UNWRITTEN.lock()
+    {
+        first.get_or_insert(error);
+    }
+}
+
+/// Whether all that was printed is written.
+///
+/// # Errors
+/// What the first write said that failed.
+pub fn written() -> std::io::Result<()> {
+    let flushed = std::io::stdout().flush().or_else(|error| match error.kind() {
+        ErrorKind::BrokenPipe => Ok(()),
+        _ => Err(error),
+    });
+    let first = UNWRITTEN.lock().ok().and_then(|mut first| first.take());
+    first.map_or(flushed, Err)
 }

@@ -2,6 +2,7 @@
 
 use sim::{Bench, Kind, Plan, Resumed, Scenario, Summary, kind_of_seed, run_many};
 use std::io::{IsTerminal, Write};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -42,7 +43,7 @@ pub struct Args {
     object: Option<String>,
     /// Runs at the same time; without it, one for each core.
     #[arg(long)]
-    jobs: Option<usize>,
+    jobs: Option<NonZeroUsize>,
     /// Keep in this file how far the runs have come, and go on from there.
     #[arg(long, value_name = "FILE", conflicts_with = "chart")]
     resume: Option<PathBuf>,
@@ -95,7 +96,7 @@ fn simulate(args: &Args, kind: Option<Kind>) -> Result<u8, String> {
     let seed = saved.as_ref().map(|saved| saved.seed).or(args.seed).unwrap_or_else(clock);
     let saved = saved.map_or_else(|| Resumed::begin(seed, kind), Ok)?;
     let before = saved.summary();
-    let threads = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let threads = args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, usize::from);
     let plan = Plan {
         seed,
         runs,
@@ -238,7 +239,8 @@ fn duration(seconds: f64) -> String {
 fn shorten(seed: u64, kind: Kind, violation: &sim::Violation) -> Result<(), String> {
     let mut bench = Bench::new(kind)?;
     let whole = Scenario::of_seed(seed, kind);
-    let (shortest, replays) = bench.shrink(&whole, violation).map_err(|error| error.to_string())?;
+    let (shortest, replays) =
+        bench.shrink(&whole, violation, lab::interrupt::requested).map_err(|error| error.to_string())?;
     let (outcome, chart) = bench.run(&shortest, true).map_err(|error| error.to_string())?;
     outln!(
         "{} steps of {} are enough ({replays} replays); {:?}",
