@@ -17,7 +17,7 @@ const RECALLS: usize = 4;
 const RECALL_MOST_NS: u64 = 30 * MS;
 /// By then what nobody asks for any more is released, and what waits at a head is given up.
 const QUIET_NS: u64 = 250 * MS;
-/// Until nothing is taken that nobody uses: a dead switch's session is ended after 10 s, then records are idle, and looked at.
+/// Until nothing is taken that nobody uses: a dead switch's session is ended after 10 s, then records are idle, and looked at. By the servers' clocks.
 const GIVEN_BACK_NS: u64 = 13_000 * MS;
 /// Until all chains are whole again: a join that failed is not tried again for 5 s.
 const WHOLE_NS: u64 = 15_000 * MS;
@@ -188,7 +188,8 @@ impl World {
 
     /// What the store gave out is what its records say; and once nobody uses it, it is free again.
     fn check_given_back(&mut self) -> dataplane::Result<()> {
-        let until_ns = self.now_ns + GIVEN_BACK_NS;
+        let slow_ppm = u64::try_from(self.faults.drift_ppm).unwrap_or(0);
+        let until_ns = self.now_ns + GIVEN_BACK_NS * 1_000_000 / (1_000_000 - slow_ppm);
         while self.violation.is_none() {
             match self.bindings.as_ref().map(|bindings| bindings.taken(&self.store)) {
                 None | Some(Ok(0)) => break,
