@@ -67,8 +67,6 @@ pub(crate) struct Store {
     pub(crate) frozen_until_ns: Vec<u64>,
     /// When each server's timer is due, in the world's time.
     due_ns: Vec<u64>,
-    /// When the controller heard of each server last.
-    pub(crate) heard_ns: Vec<u64>,
     /// Whom servers missed when they died, and until when what they said of it may count.
     missed_until_ns: Vec<(Member, u64)>,
     pub(crate) controller: Option<Controller>,
@@ -89,7 +87,6 @@ impl Store {
             rings: vec![ring(0); SERVERS],
             frozen_until_ns: vec![0; SERVERS],
             due_ns: vec![u64::MAX; SERVERS],
-            heard_ns: vec![0; SERVERS],
             missed_until_ns: Vec::new(),
             controller: None,
             controller_ring: ring(0),
@@ -198,8 +195,16 @@ impl World {
         (0..SERVERS).find(lives).is_some_and(|at| {
             let machine = Machine::Server(at);
             let cut = self.network.touches(machine, self.now_ns) || self.network.is_slow(machine, self.now_ns);
-            let heard = self.store.controller.is_none() || self.now_ns <= self.store.heard_ns[at] + HEARD_NS;
-            !cut && heard && self.now_ns >= self.store.frozen_until_ns[at] && !self.is_missed(member)
+            !cut && self.is_heard(member) && self.now_ns >= self.store.frozen_until_ns[at] && !self.is_missed(member)
+        })
+    }
+
+    /// Whether the controller, if it lives, has a report of this life of a server that is not older, and in which it hears others. What came and was overtaken by newer ones does not count.
+    fn is_heard(&self, member: &Member) -> bool {
+        let Some(controller) = &self.store.controller else { return true };
+        controller.peers().any(|(address, seen)| {
+            let heard = self.now_ns <= seen.heard_ns + HEARD_NS && seen.heard_ns <= seen.hearing_ns + HEARD_NS;
+            *address == member.address && seen.incarnation == member.incarnation && heard
         })
     }
 

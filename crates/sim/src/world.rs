@@ -387,9 +387,6 @@ impl World {
             Machine::Controller => {
                 let (from, bytes) = (datagram.from, datagram.bytes.as_slice());
                 if self.store.controller_ring.verify(bytes, *from.ip(), *datagram.to.ip()).is_ok() {
-                    if let Machine::Server(at) = machine_at(*from.ip()) {
-                        self.store.heard_ns[at] = self.now_ns;
-                    }
                     self.decide(ControllerInput::Datagram { from, bytes });
                 }
             }
