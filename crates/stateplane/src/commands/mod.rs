@@ -36,9 +36,14 @@ use std::sync::Mutex;
 /// Why not all of what was printed was written.
 static UNWRITTEN: Mutex<Option<std::io::Error>> = Mutex::new(None);
 
-/// Prints to standard output; a reader that went away (`| head`) is no error, anything else is one in the end: see [`written`].
+/// Prints to standard output. What cannot be written is an error in the end: see [`written`].
 fn say(text: std::fmt::Arguments<'_>) {
-    if let Err(error) = std::io::stdout().write_fmt(text)
+    remember(std::io::stdout().write_fmt(text));
+}
+
+/// Remembers the first error; that a reader went away (`| head`) is none.
+fn remember(result: std::io::Result<()>) {
+    if let Err(error) = result
         && error.kind() != ErrorKind::BrokenPipe
         && let Ok(mut first) = UNWRITTEN.lock()
     {
@@ -51,10 +56,6 @@ fn say(text: std::fmt::Arguments<'_>) {
 /// # Errors
 /// What the first write said that failed.
 pub fn written() -> std::io::Result<()> {
-    let flushed = std::io::stdout().flush().or_else(|error| match error.kind() {
-        ErrorKind::BrokenPipe => Ok(()),
-        _ => Err(error),
-    });
-    let first = UNWRITTEN.lock().ok().and_then(|mut first| first.take());
-    first.map_or(flushed, Err)
+    remember(std::io::stdout().flush());
+    UNWRITTEN.lock().ok().and_then(|mut first| first.take()).map_or(Ok(()), Err)
 }
