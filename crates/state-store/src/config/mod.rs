@@ -120,7 +120,7 @@ impl Default for LimitsTable {
             records: 4_000_000,
             sessions: 4_096,
             held: 65_536,
-            held_per_flow: 64,
+            held_per_flow: 256,
             held_mib: 128,
             unacked: 65_536,
             unacked_mib: 128,
