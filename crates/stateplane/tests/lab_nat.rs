@@ -237,6 +237,9 @@ fn connections_outlive_a_switch_and_a_link() {
     lab.fail("s1");
     connections.all_answer("s1 is dead");
     lab.restore("s1");
+    // Its maps and its run directory are gone, but it knows the store before its routes bring the first packet.
+    let log = std::fs::read_to_string(format!("/run/stateplane/labs/{}/nodes/s1/switch.log", lab.name)).expect("log");
+    assert!(log.contains("of an earlier agent, until a controller answers"), "{log}");
     wait_for("both switches are used", || lab.both_used(POOL));
     connections.all_answer("s1 is back");
     assert!(lab.counter("s1", "translated_out") > 0, "s1 carries some again");

@@ -88,7 +88,8 @@ fn a_switch_starts_without_a_controller_and_traffic_goes_on() {
 
     // Not even those: nothing is forwarded as if it were well, and whoever asks is told.
     end(&lab);
-    std::fs::remove_file(format!("/run/stateplane/{}-s1/views.json", lab.name)).expect("the last views");
+    let kept = format!("/run/stateplane/labs/{0}/nodes/s1/{0}-s1.views.json", lab.name);
+    std::fs::remove_file(kept).expect("the last views");
     start_fresh(&lab);
     let (s1, code, page) = status(&lab);
     assert_eq!((&s1["load"]["views"], code), (&"none".into(), Some(1)), "{s1}");

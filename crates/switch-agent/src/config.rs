@@ -27,8 +27,8 @@ pub struct Config {
     pub controllers: Vec<SocketAddrV4>,
     /// The fabric's shared secrets (`stateplane keys`); relative to the configuration file. SIGHUP has it read again.
     pub secrets: Option<PathBuf>,
-    /// Keeps what must outlive a reboot: the number of the switch's last life, so that the next has a higher one, also if the clock is behind then. Relative to the
-    /// configuration file; made if it is not there.
+    /// Keeps what must outlive a reboot: the number of the switch's last life, so that the next has a higher one, also if the clock is behind then; and the
+    /// controllers' last views, so that the next knows the store from its first packet on. Relative to the configuration file; made if it is not there.
     pub state_directory: Option<PathBuf>,
     /// ARP, neighbour discovery and packets for the host's own addresses go to the kernel.
     #[serde(default = "yes")]

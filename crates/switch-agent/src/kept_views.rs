@@ -1,15 +1,18 @@
-//! The controllers' last views, kept in the run directory: an agent that starts with new maps while no controller answers sends requests where they went before.
+//! The controllers' last views, kept in the configuration's `state_directory`, or in the run directory, which a reboot empties: an agent that starts with new maps
+//! sends requests where they went before until a controller answers. No controller can answer before there are routes to this switch, and with them come packets.
 //!
 //! Old views do no harm. A server that is no head any more answers nothing by itself, and passes requests on or drops them (`docs/state-protocol.md`, "Rules of
 //! the chain" 4); what a switch acts upon are tails' answers, under epochs of which there are no two alike. So a stale view costs lost packets, as having none does.
 
+use crate::config::Config;
 use crate::error::{Error, Result};
+use crate::run_dir::RunDirectory;
 use dataplane::flow::MOST_SHARDS;
 use serde::{Deserialize, Serialize};
 use state_protocol::Views;
 use std::io::Read;
 use std::net::SocketAddrV4;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Of the file's form.
 const FORMAT: u32 = 1;
@@ -25,6 +28,12 @@ struct File {
     views: serde_json::Value,
 }
 
+/// Where they are kept.
+pub(crate) fn path(config: &Config, run: &RunDirectory) -> PathBuf {
+    let outlives_reboots = |directory: &PathBuf| directory.join(format!("{}.views.json", config.name));
+    config.state_directory.as_ref().map_or_else(|| run.views(), outlives_reboots)
+}
+
 /// The shards' heads by these views; `None`: the cluster has not begun.
 pub(crate) fn heads(views: &Views) -> Option<Vec<SocketAddrV4>> {
     let heads: Option<Vec<SocketAddrV4>> = views.heads().collect();
@@ -37,6 +46,9 @@ pub(crate) fn write(path: &Path, controllers: &[SocketAddrV4], views: &Views) ->
     let views = serde_json::from_slice(&views.to_json()).map_err(other)?;
     let file = File { format: FORMAT, controllers: controllers.to_vec(), views };
     let text = serde_json::to_vec(&file).map_err(other)?;
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory).map_err(|error| Error::path("make", directory, error))?;
+    }
     let new = path.with_extension("json.new");
     std::fs::write(&new, text).map_err(|error| Error::path("write", &new, error))?;
     std::fs::rename(&new, path).map_err(|error| Error::path("write", path, error))
@@ -74,7 +86,7 @@ mod tests {
     #[test]
     fn views_come_back_and_what_is_unusable_says_why() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("views.json");
+        let path = folder.path().join("made when needed/views.json");
         let controllers: Vec<SocketAddrV4> = vec!["10.0.0.9:5408".parse().unwrap()];
         assert_eq!(read(&path, &controllers).unwrap(), None, "there is none");
         let head = Member { address: "10.0.0.1:5407".parse().unwrap(), incarnation: u64::MAX };
@@ -101,6 +113,6 @@ mod tests {
             std::fs::write(&path, &text[..length]).unwrap();
             assert!(read(&path, &controllers).is_err(), "the first {length} bytes");
         }
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing left over");
+        assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing left over");
     }
 }

@@ -1,7 +1,7 @@
 //! `/run/stateplane/NAME`: where a switch keeps what outlives its agent.
 //!
 //! `bpf/` is a bpffs of its own: `gN/` holds generation N's programs and maps, `links/port_N` the XDP links. `state.json` says which generation runs;
-//! `views.json` is what the controllers said last; `control.sock` is the control socket; `lock` is held by the agent.
+//! `views.json` is what the controllers said last, without a `state_directory`; `control.sock` is the control socket; `lock` is held by the agent.
 
 use crate::error::{Error, Result};
 use dataplane::{ActionSpec, EntrySpec};

@@ -153,7 +153,7 @@ fn last_views(dataplane: &Dataplane, config: &Config, run: &RunDirectory, incarn
     if config.controllers.is_empty() || !dataplane.has_flow_runtime() || dataplane.shards()? != 0 {
         return Ok(());
     }
-    match kept_views::read(&run.views(), &config.controllers) {
+    match kept_views::read(&kept_views::path(config, run), &config.controllers) {
         Ok(Some(views)) => {
             if let Some(heads) = kept_views::heads(&views) {
                 flow_state::set_shards(dataplane, config, incarnation, &heads)?;

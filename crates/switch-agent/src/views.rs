@@ -1,6 +1,6 @@
 //! What the controllers say: which server is the head of which shard's chain. A thread reports to them and takes their views. (`docs/state-protocol.md`, "The
-//! controller".) Without any controller the heads stay as they were told last, and the data plane goes on; the last views are kept in the run directory for an
-//! agent that starts meanwhile.
+//! controller".) Without any controller the heads stay as they were told last, and the data plane goes on; the last views are kept for an agent that
+//! starts meanwhile (`kept_views.rs`).
 
 use crate::agent::Agent;
 use crate::kept_views;
@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const REPORT_EVERY: Duration = Duration::from_millis(50);
+/// Without views: what comes on the routes that bring a controller's answer is lost until it is here.
+const ASK_EVERY: Duration = Duration::from_millis(5);
 /// After an error that will not go away by itself.
 const PAUSE: Duration = Duration::from_secs(1);
 const MOST_BYTES: usize = 65_536;
@@ -69,7 +71,7 @@ fn follow(agent: &Agent, own: Ipv4Addr) -> Result<(), String> {
                 read_at = Instant::now();
             }
             report(agent, &socket, own, &keys, &views);
-            report_at = Instant::now() + REPORT_EVERY;
+            report_at = Instant::now() + if views.version == 0 { ASK_EVERY } else { REPORT_EVERY };
         }
         let left = report_at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         socket.set_read_timeout(Some(left)).map_err(|error| error.to_string())?;
@@ -141,7 +143,9 @@ fn take(agent: &Agent, views: &Views) -> Result<(), String> {
     agent.views_version.store(views.version, Ordering::Relaxed);
     tracing::info!("controllers: views {}", views.version);
     // The switch does without: only one that starts while no controller answers misses them.
-    if let Err(error) = kept_views::write(&agent.run.views(), &agent.config.controllers, views) {
+    if let Err(error) =
+        kept_views::write(&kept_views::path(&agent.config, &agent.run), &agent.config.controllers, views)
+    {
         tracing::warn!("{error}");
     }
     Ok(())
