@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const REPORT_EVERY: Duration = Duration::from_millis(50);
-/// Without views: what comes on the routes that bring a controller's answer is lost until it is here.
+/// Until a controller answers: what comes on the routes that bring its answer may be lost until it is here.
 const ASK_EVERY: Duration = Duration::from_millis(5);
 /// After an error that will not go away by itself.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -60,6 +60,7 @@ fn follow(agent: &Agent, own: Ipv4Addr) -> Result<(), String> {
     let mut buffer = vec![0; MOST_BYTES];
     // Not the kept ones: a cluster that was begun anew counts from 1 again, and the first views that a controller sends to a new agent count, whatever their number.
     let mut views = Views::default();
+    let mut answered = false;
     let mut keys = ring(path)?;
     let mut read_at = Instant::now();
     let mut report_at = Instant::now();
@@ -71,7 +72,7 @@ fn follow(agent: &Agent, own: Ipv4Addr) -> Result<(), String> {
                 read_at = Instant::now();
             }
             report(agent, &socket, own, &keys, &views);
-            report_at = Instant::now() + if views.version == 0 { ASK_EVERY } else { REPORT_EVERY };
+            report_at = Instant::now() + if answered { REPORT_EVERY } else { ASK_EVERY };
         }
         let left = report_at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         socket.set_read_timeout(Some(left)).map_err(|error| error.to_string())?;
@@ -82,6 +83,7 @@ fn follow(agent: &Agent, own: Ipv4Addr) -> Result<(), String> {
             agent.refused_views.bad_tag.fetch_add(1, Ordering::Relaxed);
             continue;
         }
+        answered = true;
         match Control::decode(bytes) {
             Ok(Control::Views(newer)) if newer.version > views.version => {
                 take(agent, &newer)?;
