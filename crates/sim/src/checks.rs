@@ -105,9 +105,11 @@ impl World {
     }
 
     /// What a chain could not confirm for long it answers when it can: by then what was granted may have become idle, and be gone from servers that are further than those that still have it.
+    /// (A head that is further yet may have given the flow anew, in a later epoch.)
     fn is_gone_again(&self, without: &Server, reply: &Message<'_>) -> bool {
         let index = |replica: &Server| replica.status(self.now_ns).index;
-        let mut having = self.store.members(reply.shard).filter(|replica| recorded(replica, reply.key).is_some());
+        let is_had = |replica: &&Server| recorded(replica, reply.key).is_some_and(|(epoch, ..)| epoch == reply.epoch);
+        let mut having = self.store.members(reply.shard).filter(is_had);
         self.bindings.is_some() && having.all(|replica| index(replica) <= index(without))
     }
 
