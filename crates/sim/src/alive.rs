@@ -152,6 +152,20 @@ impl World {
         Ok(())
     }
 
+    /// Waits until the newest state of each tenant is stored: a packet that went from one switch to the other with the flow may have got out a moment ago.
+    fn wait_stored(&mut self) -> dataplane::Result<()> {
+        let until_ns = self.now_ns + LATER_NS;
+        while self.violation.is_none() {
+            let stored = self.sketch.as_ref().map_or(Ok(()), |sketch: &SketchChecker| sketch.all_stored(&self.store));
+            match stored {
+                Ok(()) => break,
+                Err(detail) if self.now_ns >= until_ns => self.violated("snapshots", detail),
+                Err(_) => self.advance(5 * MS)?,
+            }
+        }
+        Ok(())
+    }
+
     /// In the end the chains are whole, nothing waits to be sent again, and nothing is missing.
     fn settle(&mut self, flows: u32, stragglers_until_ns: u64) -> dataplane::Result<()> {
         self.whole_again()?;
@@ -173,10 +187,7 @@ impl World {
             }
         }
         self.check_stored();
-        let stored = self.sketch.as_ref().map_or(Ok(()), |sketch: &SketchChecker| sketch.all_stored(&self.store));
-        if let Err(detail) = stored {
-            self.violated("snapshots", detail);
-        }
+        self.wait_stored()?;
         // What is idle is removed at any moment: such an effect may be on its way down a chain.
         let until_ns = self.now_ns + LATER_NS;
         while self.violation.is_none() && self.now_ns < until_ns && !self.members_are_alike() {
