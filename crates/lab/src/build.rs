@@ -7,10 +7,9 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 /// Kernel parameters of every node.
-///
-/// Reno, which every kernel has and leaves to a namespace's choice, whatever the machine's congestion control is: a socket that begins with BBR goes on pacing by
-/// the smoothed round trip when it is given another (iperf3's `-C` comes after its connect), and in that packets that waited for a lease count for a second.
 const SYSCTL_ALL: &[(&str, &str)] = &[
+    // Not the machine's choice: a socket that begins with BBR goes on pacing when it is given another (iperf3's -C comes after its connect), by a round trip in which
+    // packets that waited for a lease count for up to a second. Reno is in every kernel, and a namespace may choose it.
     ("ipv4.tcp_congestion_control", "reno"),
     ("ipv6.conf.all.disable_ipv6", "1"),
     ("ipv6.conf.default.disable_ipv6", "1"),

@@ -5,8 +5,8 @@
 //! is where it outlives one.
 
 use crate::config::Config;
+use crate::durable;
 use crate::error::{Error, Result};
-use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -42,7 +42,8 @@ fn next_at(config: &Config, last: u32, now_ms: u64) -> Result<u32> {
     }
     let number = by_the_clock.max(last.saturating_add(1));
     if let Some(file) = &file {
-        write(file, number).or_else(|error| config.fault("state_directory", error.to_string()))?;
+        durable::write(file, format!("{number}\n").as_bytes())
+            .or_else(|error| config.fault("state_directory", error.to_string()))?;
     }
     Ok(number)
 }
@@ -59,20 +60,6 @@ fn read(path: &Path) -> Result<u32> {
         tracing::warn!("{}: not a number; the clock alone says how old this life is", path.display());
         0
     }))
-}
-
-/// All or nothing, and durable: before the number is used.
-fn write(path: &Path, number: u32) -> Result<()> {
-    let fresh = path.with_extension("incarnation.new");
-    let folder = path.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder).map_err(|error| Error::path("make", folder, error))?;
-    let written = std::fs::File::create(&fresh).and_then(|mut file| {
-        file.write_all(format!("{number}\n").as_bytes())?;
-        file.sync_all()
-    });
-    written.map_err(|error| Error::path("write", &fresh, error))?;
-    let renamed = std::fs::rename(&fresh, path).and_then(|()| std::fs::File::open(folder)?.sync_all());
-    renamed.map_err(|error| Error::path("write", path, error))
 }
 
 /// Nothing is sent in the tick that an incarnation is named after: a life of which no state was left, and which is followed at once by another, had nothing to do with the store then,

@@ -1,10 +1,11 @@
 //! The controllers' last views, kept in the configuration's `state_directory`, or in the run directory, which a reboot empties: an agent that starts with new maps
 //! sends requests where they went before until a controller answers. No controller can answer before there are routes to this switch, and with them come packets.
 //!
-//! Old views do no harm. A server that is no head any more answers nothing by itself, and passes requests on or drops them (`docs/state-protocol.md`, "Rules of
+//! Old views of a cluster do no harm in it. A server that is no head any more answers nothing by itself, and passes requests on or drops them (`docs/state-protocol.md`, "Rules of
 //! the chain" 4); what a switch acts upon are tails' answers, under epochs of which there are no two alike. So a stale view costs lost packets, as having none does.
 
 use crate::config::Config;
+use crate::durable;
 use crate::error::{Error, Result};
 use crate::run_dir::RunDirectory;
 use dataplane::flow::MOST_SHARDS;
@@ -30,8 +31,8 @@ struct File {
 
 /// Where they are kept.
 pub(crate) fn path(config: &Config, run: &RunDirectory) -> PathBuf {
-    let outlives_reboots = |directory: &PathBuf| directory.join(format!("{}.views.json", config.name));
-    config.state_directory.as_ref().map_or_else(|| run.views(), outlives_reboots)
+    let in_state_directory = |directory: &PathBuf| directory.join(format!("{}.views.json", config.name));
+    config.state_directory.as_ref().map_or_else(|| run.views(), in_state_directory)
 }
 
 /// The shards' heads by these views; `None`: the cluster has not begun.
@@ -40,18 +41,13 @@ pub(crate) fn heads(views: &Views) -> Option<Vec<SocketAddrV4>> {
     heads.filter(|heads| (1..=MOST_SHARDS).contains(&heads.len()))
 }
 
-/// Writes the file anew, all or nothing.
+/// Writes the file anew.
 pub(crate) fn write(path: &Path, controllers: &[SocketAddrV4], views: &Views) -> Result<()> {
     let other = |error: serde_json::Error| Error::Other(error.to_string());
     let views = serde_json::from_slice(&views.to_json()).map_err(other)?;
     let file = File { format: FORMAT, controllers: controllers.to_vec(), views };
     let text = serde_json::to_vec(&file).map_err(other)?;
-    if let Some(directory) = path.parent() {
-        std::fs::create_dir_all(directory).map_err(|error| Error::path("make", directory, error))?;
-    }
-    let new = path.with_extension("json.new");
-    std::fs::write(&new, text).map_err(|error| Error::path("write", &new, error))?;
-    std::fs::rename(&new, path).map_err(|error| Error::path("write", path, error))
+    durable::write(path, &text)
 }
 
 /// The views of these controllers that were written last, if they can be used; `Err` says why a file that is there cannot.

@@ -10,6 +10,7 @@ mod agent;
 pub mod client;
 pub mod config;
 pub mod control;
+mod durable;
 mod error;
 pub mod flow_state;
 mod generator;

@@ -90,7 +90,7 @@ impl RunDirectory {
         self.path.join(format!("manifest-{number}.json"))
     }
 
-    /// The controllers' last views (`kept_views.rs`); stays when an agent starts with `--fresh`.
+    /// The controllers' last views without a `state_directory` (`kept_views.rs`); stays when an agent starts with `--fresh`.
     pub(crate) fn views(&self) -> PathBuf {
         self.path.join("views.json")
     }

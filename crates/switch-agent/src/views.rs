@@ -14,10 +14,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const REPORT_EVERY: Duration = Duration::from_millis(50);
-/// Until a controller answers: what comes on the routes that bring its answer may be lost until it is here.
+/// Until views are here: what comes on the routes that bring a controller's answer may be lost until then. 200 small datagrams a second, as long as no controller lives.
 const ASK_EVERY: Duration = Duration::from_millis(5);
 /// After an error that will not go away by itself.
 const PAUSE: Duration = Duration::from_secs(1);
+/// For so long after a controller's first answer: it sends views at most every 20 ms, and the first may have been lost where there was no route yet.
+const FIRST_VIEWS: Duration = Duration::from_secs(1);
 const MOST_BYTES: usize = 65_536;
 
 /// Starts the thread, if the configuration names controllers. It ends with the process.
@@ -60,7 +62,7 @@ fn follow(agent: &Agent, own: Ipv4Addr) -> Result<(), String> {
     let mut buffer = vec![0; MOST_BYTES];
     // Not the kept ones: a cluster that was begun anew counts from 1 again, and the first views that a controller sends to a new agent count, whatever their number.
     let mut views = Views::default();
-    let mut answered = false;
+    let mut answered_at: Option<Instant> = None;
     let mut keys = ring(path)?;
     let mut read_at = Instant::now();
     let mut report_at = Instant::now();
@@ -72,7 +74,7 @@ fn follow(agent: &Agent, own: Ipv4Addr) -> Result<(), String> {
                 read_at = Instant::now();
             }
             report(agent, &socket, own, &keys, &views);
-            report_at = Instant::now() + if answered { REPORT_EVERY } else { ASK_EVERY };
+            report_at = Instant::now() + pause(views.version, answered_at.map(|at| at.elapsed()));
         }
         let left = report_at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         socket.set_read_timeout(Some(left)).map_err(|error| error.to_string())?;
@@ -83,7 +85,7 @@ fn follow(agent: &Agent, own: Ipv4Addr) -> Result<(), String> {
             agent.refused_views.bad_tag.fetch_add(1, Ordering::Relaxed);
             continue;
         }
-        answered = true;
+        answered_at.get_or_insert_with(Instant::now);
         match Control::decode(bytes) {
             Ok(Control::Views(newer)) if newer.version > views.version => {
                 take(agent, &newer)?;
@@ -97,6 +99,12 @@ fn follow(agent: &Agent, own: Ipv4Addr) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// From a report to the next, with these views, so long after a controller's first answer. (A cluster that has not begun has no views: it answers.)
+fn pause(version: u64, since_answer: Option<Duration>) -> Duration {
+    let asks = version == 0 && since_answer.is_none_or(|since| since < FIRST_VIEWS);
+    if asks { ASK_EVERY } else { REPORT_EVERY }
 }
 
 /// A socket with a port of the kernel's choice: the data plane takes what comes to the protocol's own port. Whatever brings up the loopback interface may give it
@@ -151,4 +159,16 @@ fn take(agent: &Agent, views: &Views) -> Result<(), String> {
         tracing::warn!("{error}");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn asks_often_until_views_come_but_not_a_cluster_that_has_not_begun() {
+        let after = |ms| Some(Duration::from_millis(ms));
+        assert_eq!([pause(0, None), pause(0, after(1)), pause(0, after(999))], [ASK_EVERY; 3]);
+        assert_eq!([pause(0, after(1_000)), pause(7, None), pause(7, after(1))], [REPORT_EVERY; 3]);
+    }
 }

@@ -1,7 +1,8 @@
 //! What a run's samples say: goodput per 100 ms, and how long a disruption lasted.
 //!
 //! Definitions (all in seconds; G is the median goodput of the 100 ms bins between the end of the warm-up and the kill):
-//! - A moment t is *good* if the mean goodput over [t, t + 100 ms] is at least 0.8 G.
+//! - A moment t is *good* if the mean goodput over [t, t + 100 ms] is at least 0.8 G, where no 20 ms count for more than G: what a sender makes up for after a gap does not
+//!   fill the gap.
 //! - A disruption that begins at t0 *ends* at the first t ≥ t0 such that every moment in [t, t + 500 ms] is good: a burst
 //!   between two gaps does not count as the end.
 //! - `recovery_fail_s`: t0 is the SIGKILL.
@@ -100,7 +101,10 @@ impl<'a> Series<'a> {
     }
 
     fn good(&self, t: f64, normal: f64) -> bool {
-        self.goodput(t, t + BIN_S) >= RECOVERED * normal
+        let steps = (BIN_S / USED_WINDOW_S).round() as usize;
+        let from = |i: usize| t + i as f64 * USED_WINDOW_S;
+        let counted = |i: usize| self.goodput(from(i), from(i + 1)).min(normal);
+        (0..steps).map(counted).sum::<f64>() >= RECOVERED * normal * steps as f64
     }
 
     /// Length of the disruption that begins at `start`; `None` if it does not end before `limit`.
@@ -206,6 +210,22 @@ mod tests {
         assert!((fail - 2.0).abs() < 0.03, "{fail}");
         assert_eq!(series.recovery(7.0, 9.0, 100.0), Some(0.0));
         assert_eq!(series.bins(9.9).len(), 99);
+    }
+
+    #[test]
+    fn what_is_made_up_for_does_not_fill_the_gap() {
+        // 300 ms and 60 ms without, and then five times the rate until nothing is missing.
+        let mut samples = run(&[(2.0, 2.3), (6.0, 6.06)]);
+        for (gap_s, end_s) in [(0.3, 2.3), (0.06, 6.06)] {
+            for sample in samples.iter_mut().filter(|sample| sample.t > end_s) {
+                sample.payload += (((sample.t - end_s) * 4.0).min(gap_s) * 12_500_000.0) as u64;
+            }
+        }
+        let series = Series::new(&samples);
+        let fail = series.recovery(2.0, 5.0, 100.0).expect("recovers");
+        assert!((fail - 0.3).abs() < 0.03, "{fail}");
+        let (begun, length) = series.longest_disruption(5.0, 9.9, 100.0).expect("recovers");
+        assert!((begun - 6.0).abs() < 0.03 && (length - 0.06).abs() < 0.03, "{length} from {begun}");
     }
 
     #[test]

@@ -95,8 +95,9 @@ impl LongFlows {
         // A second more, so that their end is not taken for a disruption.
         client.args(["-P", &count.to_string(), "-t", &format!("{:.0}", seconds.ceil() + 1.0)]);
         if rate_mbps > 0 {
-            // Not --fq-rate: it has TCP pace by its smoothed round trip, in which packets that waited for a lease count for a second. -b makes up for an outage
-            // by a burst above the rate, which is over long before a recovery counts (`analysis`).
+            // Not --fq-rate: it has TCP pace by its smoothed round trip, in which packets that waited for a lease count for up to a second. -b makes up for an outage by
+            // a burst above the rate, which `analysis` does not count. Small blocks, so that the rate is even.
+            client.args(["-l", "16K"]);
             client.args(["-b", &format!("{}M", rate_mbps as usize / count.max(1))]);
         }
         client.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
