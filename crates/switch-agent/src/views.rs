@@ -152,7 +152,7 @@ fn take(agent: &Agent, views: &Views) -> Result<(), String> {
     agent.set_shards(heads).map_err(|error| error.to_string())?;
     agent.views_version.store(views.version, Ordering::Relaxed);
     tracing::info!("controllers: views {}", views.version);
-    // The switch does without: only one that starts while no controller answers misses them.
+    // The switch does without: only one that starts misses them, until a controller answers.
     if let Err(error) =
         kept_views::write(&kept_views::path(&agent.config, &agent.run), &agent.config.controllers, views)
     {
