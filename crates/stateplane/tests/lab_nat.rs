@@ -238,7 +238,8 @@ fn connections_outlive_a_switch_and_a_link() {
     connections.all_answer("s1 is dead");
     lab.restore("s1");
     // Its maps and its run directory are gone, but it knows the store before its routes bring the first packet.
-    let log = std::fs::read_to_string(format!("/run/stateplane/labs/{}/nodes/s1/switch.log", lab.name)).expect("log");
+    let opened = lab::Lab::open(&lab.name).expect("lab");
+    let log = std::fs::read_to_string(opened.log("s1", "switch")).expect("log");
     assert!(log.contains("of an earlier agent, until a controller answers"), "{log}");
     wait_for("both switches are used", || lab.both_used(POOL));
     connections.all_answer("s1 is back");

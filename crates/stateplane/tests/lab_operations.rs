@@ -88,14 +88,15 @@ fn a_switch_starts_without_a_controller_and_traffic_goes_on() {
 
     // Not even those: nothing is forwarded as if it were well, and whoever asks is told.
     end(&lab);
-    let kept = format!("/run/stateplane/labs/{0}/nodes/s1/{0}-s1.views.json", lab.name);
+    let opened = lab::Lab::open(&lab.name).expect("lab");
+    let kept = opened.node_dir("s1").join(format!("{}-s1.views.json", lab.name));
     std::fs::remove_file(kept).expect("the last views");
     start_fresh(&lab);
     let (s1, code, page) = status(&lab);
     assert_eq!((&s1["load"]["views"], code), (&"none".into(), Some(1)), "{s1}");
     assert!(row(&lab, &page).contains("no views"), "{page}");
     assert!(lab.metrics("s1").contains("\nstateplane_switch_without_views 1\n"));
-    let log = std::fs::read_to_string(format!("/run/stateplane/labs/{}/nodes/s1/switch.log", lab.name)).expect("log");
+    let log = std::fs::read_to_string(opened.log("s1", "switch")).expect("log");
     assert!(log.contains("no views"), "{log}");
     lab.restart_daemon("controller", "controller");
     wait_for("the controller tells it", || status(&lab).0["load"]["views"] == "told");
