@@ -51,7 +51,7 @@ impl World {
     }
 
     /// What a server says, when it says it.
-    pub(crate) fn check_reply(&mut self, bytes: &[u8]) {
+    pub(crate) fn check_reply(&mut self, at: usize, bytes: &[u8]) {
         let Ok(reply) = Message::decode(bytes) else { return };
         let key = reply.key.to_vec();
         match reply.message_type {
@@ -61,7 +61,7 @@ impl World {
                     let (epoch, sender) = (reply.epoch, reply.sender);
                     self.violated("one owner", format!("epoch {epoch} is granted to {owner:?} and to {sender:?}"));
                 }
-                self.check_members(&reply);
+                self.check_members(at, &reply);
                 // Later ones may be a new tail's, which answers again what the old one had answered.
                 if before.is_none() {
                     self.check_granted(&reply);
@@ -70,7 +70,7 @@ impl World {
             MessageType::UpdateAck => {
                 let newest = self.checks.acknowledged.entry(key).or_default();
                 *newest = (*newest).max((reply.epoch, reply.seq));
-                self.check_members(&reply);
+                self.check_members(at, &reply);
                 self.keep(&reply);
             }
             MessageType::SnapshotAck => {
@@ -85,14 +85,14 @@ impl World {
     }
 
     /// What is answered is on every server that the controller counts on. (Of snapshots their own checker knows.)
-    fn check_members(&mut self, reply: &Message<'_>) {
+    fn check_members(&mut self, at: usize, reply: &Message<'_>) {
         if self.sketch.is_some() {
             return;
         }
         let answered = (reply.epoch, reply.seq);
         let lacks = self.store.members(reply.shard).find_map(|replica| {
             let found = recorded(replica, reply.key).map(|(epoch, seq, _)| (epoch, seq));
-            let lacks = found < Some(answered) && !(found.is_none() && self.is_gone_again(replica, reply));
+            let lacks = found < Some(answered) && !(found.is_none() && self.is_gone_again(at, replica, reply));
             lacks.then(|| format!("{:?} of view {}", found, replica.view().number))
         });
         if let Some(found) = lacks {
@@ -105,12 +105,13 @@ impl World {
     }
 
     /// What a chain could not confirm for long it answers when it can: by then what was granted may have become idle, and be gone from servers that are further than those that still have it.
-    /// (A head that is further yet may have given the flow anew, in a later epoch.)
-    fn is_gone_again(&self, without: &Server, reply: &Message<'_>) -> bool {
+    /// (A head that is further yet may have given the flow anew, in a later epoch.) A server that has not come as far as the one that answers, `at`, has just not heard of it.
+    fn is_gone_again(&self, at: usize, without: &Server, reply: &Message<'_>) -> bool {
         let index = |replica: &Server| replica.status(self.now_ns).index;
         let is_had = |replica: &&Server| recorded(replica, reply.key).is_some_and(|(epoch, ..)| epoch == reply.epoch);
-        let mut having = self.store.members(reply.shard).filter(is_had);
-        self.bindings.is_some() && having.all(|replica| index(replica) <= index(without))
+        let having = self.store.members(reply.shard).filter(is_had);
+        let answering = self.store.nodes[at].iter().filter_map(|node| node.replica(reply.shard));
+        self.bindings.is_some() && having.chain(answering).all(|replica| index(replica) <= index(without))
     }
 
     /// An update was acknowledged: its value outlives up to f servers of the chain. (Where every member is ahead of it already, which value that was is not known any more.)

@@ -321,7 +321,7 @@ impl World {
         let sent: Vec<Datagram> =
             out.datagrams().map(|(to, bytes)| Datagram { from, to, bytes: bytes.to_vec() }).collect();
         for datagram in sent {
-            self.check_reply(&datagram.bytes);
+            self.check_reply(at, &datagram.bytes);
             self.send(Machine::Server(at), datagram);
         }
     }

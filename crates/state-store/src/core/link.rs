@@ -6,8 +6,8 @@ use super::output::Outputs;
 use state_protocol::{CHAIN_HEADER_BYTES, ChainHeader, Member};
 
 /// Entries under way without a receipt, at most: what a socket buffer of a few MiB holds.
-const WINDOW_ENTRIES: u64 = 2048;
-const WINDOW_BYTES: usize = 1 << 20;
+pub(super) const WINDOW_ENTRIES: u64 = 2048;
+pub(super) const WINDOW_BYTES: usize = 1 << 20;
 const MOST_BACK_OFF: u64 = 16;
 const HELLO_FIRST_NS: u64 = 5_000_000;
 const HELLO_UNBOUND_NS: u64 = 80_000_000;

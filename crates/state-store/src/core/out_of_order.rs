@@ -1,12 +1,9 @@
 //! Datagrams of a chain link that overtook others: they wait for their turn, as in TCP's out-of-order queue. To the chain it is as if the network had
 //! brought them later.
 
+use super::link::{WINDOW_BYTES, WINDOW_ENTRIES};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-
-/// About as many as a predecessor has under way: what is beyond is sent again.
-const MOST_DATAGRAMS: usize = 2048;
-const MOST_BYTES: usize = 1 << 20;
 
 /// Datagrams by the index of their first entry.
 #[derive(Default)]
@@ -20,9 +17,9 @@ impl OutOfOrder {
         self.datagrams.is_empty()
     }
 
-    /// Keeps a datagram whose first entry is `index`, if there is room. Of two with the same first entry the longer one.
+    /// Keeps a datagram whose first entry is `index`, if there is room (as much as a predecessor has under way; what is beyond is sent again). Of two with the same first entry the longer one.
     pub fn keep(&mut self, index: u64, datagram: &[u8]) {
-        if self.datagrams.len() >= MOST_DATAGRAMS || self.bytes + datagram.len() > MOST_BYTES {
+        if self.datagrams.len() as u64 >= WINDOW_ENTRIES || self.bytes + datagram.len() > WINDOW_BYTES {
             return;
         }
         match self.datagrams.entry(index) {
@@ -64,9 +61,9 @@ mod tests {
         assert_eq!(early.take(7).as_deref(), Some(&b"five, six"[..]), "whatever of it is here already");
         assert_eq!((early.is_empty(), early.bytes), (true, 0));
         (0..5_000).for_each(|at| early.keep(at, b"many"));
-        assert_eq!(early.datagrams.len(), MOST_DATAGRAMS);
+        assert_eq!(early.datagrams.len() as u64, WINDOW_ENTRIES);
         while early.take(u64::MAX).is_some() {}
         (0..5_000).for_each(|at| early.keep(at, &[0; 9_000]));
-        assert!(early.bytes <= MOST_BYTES && early.bytes > MOST_BYTES - 9_000);
+        assert!(early.bytes <= WINDOW_BYTES && early.bytes > WINDOW_BYTES - 9_000);
     }
 }
