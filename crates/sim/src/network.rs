@@ -94,6 +94,14 @@ impl Network {
         self.order.iter().map(|Reverse((at_ns, _))| *at_ns).max()
     }
 
+    /// What has been sent and will arrive.
+    pub fn under_way(&self) -> impl Iterator<Item = &Datagram> {
+        self.events.values().filter_map(|event| match event {
+            Event::Arrives { datagram, .. } => Some(datagram),
+            _ => None,
+        })
+    }
+
     /// From now on it loses nothing, and delays little.
     pub fn heal(&mut self, delay_max_ns: u64) {
         self.faults = Faults { delay_max_ns, ..Faults::NONE };

@@ -9,7 +9,7 @@ use controller::core::{Controller, Event as Decision, Input as ControllerInput, 
 use manifest::Manifest;
 use rand::Rng;
 use rand::rngs::StdRng;
-use state_protocol::{KeyRing, Member, SNAPSHOT_VALUE_BYTES, Views};
+use state_protocol::{Control, KeyRing, Member, Report, SNAPSHOT_VALUE_BYTES, ShardReport, Views};
 use state_store::core::{AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, Input, Limits, NatSettings};
 use state_store::core::{Node, ObjectSettings, Outputs, Server, Settings, Start};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -17,8 +17,6 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 pub(crate) const LEASE_US: u32 = 60_000;
 /// A server whose newest report is older than this may be about to be taken out: reports come every 50 ms, and take up to 30.
 const HEARD_NS: u64 = 65 * MS;
-/// The latest that a dead server's last report comes.
-const LATEST_REPORT_NS: u64 = 630 * MS;
 /// The controller takes a server out that is silent for so long.
 pub(crate) const DEAD_NS: u64 = 150 * MS;
 
@@ -67,8 +65,6 @@ pub(crate) struct Store {
     pub(crate) frozen_until_ns: Vec<u64>,
     /// When each server's timer is due, in the world's time.
     due_ns: Vec<u64>,
-    /// Whom servers missed when they died, and until when what they said of it may count.
-    missed_until_ns: Vec<(Member, u64)>,
     pub(crate) controller: Option<Controller>,
     pub(crate) controller_ring: KeyRing,
     /// What the controller's database has.
@@ -87,7 +83,6 @@ impl Store {
             rings: vec![ring(0); SERVERS],
             frozen_until_ns: vec![0; SERVERS],
             due_ns: vec![u64::MAX; SERVERS],
-            missed_until_ns: Vec::new(),
             controller: None,
             controller_ring: ring(0),
             database: Views::default(),
@@ -158,10 +153,6 @@ impl World {
     pub(crate) fn kill_server(&mut self, at: usize, down_ns: u64) {
         if self.is_spare(at) {
             self.note(Machine::Server(at), "dies");
-            let until_ns = self.now_ns + LATEST_REPORT_NS + DEAD_NS;
-            let missed = self.missed_by(at).into_iter().map(|member| (member, until_ns));
-            self.store.missed_until_ns.retain(|(_, until_ns)| self.now_ns < *until_ns);
-            self.store.missed_until_ns.extend(missed);
             self.store.nodes[at] = None;
             self.store.due_ns[at] = u64::MAX;
             self.network.push(self.now_ns + down_ns, Event::Restart(at));
@@ -208,12 +199,41 @@ impl World {
         })
     }
 
-    /// Whether its predecessor in some chain says that it has not heard from it for as long, or waits for its confirmation, or said so before it died: the end of a cut is not yet the
-    /// end of the failure that it was.
+    /// Whether its predecessor in some chain misses it, or a report of that is on its way or is the newest that the controller has of one that it takes for alive: the end of a cut is
+    /// not yet the end of the failure that it was.
     fn is_missed(&self, member: &Member) -> bool {
-        let said =
-            self.store.missed_until_ns.iter().any(|(missed, until_ns)| missed == member && self.now_ns < *until_ns);
-        said || (0..SERVERS).any(|at| self.missed_by(at).contains(member))
+        let missed = (0..SERVERS).any(|at| self.missed_by(at).contains(member));
+        missed || self.under_way().any(|(from, report)| self.says_missed(&from, &report.replicas, member)) || {
+            let peers = self.store.controller.iter().flat_map(Controller::peers);
+            let mut alive = peers.filter(|(_, seen)| self.now_ns <= seen.heard_ns + DEAD_NS);
+            alive.any(|(address, seen)| self.says_missed(&seen.member(*address), seen.replicas.values(), member))
+        }
+    }
+
+    /// Servers' reports that the controller has not got yet.
+    fn under_way(&self) -> impl Iterator<Item = (Member, Report)> {
+        let reports = self.network.under_way().filter(|datagram| datagram.to == controller_address());
+        reports.filter_map(|datagram| match Control::decode(&datagram.bytes) {
+            Ok(Control::Report { incarnation, report, .. }) => {
+                Some((Member { address: datagram.from, incarnation }, report))
+            }
+            _ => None,
+        })
+    }
+
+    /// Whether a server says that it misses this one behind it in some chain.
+    fn says_missed<'a>(
+        &self,
+        from: &Member,
+        replicas: impl IntoIterator<Item = &'a ShardReport>,
+        missed: &Member,
+    ) -> bool {
+        let views = [Some(&self.store.database), self.store.deciding.as_ref().map(|(_, views)| views)];
+        let follows = |shard: u16| {
+            let mut views = views.iter().flatten().filter_map(|views| views.shards.get(usize::from(shard)));
+            views.any(|view| view.members.windows(2).any(|pair| pair == [*from, *missed]))
+        };
+        replicas.into_iter().any(|report| misses(report) && follows(report.shard))
     }
 
     /// Whom a server, if it lives, misses in its chains.
@@ -222,8 +242,7 @@ impl World {
         let now_ns = self.store.clocks[at].local(self.now_ns);
         let missed = node.replicas().filter_map(|replica| {
             let pair = replica.view().members.windows(2).find(|pair| pair[0] == node.me())?;
-            let report = replica.report(now_ns);
-            (u64::from(report.unreachable_ms.max(report.stalled_ms)) * MS >= HEARD_NS).then_some(pair[1])
+            misses(&replica.report(now_ns)).then_some(pair[1])
         });
         missed.collect()
     }
@@ -325,6 +344,11 @@ impl World {
             self.send(Machine::Server(at), datagram);
         }
     }
+}
+
+/// Whether a member has not heard from the one behind it for long, or waits for its confirmation.
+fn misses(report: &ShardReport) -> bool {
+    u64::from(report.unreachable_ms.max(report.stalled_ms)) * MS >= HEARD_NS
 }
 
 /// As charts call it.
