@@ -111,4 +111,15 @@ mod tests {
         }
         assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing left over");
     }
+
+    #[test]
+    fn a_reboot_leaves_them_only_in_a_state_directory() {
+        let at = |line: &str| {
+            let text = format!("name = \"s1\"\nobject = \"nat.o\"\n{line}\n[[port]]\nport = 0\ninterface = \"eth0\"\n");
+            let config = Config::parse(Path::new("s1.toml"), &text).unwrap();
+            path(&config, &RunDirectory::of("s1").unwrap())
+        };
+        assert_eq!(at("state_directory = \"/var/lib/stateplane\""), Path::new("/var/lib/stateplane/s1.views.json"));
+        assert!(at("").starts_with("/run/stateplane"), "{}", at("").display());
+    }
 }
