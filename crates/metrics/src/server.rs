@@ -45,7 +45,10 @@ impl Server {
     pub fn serve(&mut self, now_ns: u64, body: impl Fn() -> String) {
         self.connections.retain(|connection| now_ns < connection.since_ns + MOST_CONNECTION_NS);
         while let Ok((stream, _)) = self.listener.accept() {
-            if self.connections.len() < MOST_CONNECTIONS && stream.set_nonblocking(true).is_ok() {
+            if stream.set_nonblocking(true).is_ok() {
+                // Whoever has said nothing for longest goes first: idle connections must not keep Prometheus out.
+                let too_many = (self.connections.len() + 1).saturating_sub(MOST_CONNECTIONS);
+                self.connections.drain(..too_many);
                 self.connections.push(Connection { stream, request: Vec::new(), since_ns: now_ns });
             }
         }
@@ -122,6 +125,8 @@ mod tests {
         let idle: Vec<_> = (0..MOST_CONNECTIONS + 3).map(|_| TcpStream::connect(address).unwrap()).collect();
         server.serve(0, String::new);
         assert_eq!(server.descriptors().count(), 1 + MOST_CONNECTIONS);
+        let answer = ask(&mut server, "GET /metrics HTTP/1.1\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "the oldest made room: {answer}");
         server.serve(MOST_CONNECTION_NS, String::new);
         assert!(!server.has_connections());
         drop(idle);
