@@ -70,6 +70,23 @@ fn texts() -> Outcome {
     Ok(())
 }
 
+/// A question, its answer, and how a server and a controller are.
+const MESSAGE_JSON: [(&str, &str); 4] = [
+    ("query", r#"{"object":0,"owner":2,"key":"0a000001","from":[1,77],"slots_from":6144}"#),
+    (
+        "answer",
+        r#"{"records":[{"shard":1,"object":0,"key":"0a","value":"ff","epoch":3,"seq":9,"owner":2,"incarnation":7,"session":4,"phase":"open","snapshot":{"epoch":3,"seq":2,"slot_bytes":4,"bytes":768}}],"next":[1,5],"slots":{"snapshot":{"epoch":3,"seq":2,"slot_bytes":4,"bytes":8},"bytes":"0001"},"shards":[0,1],"all_shards":2}"#,
+    ),
+    (
+        "server",
+        r#"{"state":"ready","incarnation":1,"uptime_ms":2,"version":3,"held":0,"recalls":0,"sessions":2,"records":9,"unacked":1,"objects":[{"name":"i.f","id":0,"records":9,"ports_in_use":4,"backends":[]}],"malformed":0,"shards":1,"heads":1,"stalled_ms":5,"replicas":[{"shard":0,"role":"head","state":"serving","reason":null,"view":1,"index":8,"committed":7,"unacked":1,"held":0,"recalls":0,"sessions":2,"stalled_ms":5}],"replicas_left_out":0}"#,
+    ),
+    (
+        "controller",
+        r#"{"leading":true,"version":4,"settled":false,"cannot_decide":"no database","warnings":["one"],"state_lost":[1],"peers":[{"address":"10.0.0.1:5407","reporter":"server","machine":"a","alive":true,"version":4,"silent_ms":10}],"shards":[{"shard":0,"view":2,"chain":["10.0.0.1:5407"],"joining":null,"draining":false,"lag":3}],"shards_left_out":0,"peers_left_out":0}"#,
+    ),
+];
+
 fn some_views() -> Views {
     let member = |last: u8| Member {
         address: std::net::SocketAddrV4::new([10, 0, 0, last].into(), 5407),
@@ -157,6 +174,9 @@ fn main() -> Outcome {
     texts()?;
     let json = some_views().to_json();
     put("views", "two_shards", &json)?;
+    for (name, json) in MESSAGE_JSON {
+        put("message_json", name, json.as_bytes())?;
+    }
     let all = datagrams()?;
     let mut capture = capture::Writer::new(Vec::new())?;
     for (number, datagram) in all.iter().enumerate() {

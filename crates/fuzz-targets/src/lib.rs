@@ -34,6 +34,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "secrets_file", run: texts::secrets_file, text: true, smoke: 3000 },
     Target { name: "manifest", run: texts::manifest, text: true, smoke: 1500 },
     Target { name: "views", run: texts::views, text: true, smoke: 4000 },
+    Target { name: "message_json", run: texts::message_json, text: true, smoke: 4000 },
     Target { name: "datagram", run: decoders::datagram, text: false, smoke: 20_000 },
     Target { name: "trace", run: decoders::trace, text: false, smoke: 20_000 },
     Target { name: "capture", run: decoders::capture, text: false, smoke: 4000 },

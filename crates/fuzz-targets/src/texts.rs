@@ -1,6 +1,8 @@
 //! Programs, packet tests, configurations, JSON.
 
+use serde::{Serialize, de::DeserializeOwned};
 use state_protocol::Views;
+use state_store::core::{NodeStatus, StateAnswer, StateQuery};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -100,6 +102,24 @@ pub(crate) fn manifest(data: &[u8]) {
     }
 }
 
+/// What messages carry as JSON: the question for a server's records and its answer, how a server is, how a controller is. Read and written again it is the same.
+pub(crate) fn message_json(data: &[u8]) {
+    json_again::<StateQuery>(data);
+    json_again::<StateAnswer>(data);
+    json_again::<NodeStatus>(data);
+    json_again::<controller::shell::Status>(data);
+}
+
+fn json_again<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(data: &[u8]) {
+    match serde_json::from_slice::<T>(data) {
+        Ok(value) => {
+            let again = serde_json::to_vec(&value).expect("plain data");
+            assert_eq!(serde_json::from_slice::<T>(&again).expect("what was written"), value);
+        }
+        Err(error) => told(&error),
+    }
+}
+
 /// The controller's decisions, as messages carry them and redb and etcd keep them: read and written again they are the same.
 pub(crate) fn views(data: &[u8]) {
     match Views::from_json(data) {
@@ -108,5 +128,20 @@ pub(crate) fn views(data: &[u8]) {
             let _ = views.heads().count();
         }
         Err(error) => told(&error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_message_of_the_corpus_is_read_by_its_own_type() {
+        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/message_json"));
+        let text = |name: &str| std::fs::read(folder.join(name)).unwrap();
+        assert!(serde_json::from_slice::<StateQuery>(&text("query")).is_ok());
+        assert!(serde_json::from_slice::<StateAnswer>(&text("answer")).is_ok());
+        assert!(serde_json::from_slice::<NodeStatus>(&text("server")).is_ok());
+        assert!(serde_json::from_slice::<controller::shell::Status>(&text("controller")).is_ok());
     }
 }

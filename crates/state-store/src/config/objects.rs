@@ -89,7 +89,7 @@ const DEFAULT_CLOSED_S: u32 = 240;
 
 /// Takes ids, sizes and allocators from the program's manifest, and objects that have no table of their own.
 pub(super) fn fill_from_manifest(tables: &mut Vec<ObjectTable>, manifest: &Manifest) -> Result<(), Problem> {
-    for flow in manifest.flow_states.iter().filter(|flow| flow.consistency == "linearizable") {
+    for flow in manifest.flow_states.iter().filter(|flow| flow.consistency != "local") {
         let at = tables.iter().position(|table| table.name == flow.name).unwrap_or_else(|| {
             tables.push(ObjectTable { name: flow.name.clone(), ..ObjectTable::default() });
             tables.len() - 1

@@ -57,7 +57,7 @@ fn objects_come_from_the_manifest() {
         )
     };
     let flows: Vec<serde_json::Value> =
-        [flow("a", 1, "linearizable"), flow("b", 2, "local"), flow("c", 3, "linearizable")]
+        [flow("a", 1, "linearizable"), flow("b", 2, "local"), flow("c", 3, "asynchronous")]
             .iter()
             .map(|text| serde_json::from_str(text).unwrap())
             .collect();
