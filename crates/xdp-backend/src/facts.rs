@@ -2,7 +2,9 @@
 
 use crate::layout::header_bits;
 use crate::walk::{self, Visitor};
-use p4_ir::{Block, Expr, ExprKind, HeaderTypeId, Program, Statement, StatementKind, Target, Transition, Type};
+use p4_ir::{
+    Argument, Block, Expr, ExprKind, HeaderTypeId, Program, Statement, StatementKind, Target, Transition, Type,
+};
 use std::collections::{HashMap, HashSet};
 
 /// See the module.
@@ -159,6 +161,14 @@ impl Visitor for Collector<'_> {
                 self.facts.dirty.extend(key(stack));
             }
             StatementKind::Extern { instance: None, name, .. } if name == "to_host" => self.facts.uses_to_host = true,
+            // It sets fields of standard_metadata and reads none: a read of them all would mean calls for the time in every packet.
+            StatementKind::Extern { instance: None, name, arguments, .. } if name == "mark_to_drop" => {
+                for argument in arguments {
+                    if let Argument::In(value) | Argument::InOut(value) = argument {
+                        self.read_part(value);
+                    }
+                }
+            }
             StatementKind::Emit(header) => self.read_part(header),
             _ => {}
         }
