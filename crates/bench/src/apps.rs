@@ -247,7 +247,8 @@ impl App {
     /// # Errors
     /// As [`Line::new`].
     pub fn line(&self, context: &Context, lab: &Running, frames: &[Vec<u8>]) -> Result<Line> {
-        Line::new(&context.places, lab, self.path, frames, self.counted_port)
+        let line = Line::new(&context.places, lab, self.path, frames, self.counted_port)?;
+        Ok(if self.waits() { line } else { line.clocked() })
     }
 
     /// Whether the repository has its program and lab.

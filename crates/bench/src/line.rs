@@ -17,6 +17,10 @@ use std::time::{Duration, Instant};
 const FRAME_BYTES: usize = 128;
 /// Frames that one system call makes when the rate has no limit: short enough to notice the end.
 const BURST: u32 = 1_024;
+/// The same where what comes out is waited for: half of what a veth's ring holds, so that there is always room for what routing daemons send.
+const CLOCKED_BURST: u32 = 128;
+/// Nothing more has come out for so long: what is missing was dropped on the way.
+const LOST: Duration = Duration::from_micros(300);
 /// A paced generator makes what is due this often.
 const TICK: Duration = Duration::from_millis(1);
 /// Packets a second.
@@ -47,6 +51,7 @@ pub struct Line {
     _ready: LiveReady,
     counters: Vec<(CObject, Link, u32)>,
     near: lab::netns::Netns,
+    clocked: bool,
     /// How many there are, and their mean length.
     frames: u32,
     frame_bytes: f64,
@@ -81,7 +86,14 @@ impl Line {
         let bytes: usize = frames.iter().map(Vec::len).sum();
         let frame_bytes = bytes as f64 / frames.len().max(1) as f64;
         let ready = player.with_program("play", |program| Ok(LiveReady::new(program)?))?;
-        Ok(Line { player, _ready: ready, counters, near, frames: frames.len() as u32, frame_bytes })
+        Ok(Line { player, _ready: ready, counters, near, clocked: false, frames: frames.len() as u32, frame_bytes })
+    }
+
+    /// Without a limit, makes the next packets when the last have come out, as far as they do. For switches whose packets wait for nobody: more than they can take
+    /// would be dropped before them, routing daemons' packets (BFD) with it, and the switch's packets would be handled on whichever CPU last had one that does not
+    /// drain.
+    pub fn clocked(self) -> Line {
+        Line { clocked: true, ..self }
     }
 
     /// Mean length of a frame that is sent, in bytes.
@@ -107,8 +119,39 @@ impl Line {
         self.player.with_program("play", |program| kernel::run_live(program, &[0u8; FRAME_BYTES], 0, frames))
     }
 
+    fn packets_counted(&self) -> Result<u64> {
+        self.counters.iter().map(|(object, ..)| kernel::sum_percpu(&object.map("counted")?, 0)).sum()
+    }
+
+    /// Makes packets for a while, the next when the last have come out; how many.
+    fn generate_clocked(&self, duration: Duration) -> Result<u64> {
+        let start = Instant::now();
+        let (mut made, mut lost, before) = (0, 0, self.packets_counted()?);
+        while start.elapsed() < duration {
+            self.play(CLOCKED_BURST)?;
+            made += u64::from(CLOCKED_BURST);
+            let (mut seen, mut progress) = (0, Instant::now());
+            loop {
+                let through = self.packets_counted()? - before;
+                // Others' packets may be counted, too, and what was taken for lost may come late.
+                if through + lost >= made {
+                    break;
+                }
+                if through > seen {
+                    (seen, progress) = (through, Instant::now());
+                } else if progress.elapsed() > LOST {
+                    lost = made - through;
+                }
+            }
+        }
+        Ok(made)
+    }
+
     /// Makes packets for a while, at a rate or without a limit; how many.
     fn generate(&self, rate: Option<f64>, duration: Duration) -> Result<u64> {
+        if self.clocked && rate.is_none() {
+            return self.generate_clocked(duration);
+        }
         let start = Instant::now();
         let mut made = 0;
         while start.elapsed() < duration {
