@@ -87,6 +87,8 @@ pub struct FlowSettings {
     pub resend_most_ns: u64,
     /// Packets of a shard that may wait for the store; 0: any number ("Window").
     pub window: u64,
+    /// Between two looks of the packet generator at its work: a snapshot is taken at the look nearest to its time, so up to half of this early.
+    pub look_ns: u64,
 }
 
 impl FlowSettings {
@@ -100,6 +102,7 @@ impl FlowSettings {
         bytes.extend(self.resend_least_ns.to_ne_bytes());
         bytes.extend(self.resend_most_ns.to_ne_bytes());
         bytes.extend(self.window.to_ne_bytes());
+        bytes.extend(self.look_ns.to_ne_bytes());
         bytes
     }
 }

@@ -181,6 +181,7 @@ impl Rig {
                 // The model knows one time-out.
                 resend_most_ns: entries::RESEND_NS,
                 window: 0,
+                look_ns: 0,
             })?;
             for shard in 0..u32::from(entries::SHARDS) {
                 dataplane.set_shard_head(shard, Some(SocketAddrV4::new(STORE, state_protocol::PORT)))?;

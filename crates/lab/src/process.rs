@@ -3,17 +3,21 @@
 use crate::error::{Error, Result};
 use crate::netns::Netns;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a killed process may take to be gone, in seconds.
 const KILL_TIMEOUT_S: u64 = 5;
+/// What this process has started and not yet collected: a dead one is in no namespace any more, so nothing else would find it, and whoever runs many labs in one
+/// process would fill the process table.
+static STARTED: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
 /// A process by its PID and start time, which together are never used again.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -67,6 +71,7 @@ pub fn spawn(netns: &Netns, command_line: &[String], log: &Path) -> Result<Ident
     let child =
         command.spawn().map_err(|e| Error::Command { command: command_line.join(" "), reason: e.to_string() })?;
     let pid = child.id() as i32;
+    started().push(Pid::from_raw(pid));
     // A process that is gone already is reported by whoever waits for it to be ready.
     Ok(Identity::of(pid).unwrap_or(Identity { pid, start_ticks: 0 }))
 }
@@ -127,6 +132,7 @@ pub fn wait_gone(netns: &Netns) -> Result<()> {
             .filter(|&pid| Identity::of(pid).is_some())
             .collect();
         if left.is_empty() {
+            reap_started();
             return Ok(());
         }
         if Instant::now() > deadline {
@@ -141,7 +147,21 @@ pub fn wait_gone(netns: &Netns) -> Result<()> {
     }
 }
 
-/// Collects the exit status of a dead child of this process; nothing for anyone else's.
+/// Collects the dead of those that this process has started.
+fn reap_started() {
+    started().retain(|pid| lives(*pid));
+}
+
+/// Collects the exit status of one that this process has started, if it is dead; nothing for anyone else's.
 fn reap(pid: i32) {
-    let _ = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG));
+    started().retain(|started| started.as_raw() != pid || lives(*started));
+}
+
+fn started() -> MutexGuard<'static, Vec<Pid>> {
+    STARTED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a child of this process lives; once it does not, its status is collected, and it may not be asked for again.
+fn lives(child: Pid) -> bool {
+    matches!(waitpid(child, Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::StillAlive))
 }

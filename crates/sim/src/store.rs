@@ -91,6 +91,11 @@ impl Store {
         }
     }
 
+    /// What the database has, and what is about to be in it.
+    fn views(&self) -> impl Iterator<Item = &Views> {
+        std::iter::once(&self.database).chain(self.deciding.iter().map(|(_, views)| views))
+    }
+
     /// The replicas that the controller counts on: of each shard, those of its chain's members that live.
     pub(crate) fn members(&self, shard: u16) -> impl Iterator<Item = &Server> {
         let view = self.database.shards.get(usize::from(shard));
@@ -166,10 +171,9 @@ impl World {
 
     /// Whether every shard has a member that is well beside these servers.
     pub(crate) fn survives_without(&self, lost: &[usize]) -> bool {
-        let views = [Some(&self.store.database), self.store.deciding.as_ref().map(|(_, views)| views)];
         let is_lost = |member: &Member| lost.iter().any(|at| server_address(*at) == member.address);
         let survives = |member: &Member| !is_lost(member) && self.is_well(member);
-        views.into_iter().flatten().all(|views| {
+        self.store.views().all(|views| {
             views.shards.iter().all(|shard| shard.members.is_empty() || shard.members.iter().any(survives))
         })
     }
@@ -228,9 +232,8 @@ impl World {
         replicas: impl IntoIterator<Item = &'a ShardReport>,
         missed: &Member,
     ) -> bool {
-        let views = [Some(&self.store.database), self.store.deciding.as_ref().map(|(_, views)| views)];
         let follows = |shard: u16| {
-            let mut views = views.iter().flatten().filter_map(|views| views.shards.get(usize::from(shard)));
+            let mut views = self.store.views().filter_map(|views| views.shards.get(usize::from(shard)));
             views.any(|view| view.members.windows(2).any(|pair| pair == [*from, *missed]))
         };
         replicas.into_iter().any(|report| misses(report) && follows(report.shard))

@@ -1,5 +1,6 @@
 //! A simulated switch: a loaded object in test mode, with its own settings and clock.
 
+use crate::world::TICK_NS;
 use dataplane::flow::{FlowSettings, SecretSet, SweepBefore, Swept, entry_at, entry_flags};
 use dataplane::{ActionSpec, Dataplane, EntrySpec, Error, KeySpec, Object, Result, Settings, Verdict, Write};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
@@ -116,6 +117,7 @@ impl Switch {
             resend_least_ns: RESEND_LEAST_NS,
             resend_most_ns: RESEND_MOST_NS,
             window: WINDOW,
+            look_ns: TICK_NS,
         })?;
         self.set_heads(heads, 0)?;
         self.dataplane.write_array("sp_fabric_port", FABRIC_PORT, &[1])

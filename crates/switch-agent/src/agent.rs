@@ -105,7 +105,7 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
     });
     agent.follow_ports();
     let interval = generator::interval(&agent.dataplane, agent.config.generator_interval_us);
-    let settings = flow_state::settings(&agent.config, 0, 0);
+    let settings = flow_state::settings(&agent.dataplane, &agent.config, 0, 0);
     let thread = generator::start(agent.dataplane.clone(), interval, settings, agent.generator.clone());
     let (stop, mut stopped) = mpsc::channel(1);
     sweep::start(agent.clone());

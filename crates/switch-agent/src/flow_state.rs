@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::error::{Error, Result};
+use crate::generator;
 use dataplane::Dataplane;
 use dataplane::flow::{FlowSettings, MOST_SHARDS, SecretSet};
 use libbpf_rs::{MapCore, MapFlags};
@@ -16,7 +17,7 @@ pub(crate) fn configure(dataplane: &Dataplane, config: &Config, incarnation: u32
     if dataplane.has_flow_runtime() {
         // A successor goes on with the shards that it finds, until it is told of others.
         let shards = dataplane.shards()?;
-        dataplane.set_flow_settings(settings(config, incarnation, shards))?;
+        dataplane.set_flow_settings(settings(dataplane, config, incarnation, shards))?;
         if let Some(secrets) = &config.secrets {
             dataplane.set_secrets(&read_secrets(secrets)?)?;
         }
@@ -42,7 +43,7 @@ pub(crate) fn configure(dataplane: &Dataplane, config: &Config, incarnation: u32
     Ok(())
 }
 
-pub(crate) fn settings(config: &Config, incarnation: u32, shards: u32) -> FlowSettings {
+pub(crate) fn settings(dataplane: &Dataplane, config: &Config, incarnation: u32, shards: u32) -> FlowSettings {
     FlowSettings {
         switch_id: config.switch_id,
         incarnation,
@@ -52,6 +53,7 @@ pub(crate) fn settings(config: &Config, incarnation: u32, shards: u32) -> FlowSe
         resend_least_ns: config.resend_timeout_us * 1_000,
         resend_most_ns: config.resend_timeout_most_us * 1_000,
         window: u64::from(config.window_packets),
+        look_ns: generator::interval(dataplane, config.generator_interval_us).as_nanos() as u64,
     }
 }
 
@@ -89,7 +91,7 @@ pub(crate) fn set_shards(
             dataplane.clear_session(shard)?;
         }
         // Last: from here on requests find all heads.
-        dataplane.set_flow_settings(settings(config, incarnation, shards))?;
+        dataplane.set_flow_settings(settings(dataplane, config, incarnation, shards))?;
     }
     Ok(())
 }

@@ -63,7 +63,8 @@ impl Default for Generator {
     }
 }
 
-/// Time between two looks at the work: as configured, but twice in the shortest period of the program's snapshots, so that each begins about when it is due.
+/// Time between two looks at the work: as configured, but twice in the shortest period of the program's snapshots, so that each begins about when it is due
+/// (the look nearest to its time takes it: stateplane_snapshot_message.h).
 pub(crate) fn interval(dataplane: &Dataplane, configured_us: u64) -> Duration {
     let periods = dataplane.manifest().snapshot_states.iter().map(|it| it.period_us).filter(|period| *period != 0);
     let shortest = periods.min().map_or(configured_us, |period_us| u64::from(period_us / 2).max(LEAST_SNAPSHOT_US));
@@ -99,6 +100,8 @@ pub(crate) fn start(
         return None;
     }
     let run = move || {
+        // The kernel's default lets a sleep end 50 µs late, in each look; without it, only the figures are a little worse.
+        let _ = nix::sys::prctl::set_timerslack(1);
         let ready = dataplane.keep_ready(PROGRAM);
         if let Err(error) = &ready {
             tracing::info!(
@@ -109,6 +112,7 @@ pub(crate) fn start(
         let snapshots = dataplane.manifest().snapshot_states.iter().any(|it| it.period_us != 0);
         let (mut looks_now, mut measured_at) = (1, None);
         let mut heartbeats = Heartbeats::default();
+        let mut next_look = Instant::now();
         while !generator.stop.load(Ordering::Relaxed) {
             let look = Instant::now();
             let due = heartbeats.queue_due(&dataplane, now_ns());
@@ -116,7 +120,9 @@ pub(crate) fn start(
                 (looks_now, measured_at) = (looks(interval, resend_timeout(&dataplane, &settings)), Some(look));
             }
             tick(&dataplane, &generator, due, looks_now, ready.is_ok());
-            std::thread::sleep(interval);
+            // One that was late does not make the next ones late; and however long it took, others get the CPU in between.
+            next_look = (next_look + interval).max(Instant::now() + interval / 2);
+            std::thread::sleep(next_look.saturating_duration_since(Instant::now()));
             let late = look.elapsed().saturating_sub(interval);
             generator.lag_us.store(u64::try_from(late.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
         }

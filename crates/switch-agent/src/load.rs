@@ -148,7 +148,7 @@ impl Agent {
     /// The sessions with the store's shards.
     pub(crate) fn sessions(&self) -> (u32, Vec<SessionLoad>) {
         let (shards, now_ns) = (self.dataplane.shards().unwrap_or(0), crate::sweep::now_ns());
-        let settings = crate::flow_state::settings(&self.config, 0, shards);
+        let settings = crate::flow_state::settings(&self.dataplane, &self.config, 0, shards);
         let session = |shard| {
             let session = self.dataplane.session(shard).ok().filter(|session| session.number != 0)?;
             let left_ms = session.lease_end_ns.saturating_sub(now_ns) / 1_000_000;

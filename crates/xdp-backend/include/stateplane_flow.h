@@ -175,6 +175,7 @@ struct sp_flow_settings {
 	__u64 resend_least_ns; /* "Re-sending": bounds of the time-out; the lower one also goes before anything was measured */
 	__u64 resend_most_ns;
 	__u64 window; /* "Window": packets of a shard that may wait for the store; 0: any number */
+	__u64 look_ns; /* between two looks of the packet generator at its work */
 };
 
 /* The head of a shard's chain. */

@@ -20,7 +20,7 @@ struct sp_snapshot_todo {
  * a lease asks for it: by the parts of its snapshot, which the store acknowledges or refuses; when there are none under way, by LEASE_REQUEST. */
 static __always_inline void sp_snapshot_decide(struct sp_flow_entry_head *entry, const struct sp_snapshot *object,
 					       const struct sp_session *session, __u32 part, __u64 now,
-					       __u64 resend_timeout_ns, struct sp_snapshot_todo *todo)
+					       __u64 resend_timeout_ns, __u64 early_ns, struct sp_snapshot_todo *todo)
 {
 	struct sp_snapshot_book *book = SP_SNAPSHOT_BOOK(entry, object->key_bytes);
 	__u64 *sent_ns = SP_SNAPSHOT_SENT(entry, object->key_bytes);
@@ -29,7 +29,7 @@ static __always_inline void sp_snapshot_decide(struct sp_flow_entry_head *entry,
 	int released = entry->flags & SP_FLOW_RELEASED;
 
 	if (mine && part == 0 && entry->seq == entry->acked_seq && book->since_flip_ns &&
-	    (released || now >= book->flip_ns + object->period_ns)) {
+	    (released || now + early_ns >= book->flip_ns + object->period_ns)) {
 		/* RedPlane §5.4: to take a snapshot, flip. From here on updates have the next interval's tag. */
 		entry->seq++;
 		book->flip_ns = now;
@@ -158,7 +158,7 @@ static __always_inline int sp_snapshot_generate(struct xdp_md *xdp, const struct
 	struct sp_flow_entry_head *entry;
 	struct sp_snapshot_todo todo = {};
 	struct sp_session *session;
-	__u64 bytes, resend_timeout_ns;
+	__u64 bytes, resend_timeout_ns, early_ns;
 
 	if (!scratch || !out || part >= parts)
 		return XDP_ABORTED;
@@ -172,9 +172,11 @@ static __always_inline int sp_snapshot_generate(struct xdp_md *xdp, const struct
 		resend_timeout_ns = object->epsilon_ns / SP_SNAPSHOT_RESENDS > settings->resend_least_ns ?
 					    object->epsilon_ns / SP_SNAPSHOT_RESENDS :
 					    settings->resend_least_ns;
+	/* The look nearest to its time takes a snapshot: looks are a little irregular, and the next one may be much too late. */
+	early_ns = settings->look_ns / 2 < object->period_ns / 4 ? settings->look_ns / 2 : object->period_ns / 4;
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
 	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, object->key_bytes))
-		sp_snapshot_decide(entry, object, session, part, now, resend_timeout_ns, &todo);
+		sp_snapshot_decide(entry, object, session, part, now, resend_timeout_ns, early_ns, &todo);
 	bpf_spin_unlock((struct bpf_spin_lock *)entry);
 	for (__u32 i = 0; i < parts; i++)
 		if (todo.push & (1ull << i))

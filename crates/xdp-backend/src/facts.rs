@@ -164,7 +164,7 @@ impl Visitor for Collector<'_> {
             // It sets fields of standard_metadata and reads none: a read of them all would mean calls for the time in every packet.
             StatementKind::Extern { instance: None, name, arguments, .. } if name == "mark_to_drop" => {
                 for argument in arguments {
-                    if let Argument::In(value) | Argument::InOut(value) = argument {
+                    if let Argument::InOut(value) = argument {
                         self.read_part(value);
                     }
                 }

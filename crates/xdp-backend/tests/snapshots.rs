@@ -110,6 +110,27 @@ fn of_wide_and_of_narrow_slots_too() {
     one_cpu(&["WIDTH=3", "SLOTS=70"], 70, 6);
 }
 
+/// Looks are not quite regular, so the one nearest to a snapshot's time takes it: else it would be half a period late each time that a look is a little early.
+#[test]
+fn the_look_nearest_to_its_time_takes_a_snapshot() {
+    let rig = rig(&[], true);
+    let period_ns = u64::from(rig.object().period_us) * 1_000;
+    rig.own(7, [0; 4], EPOCH, 40, &[0; 192], START);
+    let mut flip_ns = START;
+    for (look_ns, early_ns) in
+        [(0, 0), (period_ns / 2, period_ns / 4), (period_ns / 5, period_ns / 10), (period_ns, period_ns / 4)]
+    {
+        let first = rig.part(rig.generate(flip_ns).expect("a snapshot"));
+        rig.acknowledge(&first, first.seq, 1, flip_ns);
+        rig.packet(7, [0; 4], flip_ns);
+        rig.look_every(look_ns);
+        let due_ns = flip_ns + period_ns - early_ns;
+        assert_eq!(rig.generate(due_ns - 1_000), None, "look {look_ns}");
+        flip_ns = due_ns;
+    }
+    assert!(rig.generate(flip_ns).is_some());
+}
+
 /// A switch takes over only when all parts of one snapshot are there.
 #[test]
 fn a_mix_of_two_snapshots_is_never_installed() {

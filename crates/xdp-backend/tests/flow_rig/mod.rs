@@ -65,6 +65,7 @@ pub fn rig_with(defines: &[&str], resend_most_ns: u64, window: u64) -> Rig {
         resend_least_ns: 3_000_000,
         resend_most_ns,
         window,
+        look_ns: 0,
     };
     dataplane.set_flow_settings(settings).unwrap();
     for shard in 0..SHARDS {

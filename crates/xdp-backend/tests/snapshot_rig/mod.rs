@@ -59,17 +59,9 @@ pub fn rig(defines: &[&str], virtual_clock: bool) -> Rig {
     if !dataplane.has_flow_runtime() {
         return Rig { dataplane, ring };
     }
-    let settings = FlowSettings {
-        switch_id: SELF.switch_id,
-        incarnation: SELF.incarnation,
-        protocol_address: PROTOCOL_ADDRESS,
-        shards: 1,
-        lease_margin_ns: 10_000_000,
-        resend_least_ns: 3 * MILLISECOND,
-        resend_most_ns: 3 * MILLISECOND,
-        window: 0,
-    };
-    dataplane.set_flow_settings(settings).unwrap();
+    let rig = Rig { dataplane, ring };
+    rig.look_every(0);
+    let Rig { dataplane, ring } = rig;
     dataplane.set_shard_head(0, Some(SocketAddrV4::new(Ipv4Addr::new(10, 2, 1, 1), 5407))).unwrap();
     let mut set = SecretSet { sends: 1, ..Default::default() };
     set.secrets[1] = Some(SECRET);
@@ -97,6 +89,22 @@ pub fn carried(frame: &[u8]) -> ([u64; 4], bool) {
 }
 
 impl Rig {
+    /// The generator looks at its work this often; 0: whenever it likes.
+    pub fn look_every(&self, look_ns: u64) {
+        let settings = FlowSettings {
+            switch_id: SELF.switch_id,
+            incarnation: SELF.incarnation,
+            protocol_address: PROTOCOL_ADDRESS,
+            shards: 1,
+            lease_margin_ns: 10_000_000,
+            resend_least_ns: 3 * MILLISECOND,
+            resend_most_ns: 3 * MILLISECOND,
+            window: 0,
+            look_ns,
+        };
+        self.dataplane.set_flow_settings(settings).unwrap();
+    }
+
     pub fn packet(&self, tenant: u16, indices: [u32; 4], now_ns: u64) -> (Verdict, Vec<u8>) {
         let outcome = self.dataplane.run(&frame(tenant, indices), HOST_PORT, now_ns).unwrap();
         (outcome.verdict, outcome.frame)
