@@ -57,6 +57,13 @@ impl Row {
         self
     }
 
+    /// The same row with a goal that each sample must reach: for what may never happen.
+    pub fn with_goal_of_each(mut self, goal: Goal, samples: &[f64]) -> Row {
+        self.goal = Some(goal);
+        self.reached = Some(!samples.is_empty() && samples.iter().all(|sample| goal.reached_by(*sample)));
+        self
+    }
+
     /// A goal of what could not be measured: missed.
     pub fn not_measured(what: impl Into<String>, paper: impl Into<String>, goal: Goal) -> Row {
         Row::text(what, paper, "not measured").with_goal(goal)
@@ -137,6 +144,14 @@ mod tests {
         assert_eq!(row.clone().with_goal(Goal::AtMost(0.97)).verdict(), "≤ 0.97: MISSED");
         assert_eq!(row.clone().with_goal(Goal::Within(0.9, 1.1)).verdict(), "0.9 to 1.1: reached");
         assert_eq!(row.with_goal(Goal::Within(0.99, 1.1)).reached, Some(false));
+    }
+
+    #[test]
+    fn one_bad_round_misses_a_goal_of_each() {
+        let row = Row::value("lost", "", Summary { low: 0.0, median: 0.0, high: 0.0 }, 0, "");
+        assert_eq!(row.clone().with_goal_of_each(Goal::AtMost(0.0), &[0.0, 0.0, 500.0]).reached, Some(false));
+        assert_eq!(row.clone().with_goal_of_each(Goal::AtMost(0.0), &[0.0, 0.0]).reached, Some(true));
+        assert_eq!(row.with_goal_of_each(Goal::AtMost(0.0), &[]).reached, Some(false));
     }
 
     #[test]

@@ -475,3 +475,23 @@ fn absent_state_is_said_to_be_absent_by_the_tail() {
     assert_eq!((absent.kind(), absent.message().packet), (Absent, &b"parked"[..]));
     assert_eq!((absent.0.from, absent.message().flags), (server_address(2), Flags::NONE));
 }
+
+/// What a server noted when it was the head before is of then: the flow has been used since, under another head.
+#[test]
+fn rule_8_who_becomes_head_again_frees_nothing_that_was_used_meanwhile() {
+    let mut chain = Chain::new(3);
+    let epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
+    chain.ask(&release(owner(1, 1), KEY, epoch, 0, VALUE));
+    chain.adopt(2, &[(1, 2), (2, 3), (0, 1)], &[0, 1, 2]);
+    chain.advance(3 * SECOND);
+    chain.replies.clear();
+    chain.send_to(1, &lease(COUNTER, owner(1, 1), KEY));
+    let epoch = chain.reply().expect("a grant").epoch();
+    chain.send_to(1, &release(owner(1, 1), KEY, epoch, 0, VALUE));
+    chain.adopt(3, &[(0, 1), (1, 2), (2, 3)], &[0, 1, 2]);
+    let again = chain.now;
+    chain.run_until(again + 3 * SECOND);
+    assert_eq!(chain.head().records().len(), 1, "unused for 3 s; its idle time is 4 s");
+    chain.run_until(again + 9 * SECOND);
+    assert_eq!(chain.head().records().len(), 0);
+}

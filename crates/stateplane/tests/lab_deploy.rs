@@ -12,6 +12,7 @@ use common::{skip, wait_for};
 use lab::netns::{self, Netns};
 use page::{blocks, read, repository, texts};
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -227,9 +228,12 @@ impl Site {
         }
     }
 
-    /// `systemctl reload`, of all of stateplane's daemons.
-    fn reload_all(&self) {
-        for (_, _, child) in self.daemons.borrow().iter().filter(|(_, name, _)| name.starts_with("stateplane-")) {
+    /// `systemctl reload`, of those units that the section names, wherever they run.
+    fn reload_named(&self, section: &str) {
+        let words = section.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-');
+        let units: HashSet<&str> = words.filter(|word| word.starts_with("stateplane-")).collect();
+        let is_named = |unit: &str| unit.split(['@', '.']).next().is_some_and(|unit| units.contains(unit));
+        for (_, _, child) in self.daemons.borrow().iter().filter(|(_, unit, _)| is_named(unit)) {
             let pid = nix::unistd::Pid::from_raw(child.id() as i32);
             nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGHUP).expect("SIGHUP");
         }
@@ -365,7 +369,7 @@ impl Site {
                     let said = self.must("st1", &self.own("st1", bare));
                     println!("{said}");
                     self.copy_to_all(&self.machine("st1").root.join("etc/stateplane/fabric.secrets"));
-                    self.reload_all();
+                    self.reload_named(section);
                 }
                 _ => panic!("docs/deploy.md, section {number}, has a command that this test does not know: {bare}"),
             }

@@ -248,7 +248,7 @@ fn recall_rows(silences: &Result<Vec<f64>>) -> Vec<Row> {
         Ok(silences) => {
             let longest = silences.iter().copied().fold(0.0, f64::max);
             vec![
-                Row::value(what, "", summary(silences), 3, "s").with_goal(goal),
+                Row::value(what, "", summary(silences), 3, "s").with_goal_of_each(goal, silences),
                 Row::text(format!("the same, longest of {} moves", silences.len()), "", format!("{longest:.3} s")),
             ]
         }
@@ -265,7 +265,8 @@ fn rows_of(name: &str, figures: &[Figures]) -> Vec<Row> {
         0,
         "",
     );
-    let lost = if name == SYSTEMS[0].name { lost.with_goal(Goal::AtMost(0.0)) } else { lost };
+    let each: Vec<f64> = figures.iter().map(|figures| figures.lost).collect();
+    let lost = if name == SYSTEMS[0].name { lost.with_goal_of_each(Goal::AtMost(0.0), &each) } else { lost };
     let recoveries: Vec<f64> = figures.iter().filter_map(|f| f.recovery_s).collect();
     let recovery = if recoveries.len() == figures.len() {
         Row::value(format!("{name}: exchanges back to 80 %"), "", summary(&recoveries), 2, "s")

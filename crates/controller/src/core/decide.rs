@@ -184,7 +184,7 @@ impl Controller {
     /// Whether the process is gone for certain: another one runs in its place.
     fn is_superseded(&self, now_ns: u64, member: &Member) -> bool {
         let seen = self.peers.get(&member.address);
-        seen.is_some_and(|seen| seen.incarnation != member.incarnation && self.is_alive(now_ns, seen))
+        seen.is_some_and(|seen| seen.is_after(member.incarnation) && self.is_alive(now_ns, seen))
     }
 
     fn decide_joining(

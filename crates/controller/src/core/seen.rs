@@ -37,7 +37,7 @@ pub struct Seen {
     former: Vec<(u64, u64)>,
 }
 
-/// An incarnation that was superseded by one that has been silent for so long is taken back when it reports.
+/// Who has been silent for so long may be followed by an incarnation whose clock is behind its own, or by one that it had superseded.
 const TAKEN_BACK_NS: u64 = 300_000_000;
 
 impl Seen {
@@ -66,9 +66,15 @@ impl Seen {
         if incarnation == 0 {
             return false;
         }
+        // What an earlier life once sent may be sent again by anybody. Of a true successor it has only the clock that was set back, and waits until its predecessor
+        // is known to be silent.
+        let silent = now_ns >= self.heard_ns + TAKEN_BACK_NS;
+        if incarnation != self.incarnation && sent_ns <= self.sent_ns && !silent {
+            return false;
+        }
         if let Some(at) = self.former.iter().position(|(former, _)| *former == incarnation) {
             // A late report of an even earlier life may have taken this one's place. It does not report again, so the one that does comes back.
-            if sent_ns <= self.former[at].1 || now_ns < self.heard_ns + TAKEN_BACK_NS {
+            if sent_ns <= self.former[at].1 || !silent {
                 return false;
             }
             self.former.remove(at);
@@ -94,8 +100,58 @@ impl Seen {
         true
     }
 
+    /// Whether this life is another than that one, and later, as far as it was heard: a copy of what an even earlier one sent is not.
+    pub(super) fn is_after(&self, incarnation: u64) -> bool {
+        let heard = self.former.iter().find(|(former, _)| *former == incarnation);
+        self.incarnation != incarnation && heard.is_none_or(|(_, sent_ns)| self.sent_ns > *sent_ns)
+    }
+
     /// This life of this server.
     pub fn member(&self, address: SocketAddrV4) -> Member {
         Member { address, incarnation: self.incarnation }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const SECOND: u64 = 1_000 * MS;
+
+    fn report() -> Report {
+        let nobody = Report {
+            reporter: Reporter::Server,
+            version: 1,
+            shards: 1,
+            heard_ms: 0,
+            machine: String::new(),
+            replicas: vec![],
+        };
+        Report { machine: "m".to_owned(), ..nobody }
+    }
+
+    #[test]
+    fn what_a_life_before_all_that_are_known_sent_does_not_take_a_living_servers_place() {
+        let mut seen = Seen::new(0, Reporter::Server);
+        assert!(seen.take(0, 100 * SECOND, 2, report()));
+        // Another controller may have known the life before, this one does not.
+        for n in 1..100u64 {
+            assert!(!seen.take(n * 50 * MS, 10 * SECOND + n * 50 * MS, 1, report()), "sent again, with a good tag");
+            assert!(seen.take(n * 50 * MS, 100 * SECOND + n * 50 * MS, 2, report()));
+        }
+        assert!(seen.take(5 * SECOND, 106 * SECOND, 3, report()), "the next life");
+        assert!(!seen.take(5 * SECOND, 105 * SECOND, 2, report()), "what was still on its way");
+    }
+
+    #[test]
+    fn nobodys_state_is_gone_because_an_earlier_life_is_heard_while_it_is_not() {
+        let mut seen = Seen::new(0, Reporter::Server);
+        assert!(seen.take(0, 100 * SECOND, 2, report()));
+        assert!(seen.take(SECOND, 10 * SECOND, 1, report()), "silent for a second; its clock may have been set back");
+        assert!(!seen.is_after(2) && !seen.is_after(1));
+        assert!(seen.take(2 * SECOND, 102 * SECOND, 2, report()), "it is heard again");
+        assert!(seen.take(2 * SECOND, 103 * SECOND, 3, report()));
+        assert!(seen.is_after(2));
     }
 }

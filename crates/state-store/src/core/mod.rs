@@ -197,6 +197,7 @@ impl Server {
             }
             session.lease_until_ns = session.lease_until_ns.max(until_ns);
         }
+        self.records.forget_unused();
         self.watch_everything(now_ns);
         if self.index == 0 {
             // The chain's first entry: all its servers count from the same number.

@@ -204,6 +204,11 @@ impl Records {
         &mut self.slots[slot as usize]
     }
 
+    /// Forgets since when records have been unused, as a head that was none for a while must: only heads note it, and all may have been used since.
+    pub fn forget_unused(&mut self) {
+        self.slots.iter_mut().for_each(|record| record.unused_since_ns = 0);
+    }
+
     /// The record in a slot, if it still is the one of that generation.
     pub fn current(&self, slot: u32, generation: u32) -> Option<&Record> {
         self.slots.get(slot as usize).filter(|record| record.live && record.generation == generation)
