@@ -5,6 +5,7 @@
 
 use super::mutation::{self, Mutation};
 use super::rng::SplitMix64;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
@@ -100,6 +101,12 @@ enum PortSet {
     Many { words: Box<[u64; 1024]>, count: u32 },
 }
 
+impl Default for PortSet {
+    fn default() -> PortSet {
+        PortSet::Few(Vec::new())
+    }
+}
+
 impl PortSet {
     fn count(&self) -> usize {
         match self {
@@ -165,11 +172,20 @@ impl PortSet {
     }
 }
 
+/// The ports of an external address that are taken towards a remote end.
+#[derive(Default)]
+struct Taken {
+    ports: PortSet,
+    /// All were looked at and none is to be had, since the last was given back. Most of them are other shards', so their number does not tell, and a host whose
+    /// packets find none asks with each of them: looking again would cost a walk over the whole range each time.
+    exhausted: Cell<bool>,
+}
+
 /// Which external ports are taken, per remote end.
 pub struct PortPool {
     external: Vec<u32>,
     ports: RangeInclusive<u16>,
-    taken: HashMap<Remote, PortSet>,
+    taken: HashMap<Remote, Taken>,
     in_use: usize,
 }
 
@@ -186,25 +202,23 @@ impl PortPool {
 
     /// Marks the external end of a reverse key as taken.
     pub fn insert(&mut self, reverse: &NatKey) {
-        self.taken
-            .entry(Remote::of(reverse))
-            .or_insert_with(|| PortSet::Few(Vec::new()))
-            .insert(reverse.destination_port);
+        self.taken.entry(Remote::of(reverse)).or_default().ports.insert(reverse.destination_port);
         self.in_use += 1;
     }
 
     /// Gives the external end of a reverse key back.
     pub fn remove(&mut self, reverse: &NatKey) {
         let remote = Remote::of(reverse);
-        let Some(set) = self.taken.get_mut(&remote) else { return };
-        set.remove(reverse.destination_port);
+        let Some(taken) = self.taken.get_mut(&remote) else { return };
+        taken.ports.remove(reverse.destination_port);
+        taken.exhausted.set(false);
         self.in_use -= 1;
-        if set.count() == 0 {
+        if taken.ports.count() == 0 {
             self.taken.remove(&remote);
         }
     }
 
-    /// An external address and port for `key`, such that the reverse key is free; `None` only when there is none at all.
+    /// An external address and port for `key`, such that the reverse key is free; `None` only when there was none at all, and none was given back since.
     ///
     /// `unusable` says whether a reverse key cannot be had: another record has it (a flow from a host towards an external address may), or it is of
     /// another shard.
@@ -227,9 +241,10 @@ impl PortPool {
     ) -> Option<u16> {
         let (low, high) = (*self.ports.start(), *self.ports.end());
         let size = usize::from(high - low) + 1;
-        let empty = PortSet::Few(Vec::new());
-        let set = self.taken.get(&Remote::of(&key.reverse(external, 0))).unwrap_or(&empty);
-        if set.count() >= size {
+        let empty = Taken::default();
+        let known = self.taken.get(&Remote::of(&key.reverse(external, 0))).unwrap_or(&empty);
+        let set = &known.ports;
+        if set.count() >= size || known.exhausted.get() {
             return None;
         }
         let taken = |port: u16| set.contains(port) && !mutation::is(Mutation::TakenPortsGiven);
@@ -255,7 +270,9 @@ impl PortPool {
             }
             None
         };
-        search(start, high).or_else(|| if start > low { search(low, start - 1) } else { None })
+        let found = search(start, high).or_else(|| if start > low { search(low, start - 1) } else { None });
+        known.exhausted.set(found.is_none());
+        found
     }
 }
 
@@ -312,6 +329,29 @@ mod tests {
             assert!(pool.taken.is_empty());
             assert!(pool.choose(&key(80), &mut rng, |_| false).is_some());
         }
+    }
+
+    #[test]
+    fn what_was_exhausted_is_not_looked_through_again_until_a_port_is_given_back() {
+        let mut pool = pool(1024..=65_535);
+        let mut rng = SplitMix64::new(5);
+        // This shard has one port in a hundred.
+        let looks = Cell::new(0);
+        let others = |reverse: &NatKey| {
+            looks.set(looks.get() + 1);
+            reverse.destination_port % 100 != 0
+        };
+        let mut given = vec![];
+        while let Some((address, port)) = pool.choose(&key(80), &mut rng, others) {
+            given.push((address, port));
+            pool.insert(&key(80).reverse(address, port));
+        }
+        assert_eq!(given.len(), 2 * 645);
+        looks.set(0);
+        assert_eq!(pool.choose(&key(81), &mut rng, others), None);
+        assert_eq!(looks.get(), 0);
+        pool.remove(&key(80).reverse(given[7].0, given[7].1));
+        assert_eq!(pool.choose(&key(81), &mut rng, others), Some(given[7]));
     }
 
     #[test]
