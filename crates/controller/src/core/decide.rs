@@ -181,10 +181,11 @@ impl Controller {
         seen.is_some_and(|seen| seen.incarnation == member.incarnation && self.is_alive(now_ns, seen))
     }
 
-    /// Whether the process is gone for certain: another one runs in its place.
+    /// Whether the process is gone for certain: another one runs in its place, and knows the views that name this one. (It is sent them when it first reports.) What an
+    /// even earlier life once reported, and anybody may send again, is older than they are.
     fn is_superseded(&self, now_ns: u64, member: &Member) -> bool {
-        let seen = self.peers.get(&member.address);
-        seen.is_some_and(|seen| seen.is_after(member.incarnation) && self.is_alive(now_ns, seen))
+        let later = |seen: &Seen| seen.incarnation != member.incarnation && seen.version >= self.views.version;
+        self.peers.get(&member.address).is_some_and(|seen| later(seen) && self.is_alive(now_ns, seen))
     }
 
     fn decide_joining(

@@ -323,11 +323,16 @@ impl Controller {
         // With newer views about than ours, whatever we decided would be on old grounds.
         // (Newer than what we have now: who has died since, and had views that are read by now, reports them for ever.)
         let behind = self.peers.values().any(|seen| seen.version > self.views.version);
-        if self.leading && settled && !behind && self.deciding.is_none() {
+        if self.leading && settled && !behind && self.deciding.is_none() && !self.is_of_other_shards() {
             let decided = self.decide(now_ns, out);
             self.deciding.clone_from(&decided);
             out.persist = decided;
         }
+    }
+
+    /// Whether the views are of a cluster with another number of shards than this controller is configured for: servers would take none that it decides.
+    pub fn is_of_other_shards(&self) -> bool {
+        self.views.version > 0 && self.views.shards.len() != usize::from(self.settings.shards)
     }
 
     /// Can this controller tell a dead server from its own link that is cut? Not while no server at all is heard (reports come five times in `dead_ns`), nor before each had `dead_ns`

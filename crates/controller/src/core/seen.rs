@@ -100,12 +100,6 @@ impl Seen {
         true
     }
 
-    /// Whether this life is another than that one, and later, as far as it was heard: a copy of what an even earlier one sent is not.
-    pub(super) fn is_after(&self, incarnation: u64) -> bool {
-        let heard = self.former.iter().find(|(former, _)| *former == incarnation);
-        self.incarnation != incarnation && heard.is_none_or(|(_, sent_ns)| self.sent_ns > *sent_ns)
-    }
-
     /// This life of this server.
     pub fn member(&self, address: SocketAddrV4) -> Member {
         Member { address, incarnation: self.incarnation }
@@ -142,16 +136,5 @@ mod tests {
         }
         assert!(seen.take(5 * SECOND, 106 * SECOND, 3, report()), "the next life");
         assert!(!seen.take(5 * SECOND, 105 * SECOND, 2, report()), "what was still on its way");
-    }
-
-    #[test]
-    fn nobodys_state_is_gone_because_an_earlier_life_is_heard_while_it_is_not() {
-        let mut seen = Seen::new(0, Reporter::Server);
-        assert!(seen.take(0, 100 * SECOND, 2, report()));
-        assert!(seen.take(SECOND, 10 * SECOND, 1, report()), "silent for a second; its clock may have been set back");
-        assert!(!seen.is_after(2) && !seen.is_after(1));
-        assert!(seen.take(2 * SECOND, 102 * SECOND, 2, report()), "it is heard again");
-        assert!(seen.take(2 * SECOND, 103 * SECOND, 3, report()));
-        assert!(seen.is_after(2));
     }
 }

@@ -2,7 +2,7 @@
 
 use redb::{Database, TableDefinition};
 use state_protocol::Views;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 const TABLE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("controller");
@@ -18,8 +18,9 @@ pub struct DatabaseError {
 
 /// An open database.
 pub struct ViewsFile {
-    database: Database,
-    path: String,
+    /// None after a failed write: redb takes nothing more then until it is opened again.
+    database: Option<Database>,
+    path: PathBuf,
 }
 
 impl ViewsFile {
@@ -27,35 +28,40 @@ impl ViewsFile {
     pub fn open(path: &Path) -> Result<(ViewsFile, Views), DatabaseError> {
         let failed = |problem: String| DatabaseError { path: path.display().to_string(), problem };
         let database = Database::create(path).map_err(|error| failed(error.to_string()))?;
-        let file = ViewsFile { database, path: path.display().to_string() };
-        let json = file.read().map_err(|error| failed(error.to_string()))?;
+        let json = read(&database).map_err(|error| failed(error.to_string()))?;
         let views = match json {
             Some(json) => {
                 Views::from_json(&json).map_err(|_| failed("what it has is not this program's".to_owned()))?
             }
             None => Views::default(),
         };
-        Ok((file, views))
-    }
-
-    fn read(&self) -> Result<Option<Vec<u8>>, Box<dyn std::error::Error>> {
-        let transaction = self.database.begin_read()?;
-        match transaction.open_table(TABLE) {
-            Ok(table) => Ok(table.get(KEY)?.map(|value| value.value().to_vec())),
-            Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        Ok((ViewsFile { database: Some(database), path: path.to_owned() }, views))
     }
 
     /// Writes the views; when it returns they are on disk.
-    pub fn write(&self, views: &Views) -> Result<(), DatabaseError> {
-        let write = || -> Result<(), Box<dyn std::error::Error>> {
-            let transaction = self.database.begin_write()?;
+    pub fn write(&mut self, views: &Views) -> Result<(), DatabaseError> {
+        let mut write = || -> Result<(), Box<dyn std::error::Error>> {
+            let database = match self.database.take() {
+                Some(database) => database,
+                None => Database::open(&self.path)?,
+            };
+            let transaction = database.begin_write()?;
             transaction.open_table(TABLE)?.insert(KEY, views.to_json().as_slice())?;
             transaction.commit()?;
+            self.database = Some(database);
             Ok(())
         };
-        write().map_err(|error| DatabaseError { path: self.path.clone(), problem: error.to_string() })
+        let written = write();
+        written.map_err(|error| DatabaseError { path: self.path.display().to_string(), problem: error.to_string() })
+    }
+}
+
+fn read(database: &Database) -> Result<Option<Vec<u8>>, Box<dyn std::error::Error>> {
+    let transaction = database.begin_read()?;
+    match transaction.open_table(TABLE) {
+        Ok(table) => Ok(table.get(KEY)?.map(|value| value.value().to_vec())),
+        Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -68,11 +74,15 @@ mod tests {
     fn what_was_written_is_there_again() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("c.redb");
-        let (file, views) = ViewsFile::open(&path).unwrap();
+        let (mut file, views) = ViewsFile::open(&path).unwrap();
         assert_eq!(views, Views::default());
         let views = Views { version: 3, shards: vec![ShardView { number: 2, ..ShardView::default() }] };
         file.write(&views).unwrap();
         assert!(ViewsFile::open(&path).is_err(), "one at a time");
+        // After a write that failed, the next one opens the file again.
+        file.database = None;
+        file.write(&Views { version: 4, ..views.clone() }).unwrap();
+        let views = Views { version: 4, ..views };
         drop(file);
         assert_eq!(ViewsFile::open(&path).unwrap().1, views);
     }

@@ -44,6 +44,16 @@ pub enum RunError {
     /// The database cannot be used.
     #[error(transparent)]
     Database(#[from] DatabaseError),
+    /// The cluster is another one than this is configured for.
+    #[error(
+        "the cluster has {cluster} shards, as its database says: write `shards = {cluster}` instead of {configured}"
+    )]
+    Shards {
+        /// By its views.
+        cluster: usize,
+        /// By the configuration.
+        configured: u16,
+    },
     /// The shared secrets cannot be used.
     #[error(transparent)]
     Secrets(#[from] SecretsError),
@@ -143,6 +153,10 @@ impl Loop {
     fn run(&mut self, config: &Config) -> Result<(), RunError> {
         let mut buffer = vec![0; 65_536];
         loop {
+            if self.core.is_of_other_shards() {
+                let cluster = self.core.views().shards.len();
+                return Err(RunError::Shards { cluster, configured: config.settings.shards });
+            }
             self.wait()?;
             for _ in 0..MOST_DATAGRAMS {
                 match self.socket.recv_from(&mut buffer) {
@@ -281,7 +295,7 @@ impl Loop {
             self.send(config, to, bytes);
         }
         let Some(views) = out.persist else { return };
-        match &self.keeper {
+        match &mut self.keeper {
             Keeper::File(file) => match file.write(&views) {
                 Ok(()) => self.step(config, Input::Persisted),
                 Err(error) => self.refused(config, None, error.to_string()),
