@@ -53,7 +53,8 @@ enum StateResult {
 }
 
 /// State kept per flow. K and V are structs of bit<W>, int<W> and bool fields, 64 bytes each at the most.
-/// At most one `set` on any path of a packet through the program.
+/// At most one `set` on any path of a packet through the program, and all lookups before it: a packet that has set something and then looks up a flow whose
+/// lease this switch does not hold is dropped, and counted as `commit_conflicts` (it cannot wait for the lease: entering the program again, it would set twice).
 extern FlowState<K, V> {
     /// `size`: flows that this switch can hold at a time.
     FlowState(bit<32> size, Consistency consistency, Allocator allocator);

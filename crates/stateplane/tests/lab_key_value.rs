@@ -114,10 +114,10 @@ fn work(lab: &TestLab, number: u64, stop: &Arc<AtomicBool>) -> JoinHandle<Vec<Op
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            let key = if round.is_multiple_of(20) { SHARED } else { number };
+            let key = if round.is_multiple_of(10) { SHARED } else { number };
             // The value says who wrote it, and when.
             let value = number << 32 | round;
-            done.push(if round.is_multiple_of(4) || key == SHARED {
+            done.push(if round.is_multiple_of(4) || round.is_multiple_of(20) {
                 client.ask(UPDATE, key, 0, value)
             } else {
                 client.ask(READ, key, 0, 0)
