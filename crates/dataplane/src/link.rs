@@ -46,6 +46,13 @@ impl Dataplane {
         };
         sys::link_update(link.0.as_fd(), descriptor).map_err(|error| Error::kernel(action, error))
     }
+
+    /// Whether a link carries this object's program, and not one of another object.
+    pub fn is_on(&self, program: &str, link: &Link) -> Result<bool> {
+        let Some(descriptor) = self.program(program) else { return Ok(false) };
+        let (_, carried) = sys::link_info(link.0.as_fd()).map_err(|error| Error::kernel("link", error))?;
+        Ok(carried == sys::program_id(descriptor).map_err(|error| Error::kernel(program, error))?)
+    }
 }
 
 impl Link {

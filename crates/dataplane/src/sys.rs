@@ -103,6 +103,15 @@ pub(crate) fn link_info(link: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     Ok((ifindex, info.prog_id))
 }
 
+/// A program's id.
+pub(crate) fn program_id(program: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut info = sys::bpf_prog_info::default();
+    let mut length = size_of::<sys::bpf_prog_info>() as u32;
+    // SAFETY: `info` has room for `length` bytes, asks for no arrays, and both outlive the call.
+    check(unsafe { sys::bpf_obj_get_info_by_fd(program.as_raw_fd(), (&raw mut info).cast(), &raw mut length) })?;
+    Ok(info.id)
+}
+
 /// What one test run gave.
 pub(crate) struct TestRun {
     /// The XDP verdict.

@@ -12,6 +12,8 @@ const MOST_CONNECTION_NS: u64 = 5_000_000_000;
 struct Connection {
     stream: TcpStream,
     request: Vec<u8>,
+    /// What is still to be sent. Empty: the request is not complete.
+    answer: Vec<u8>,
     since_ns: u64,
 }
 
@@ -30,10 +32,11 @@ impl Server {
         Ok(Server { listener, connections: Vec::new() })
     }
 
-    /// What to poll for reading.
-    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        std::iter::once(self.listener.as_fd())
-            .chain(self.connections.iter().map(|connection| connection.stream.as_fd()))
+    /// What to poll: for writing if `true`, else for reading.
+    pub fn descriptors(&self) -> impl Iterator<Item = (BorrowedFd<'_>, bool)> {
+        let connections = self.connections.iter();
+        let connections = connections.map(|connection| (connection.stream.as_fd(), !connection.answer.is_empty()));
+        std::iter::once((self.listener.as_fd(), false)).chain(connections)
     }
 
     /// Whether somebody is connected: then `serve` is to be called now and then, to give up who says nothing.
@@ -49,7 +52,7 @@ impl Server {
                 // Whoever has said nothing for longest goes first: idle connections must not keep Prometheus out.
                 let too_many = (self.connections.len() + 1).saturating_sub(MOST_CONNECTIONS);
                 self.connections.drain(..too_many);
-                self.connections.push(Connection { stream, request: Vec::new(), since_ns: now_ns });
+                self.connections.push(Connection { stream, request: vec![], answer: vec![], since_ns: now_ns });
             }
         }
         self.connections.retain_mut(|connection| advance(connection, &body));
@@ -58,6 +61,9 @@ impl Server {
 
 /// Whether the connection is to be kept.
 fn advance(connection: &mut Connection, body: &impl Fn() -> String) -> bool {
+    if !connection.answer.is_empty() {
+        return send(connection);
+    }
     let mut buffer = [0; 1_024];
     let mut more = true;
     while more {
@@ -81,9 +87,22 @@ fn advance(connection: &mut Connection, body: &impl Fn() -> String) -> bool {
         "HTTP/1.1 {code}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         text.len()
     );
-    // A socket buffer holds the whole answer; a client that lets it fill up gets less.
-    let _ = connection.stream.write_all((head + &text).as_bytes());
-    false
+    connection.answer = (head + &text).into_bytes();
+    send(connection)
+}
+
+/// Sends as much of the answer as the socket takes: a page may be longer than its buffer. Whether there is more.
+fn send(connection: &mut Connection) -> bool {
+    loop {
+        match connection.stream.write(&connection.answer) {
+            Ok(sent) => drop(connection.answer.drain(..sent)),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return error.kind() == ErrorKind::WouldBlock,
+        }
+        if connection.answer.is_empty() {
+            return false;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -115,6 +134,30 @@ mod tests {
         assert!(ask(&mut server, "GET /secrets HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
         assert_eq!(ask(&mut server, "GET /metrics"), "", "half a request is no request");
         assert_eq!(ask(&mut server, &"x".repeat(MOST_REQUEST_BYTES + 1)), "");
+        assert!(!server.has_connections());
+    }
+
+    #[test]
+    fn an_answer_that_no_socket_buffer_holds_comes_whole() {
+        let mut server = Server::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let text = "a 1\n".repeat(8 << 20);
+        let mut client = TcpStream::connect(server.listener.local_addr().unwrap()).unwrap();
+        client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        // One that never reads what it asked for is given up after a while, like one that says nothing.
+        let mut lazy = TcpStream::connect(server.listener.local_addr().unwrap()).unwrap();
+        lazy.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        client.set_nonblocking(true).unwrap();
+        let mut answer = Vec::new();
+        loop {
+            server.serve(0, || text.clone());
+            match client.read_to_end(&mut answer) {
+                Ok(_) => break,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+        }
+        assert!(answer.ends_with(text.as_bytes()), "{} bytes", answer.len());
+        assert!(server.descriptors().any(|(_, writes)| writes));
+        server.serve(MOST_CONNECTION_NS, String::new);
         assert!(!server.has_connections());
     }
 

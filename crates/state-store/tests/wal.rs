@@ -35,6 +35,17 @@ fn digest(log: &Log) -> (u64, u64) {
     log.restored.replicas().next().map_or((0, 0), |(_, replica)| (replica.index, replica.records().shared_digest()))
 }
 
+#[test]
+fn a_log_is_not_read_by_a_server_with_another_address() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(Logged::start(folder.path()));
+    let directory = Directory::open(folder.path()).unwrap();
+    let log = directory.read(&settings()).unwrap().unwrap();
+    directory.is_of(&log, server_address(0)).unwrap();
+    let error = directory.is_of(&log, server_address(1)).unwrap_err().to_string();
+    assert!(error.contains(&format!("write `listen = \"{}\"`", server_address(0))), "{error}");
+}
+
 impl Logged {
     fn start(path: &Path) -> Logged {
         let settings = settings();
@@ -43,7 +54,7 @@ impl Logged {
         let (mut out, mut files, mut first_batch) = (Outputs::new(), Vec::new(), 1);
         let mut node = Node::new(settings.clone(), start(7, 0), keys(), server_address(0), Vec::new());
         let restored = log.map(|log| {
-            directory.cut_torn_end(&log).unwrap();
+            directory.settle_end(&log).unwrap();
             assert_eq!(log.incarnation, 7);
             (files, first_batch) = (log.files, log.next_batch);
             log.restored

@@ -214,8 +214,17 @@ impl Agent {
     }
 
     fn try_answer(&self, request: Request) -> Result<Reply> {
-        // One change at a time: a ternary table's masks are read, changed and written back.
-        let _one_at_a_time = self.changes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // One change at a time: a ternary table's masks are read, changed and written back. Who only reads, perhaps a million entries, holds nobody up: new views
+        // wait for the same lock.
+        let changes = matches!(
+            request,
+            Request::TableAdd { .. }
+                | Request::TableDelete { .. }
+                | Request::TableSetDefault { .. }
+                | Request::RegisterWrite { .. }
+        );
+        let lock = || self.changes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _one_at_a_time = changes.then(lock);
         let dataplane = &*self.dataplane;
         match request {
             Request::Status => return Ok(Reply::Status(self.status())),

@@ -213,6 +213,12 @@ fn load(
 
 fn take_over(config: &Config, run: &RunDirectory, manifest: Manifest, state: &State) -> Result<Dataplane> {
     let dataplane = Dataplane::open_pinned(&run.generation(state.generation), manifest)?;
+    // A replacement that failed half-way, or whose agent died, may have left another generation's program on some.
+    for port in run.linked_ports() {
+        if !dataplane.is_on("sp_main", &Link::open(&run.link(port))?)? {
+            return Err(Error::Other(format!("port {port} has the program of another generation")));
+        }
+    }
     apply_tables(&dataplane, config, Some(state))?;
     Ok(dataplane)
 }
@@ -225,7 +231,12 @@ fn replace(
     hash: String,
     old: &State,
 ) -> Result<(Dataplane, State, &'static str)> {
-    let generation = run.generations().into_iter().max().unwrap_or(old.generation) + 1;
+    // What a replacement before this one left when it failed must not pile up: its maps take as much memory as the running ones. (Where its program is on a port, it
+    // stays there until this one comes.)
+    for left in run.generations().into_iter().filter(|generation| *generation != old.generation) {
+        run.remove_generation(left)?;
+    }
+    let generation = old.generation + 1;
     let (dataplane, mut state) = load(config, run, manifest, hash, generation, old.incarnation)?;
     let before = Manifest::read(&run.manifest(old.generation))
         .map_err(Error::from)
@@ -328,7 +339,8 @@ pub(crate) fn sync_ports(
             dataplane.set_port(port.port, index)?;
         }
     }
-    // All ports are known before the first packet comes in.
+    // All ports are known before the first packet comes in. One that cannot be had does not keep the program off the others.
+    let mut refused = None;
     for (number, index) in &ports {
         let path = run.link(*number);
         match (linked_to(&path), replace) {
@@ -338,9 +350,12 @@ pub(crate) fn sync_ports(
                 if path.exists() {
                     run.remove_link(*number)?;
                 }
-                attach(dataplane, config, *number, *index, &path)?;
+                refused = refused.or(attach(dataplane, config, *number, *index, &path).err());
             }
         }
+    }
+    if let Some(error) = refused {
+        return Err(error);
     }
     for number in run.linked_ports().into_iter().filter(|number| !config.port.iter().any(|port| port.port == *number)) {
         run.remove_link(number)?;

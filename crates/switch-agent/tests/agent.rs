@@ -390,6 +390,29 @@ fn a_new_object_replaces_the_old_one_without_loss() {
     assert!(!bench.passes());
 }
 
+/// A replacement that failed half-way: one port has its program, the state still names the one before. Taking that over would leave the port with maps that nobody
+/// reaches.
+#[test]
+fn ports_with_different_programs_are_not_taken_over() {
+    let bench = Bench::new(&[]);
+    let first = bench.start(false);
+    bench.signal(Signal::SIGKILL);
+    let object = bench.folder.path().join("fixture.o");
+    let other = dataplane::Object::open(&object, fixture::manifest()).unwrap().load().unwrap();
+    let links = bench.run_directory().path().join("bpf/links");
+    let port = std::fs::read_dir(links).unwrap().next().unwrap().unwrap().path();
+    other.replace("sp_main", &dataplane::Link::open(&port).unwrap()).unwrap();
+    let second = bench.start(false);
+    assert_eq!(second.how, "replaced");
+    assert_ne!(second.incarnation, first.incarnation);
+    assert!(bench.passes());
+    bench.signal(Signal::SIGKILL);
+    assert_eq!(bench.start(false).how, "took over");
+    let generations = std::fs::read_dir(bench.run_directory().path().join("bpf")).unwrap();
+    let generations = generations.filter(|it| it.as_ref().unwrap().file_name().to_string_lossy().starts_with('g'));
+    assert_eq!(generations.count(), 1);
+}
+
 #[test]
 fn changed_configuration_and_addresses_arrive() {
     let bench = Bench::new(&[]);

@@ -196,9 +196,10 @@ impl Loop {
 
     fn wait(&self) -> Result<(), RunError> {
         let ms = self.core.next_deadline().saturating_sub(now_ns()).div_ceil(1_000_000).min(10);
-        let descriptors = [self.socket.as_fd(), self.signal_fd.as_fd()].into_iter();
-        let descriptors = descriptors.chain(self.metrics.iter().flat_map(metrics::Server::descriptors));
-        let mut polled: Vec<_> = descriptors.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        let own = [self.socket.as_fd(), self.signal_fd.as_fd()].into_iter().map(|fd| (fd, false));
+        let descriptors = own.chain(self.metrics.iter().flat_map(metrics::Server::descriptors));
+        let flags = |writes| if writes { PollFlags::POLLOUT } else { PollFlags::POLLIN };
+        let mut polled: Vec<_> = descriptors.map(|(fd, writes)| PollFd::new(fd, flags(writes))).collect();
         match poll(&mut polled, PollTimeout::from(ms as u8)) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
             Err(error) => Err(system("waiting for datagrams")(error)),

@@ -5,6 +5,7 @@ use crate::config::WalSettings;
 use crate::core::{Node, Outputs, Settings};
 use crate::wal::frame::FileHeader;
 use crate::wal::{Directory, Log, Stats, Writer};
+use std::net::SocketAddrV4;
 use std::os::fd::RawFd;
 
 /// A log that was read, and is not written to yet.
@@ -15,13 +16,14 @@ pub struct OpenLog {
 }
 
 impl OpenLog {
-    /// Opens the log and reads it. A torn end is cut off.
-    pub fn open(wal: &WalSettings, settings: &Settings) -> Result<OpenLog, RunError> {
+    /// Opens the log of the server at this address, and reads it. A torn end is cut off.
+    pub fn open(wal: &WalSettings, settings: &Settings, listen: SocketAddrV4) -> Result<OpenLog, RunError> {
         let directory = Directory::open(&wal.directory)?;
         let start_ns = now_ns();
         let log = directory.read(settings)?;
         if let Some(log) = &log {
-            directory.cut_torn_end(log)?;
+            directory.is_of(log, listen)?;
+            directory.settle_end(log)?;
             let torn_bytes = log.torn.map_or(0, |(_, bytes)| bytes);
             let (files, batches, bytes) = (log.files.len(), log.batches, log.bytes);
             let ms = (now_ns() - start_ns) / 1_000_000;

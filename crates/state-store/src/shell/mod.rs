@@ -118,7 +118,7 @@ fn work(config: &Config, orders: UnixStream, started: impl FnOnce()) -> Result<(
         None => None,
     };
     let log = match &config.wal {
-        Some(wal) => Some(OpenLog::open(wal, &config.settings)?),
+        Some(wal) => Some(OpenLog::open(wal, &config.settings, listen)?),
         None => None,
     };
     let before = log.as_ref().and_then(OpenLog::incarnation);
@@ -275,11 +275,11 @@ impl Loop {
     fn wait(&mut self, sleep: Duration) -> Result<Ready, RunError> {
         // A pollfd with a negative descriptor is passed over: poll(2).
         let log = self.durability.as_ref().map_or(-1, Durability::descriptor);
-        let descriptors = [self.socket.as_raw_fd(), self.orders.as_raw_fd(), log].into_iter();
-        let descriptors =
-            descriptors.chain(self.metrics.iter().flat_map(|metrics| metrics.descriptors().map(|fd| fd.as_raw_fd())));
+        let own = [self.socket.as_raw_fd(), self.orders.as_raw_fd(), log].into_iter().map(|fd| (fd, libc::POLLIN));
+        let metrics = self.metrics.iter().flat_map(metrics::Server::descriptors);
+        let metrics = metrics.map(|(fd, writes)| (fd.as_raw_fd(), if writes { libc::POLLOUT } else { libc::POLLIN }));
         self.polled.clear();
-        self.polled.extend(descriptors.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }));
+        self.polled.extend(own.chain(metrics).map(|(fd, events)| libc::pollfd { fd, events, revents: 0 }));
         let time = TimeSpec::from_duration(sleep);
         // SAFETY: the array and the time live until the call returns; the array's length is given, and no signal mask.
         let result = unsafe {

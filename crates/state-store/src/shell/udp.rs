@@ -184,13 +184,21 @@ impl BatchSocket {
         while first < runs.len() {
             let left = &mut messages[first..runs.len()];
             // SAFETY: the headers point to addresses, iovecs, control buffers and bytes that live until the call returns; sending only reads them.
-            let sent =
-                unsafe { libc::sendmmsg(self.socket.as_raw_fd(), left.as_mut_ptr(), left.len() as libc::c_uint, 0) };
+            let sent = unsafe {
+                let (messages, count) = (left.as_mut_ptr(), left.len() as libc::c_uint);
+                libc::sendmmsg(self.socket.as_raw_fd(), messages, count, libc::MSG_DONTWAIT)
+            };
             if sent > 0 {
                 first += sent as usize; // positive
                 continue;
             }
             let error = io::Error::last_os_error();
+            if error.kind() == io::ErrorKind::WouldBlock {
+                // A line that takes nothing must not stop everything else that this thread does. What is lost is sent again, as if the network had lost it.
+                let datagrams = |run: &Run<'_>| run.bytes.len().div_ceil(run.segment_bytes.max(1)) as u64;
+                self.send_errors += runs[first..].iter().map(datagrams).sum::<u64>();
+                return;
+            }
             if error.kind() != io::ErrorKind::Interrupted {
                 self.refused(&runs[first], &error);
                 first += 1;

@@ -14,6 +14,7 @@ use frame::{End, FileHeader};
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::File;
 use std::io;
+use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -48,6 +49,18 @@ pub enum WalError {
         offset: usize,
         /// What is wrong there.
         problem: String,
+    },
+    /// It is another server's.
+    #[error(
+        "{path}: this is the log of the server at {address}: write `listen = \"{address}\"` instead of {listen}; or, so that this server begins empty and is sent everything, {REMEDY}"
+    )]
+    OtherAddress {
+        /// The log's directory.
+        path: PathBuf,
+        /// The address that its views name this life at.
+        address: SocketAddrV4,
+        /// The configured one.
+        listen: SocketAddrV4,
     },
     /// It was written with other objects, shards or lease.
     #[error(
@@ -120,11 +133,24 @@ impl Directory {
         Ok(log.map(|log| Log { files, ..log }))
     }
 
-    /// Cuts off what was being written when power was lost.
-    pub fn cut_torn_end(&self, log: &Log) -> Result<(), WalError> {
-        let (Some(path), Some((offset, _))) = (log.files.last(), log.torn) else { return Ok(()) };
+    /// Whether a log is of the server with this address. The views name it by address and life: at another address it would be no member, and drop all that it has.
+    pub fn is_of(&self, log: &Log, listen: SocketAddrV4) -> Result<(), WalError> {
+        let shards = log.restored.views().shards.iter();
+        let mut members = shards.flat_map(|view| view.members.iter().chain(view.joining.iter().map(|it| &it.member)));
+        match members.find(|member| member.incarnation == log.incarnation && member.address != listen) {
+            Some(member) => Err(WalError::OtherAddress { path: self.path.clone(), address: member.address, listen }),
+            None => Ok(()),
+        }
+    }
+
+    /// Cuts off what was being written when power was lost, and sees that the rest is on the disk: after a crash of the process alone, what it wrote last may be in
+    /// the kernel's memory only, and whoever goes on from it takes it for durable ("Durability" 2).
+    pub fn settle_end(&self, log: &Log) -> Result<(), WalError> {
+        let Some(path) = log.files.last() else { return Ok(()) };
         let file = File::options().write(true).open(path).map_err(WalError::system(path, "opening"))?;
-        file.set_len(offset as u64).map_err(WalError::system(path, "cutting off its torn end"))?;
+        if let Some((offset, _)) = log.torn {
+            file.set_len(offset as u64).map_err(WalError::system(path, "cutting off its torn end"))?;
+        }
         file.sync_all().map_err(WalError::system(path, "synchronising"))
     }
 }
