@@ -43,7 +43,7 @@ fn chain() -> Chain {
 fn set_health(chain: &mut Chain, address: SocketAddrV4, health: Health) {
     let now = chain.now;
     for server in &mut chain.servers {
-        server.node.set_health(now, BALANCER, address, health);
+        server.node.set_health(now, [(BALANCER, address, health)]);
     }
     // As the shell does: what it brought about is looked at with the next batch.
     (0..chain.servers.len()).for_each(|at| chain.handle(at, state_store::core::Input::Timer));

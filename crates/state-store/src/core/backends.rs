@@ -118,6 +118,11 @@ impl BackendPool {
         self.backends = backends;
     }
 
+    /// Those whose conversations are to be taken away.
+    pub fn gone(&self) -> &[(u32, u16)] {
+        &self.gone
+    }
+
     /// Whether conversations of any backend are to be taken away.
     pub fn has_gone(&self) -> bool {
         !self.gone.is_empty()

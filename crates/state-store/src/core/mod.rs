@@ -178,6 +178,19 @@ impl Server {
         }
     }
 
+    /// The same when their health changed. Heads look at the conversations of those that are gone now; who becomes head later looks at all.
+    pub(crate) fn change_health(&mut self, now_ns: u64, object_id: u16, backends: &[Backend]) {
+        let gone = |records: &Records| match records.object(object_id).and_then(|object| records.pool(object)) {
+            Some(pool::Pool::Backends(pool)) => pool.gone().to_vec(),
+            _ => Vec::new(),
+        };
+        let before = gone(&self.records);
+        self.set_backends(object_id, backends);
+        if self.role() == Role::Head && gone(&self.records).iter().any(|end| !before.contains(end)) {
+            self.watch_gone(now_ns);
+        }
+    }
+
     /// Forgets all records; what the operator decided stays.
     fn clear_records(&mut self) {
         self.records = Records::new(self.settings.objects.clone(), 0);

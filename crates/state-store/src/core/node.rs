@@ -273,17 +273,26 @@ impl Node {
         true
     }
 
-    /// What a check of a backend's health says from now on.
-    pub fn set_health(&mut self, now_ns: u64, object_id: u16, address: SocketAddrV4, health: Health) {
-        let Some(backends) = self.backends.get_mut(&object_id) else { return };
-        let Some(backend) = backends.iter_mut().find(|backend| backend.address == address) else { return };
-        backend.health = health;
-        let backends = backends.clone();
-        for shard in 0..self.settings.shards {
-            if let Some(replica) = &mut self.replicas[usize::from(shard)] {
-                replica.set_backends(object_id, &backends);
-                replica.watch_gone(now_ns);
-                self.touch(shard);
+    /// What checks of backends' health say from now on: of each the object, the backend, and its health. All in one go: a rack's backends change together, and each
+    /// shard's table is made anew.
+    pub fn set_health(&mut self, now_ns: u64, changes: impl IntoIterator<Item = (u16, SocketAddrV4, Health)>) {
+        let mut changed = Vec::new();
+        for (object_id, address, health) in changes {
+            let backends = self.backends.get_mut(&object_id);
+            let backend = backends.and_then(|all| all.iter_mut().find(|backend| backend.address == address));
+            let Some(backend) = backend.filter(|backend| backend.health != health) else { continue };
+            backend.health = health;
+            if !changed.contains(&object_id) {
+                changed.push(object_id);
+            }
+        }
+        for object_id in changed {
+            let backends = self.backends.get(&object_id).cloned().unwrap_or_default();
+            for shard in 0..self.settings.shards {
+                if let Some(replica) = &mut self.replicas[usize::from(shard)] {
+                    replica.change_health(now_ns, object_id, &backends);
+                    self.touch(shard);
+                }
             }
         }
     }

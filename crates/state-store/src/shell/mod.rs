@@ -175,11 +175,12 @@ impl Loop {
             for (from, bytes) in self.socket.received(count) {
                 self.server.handle(now, Input::Datagram { from, bytes }, &mut self.out);
             }
-            for change in self.checks.changes() {
+            let changes = self.checks.changes().map(|change| {
                 let (object_id, address, health) = (change.object_id, change.address, change.health);
                 tracing::warn!(name = config.name, object_id, %address, ?health, "a backend's health changed");
-                self.server.set_health(now, object_id, address, health);
-            }
+                (object_id, address, health)
+            });
+            self.server.set_health(now, changes);
             if self.server.next_deadline().is_some_and(|at| at <= now) {
                 self.server.handle(now, Input::Timer, &mut self.out);
             }
