@@ -34,7 +34,7 @@ fn views() -> Views {
 fn decided(controller: &mut Controller, from_ns: u64, incarnation: u64, version: u64) -> Option<Views> {
     for now_ns in (from_ns..from_ns + 1_000 * MS).step_by(10 * MS as usize) {
         let mut out = Outputs::default();
-        if (now_ns - from_ns) % (50 * MS) == 0 {
+        if (now_ns - from_ns).is_multiple_of(50 * MS) {
             for at in 1..4 {
                 let machine = format!("m{at}");
                 let report =

@@ -339,7 +339,7 @@ mod tests {
         let looks = Cell::new(0);
         let others = |reverse: &NatKey| {
             looks.set(looks.get() + 1);
-            reverse.destination_port % 100 != 0
+            !reverse.destination_port.is_multiple_of(100)
         };
         let mut given = vec![];
         while let Some((address, port)) = pool.choose(&key(80), &mut rng, others) {
