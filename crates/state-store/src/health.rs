@@ -197,20 +197,26 @@ pub struct Change {
 
 struct Running {
     check: HealthCheck,
+    /// Which one it is of all checks that ever began.
+    number: u64,
     stop: Arc<AtomicBool>,
 }
 
 /// All checks that are going on.
 pub struct Checks {
     running: BTreeMap<(u16, SocketAddrV4), Running>,
-    tell: Sender<Change>,
-    told: Receiver<Change>,
+    begun: u64,
+    /// Backends that are up as their check was ended.
+    ended: Vec<Change>,
+    /// What a check says, with its number: one that is being ended may still say something.
+    tell: Sender<(u64, Change)>,
+    told: Receiver<(u64, Change)>,
 }
 
 impl Default for Checks {
     fn default() -> Checks {
         let (tell, told) = channel();
-        Checks { running: BTreeMap::new(), tell, told }
+        Checks { running: BTreeMap::new(), begun: 0, ended: Vec::new(), tell, told }
     }
 }
 
@@ -223,28 +229,39 @@ impl Checks {
             .filter_map(|(object_id, list)| Some((*object_id, list, check_of(*object_id)?)))
             .flat_map(|(object_id, list, check)| list.iter().map(move |it| ((object_id, it.address), check)))
             .collect();
-        let tell = &self.tell;
+        let ended = &mut self.ended;
         self.running.retain(|(object_id, address), running| {
             let stays = wanted.get(&(*object_id, *address)) == Some(&&running.check);
             if !stays {
                 running.stop.store(true, Ordering::Relaxed);
-                let _ = tell.send(Change { object_id: *object_id, address: *address, health: Health::Up });
+                ended.push(Change { object_id: *object_id, address: *address, health: Health::Up });
             }
             stays
         });
         for ((object_id, address), check) in wanted {
             if !self.running.contains_key(&(object_id, address)) {
                 let stop = Arc::new(AtomicBool::new(false));
-                start(object_id, address, check.clone(), Arc::clone(&stop), self.tell.clone())?;
-                self.running.insert((object_id, address), Running { check: check.clone(), stop });
+                self.begun += 1;
+                let number = self.begun;
+                let tell = self.tell.clone();
+                let tell = move |health| tell.send((number, Change { object_id, address, health })).is_ok();
+                start(address, check.clone(), Arc::clone(&stop), tell)?;
+                self.running.insert((object_id, address), Running { check: check.clone(), number, stop });
             }
         }
         Ok(())
     }
 
-    /// What changed since the last call. Never waits.
-    pub fn changes(&self) -> impl Iterator<Item = Change> {
-        self.told.try_iter()
+    /// What changed since the last call, oldest first for each backend. Never waits.
+    pub fn changes(&mut self) -> impl Iterator<Item = Change> {
+        let running = &self.running;
+        // What an ended check says late would stay true for good: the next one takes its backend for up, and says only what changes.
+        let told = self.told.try_iter().filter_map(|(number, change)| {
+            let check = running.get(&(change.object_id, change.address))?;
+            (check.number == number).then_some(change)
+        });
+        // Whatever a check that still runs says came after the end of the one before.
+        self.ended.drain(..).chain(told)
     }
 }
 
@@ -254,12 +271,12 @@ impl Drop for Checks {
     }
 }
 
+/// Checks until it is told to stop, or `tell` says that nobody listens.
 fn start(
-    object_id: u16,
     address: SocketAddrV4,
     check: HealthCheck,
     stop: Arc<AtomicBool>,
-    tell: Sender<Change>,
+    tell: impl Fn(Health) -> bool + Send + 'static,
 ) -> std::io::Result<()> {
     let run = move || {
         let mut judge = Judge { up: true, against: 0 };
@@ -271,7 +288,7 @@ fn start(
             }
             if let Some(up) = changed {
                 let health = if up { Health::Up } else { check.failed };
-                if tell.send(Change { object_id, address, health }).is_err() {
+                if !tell(health) {
                     return;
                 }
             }
@@ -357,12 +374,36 @@ mod tests {
         let mut checks = Checks::default();
         let list = [(3, vec![backend(good), backend(bad)])];
         checks.set(&list, &[(3, check(Some("/")))]).expect("threads");
-        let change = checks.told.recv_timeout(Duration::from_secs(20)).expect("a change");
-        assert_eq!(change, Change { object_id: 3, address: bad, health: Health::Down });
+        let until = Instant::now() + Duration::from_secs(20);
+        let mut change = None;
+        while change.is_none() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+            change = checks.changes().next();
+        }
+        assert_eq!(change, Some(Change { object_id: 3, address: bad, health: Health::Down }));
         // No longer checked: up.
         checks.set(&list, &[]).expect("threads");
         let mut up: Vec<_> = checks.changes().map(|change| (change.address, change.health)).collect();
         up.sort_by_key(|(address, _)| *address != good);
         assert_eq!(up, [(good, Health::Up), (bad, Health::Up)]);
+    }
+
+    /// A check that is ended while it is about to say something: the backend does not stay down when the next check, or none, takes it for up.
+    #[test]
+    fn what_an_ended_check_says_late_does_not_count() {
+        let address = SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, 9);
+        let list = [(3, vec![Backend { address, weight: 1, drained: false, health: Health::Up }])];
+        let with = |rise| [(3, HealthCheck { rise, fall: u32::MAX, ..check(None) })];
+        let change = |health| Change { object_id: 3, address, health };
+        let mut checks = Checks::default();
+        checks.set(&list, &with(2)).expect("threads");
+        let late = checks.tell.clone();
+        late.send((1, change(Health::Down))).expect("it listens");
+        assert_eq!(checks.changes().collect::<Vec<_>>(), [change(Health::Down)]);
+        for again in [&with(1)[..], &[]] {
+            checks.set(&list, again).expect("threads");
+            late.send((1, change(Health::Gone))).expect("it listens");
+            assert_eq!(checks.changes().collect::<Vec<_>>(), [change(Health::Up)]);
+        }
     }
 }
