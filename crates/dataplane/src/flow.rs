@@ -185,9 +185,11 @@ impl Dataplane {
         self.has_map(SETTINGS)
     }
 
-    /// Writes the runtime's settings.
+    /// Writes the runtime's settings. An object that an earlier version compiled has no room for the last ones, and goes on without them.
     pub fn set_flow_settings(&self, settings: FlowSettings) -> Result<()> {
-        self.write_array(SETTINGS, 0, &settings.to_bytes())
+        let mut bytes = settings.to_bytes();
+        bytes.truncate(self.read_array(SETTINGS, 0)?.len());
+        self.write_array(SETTINGS, 0, &bytes)
     }
 
     /// How many shards the runtime thinks there are.
