@@ -222,7 +222,7 @@ mod tests {
         let error = check("workers = 4\n", "\"10.2.1.10:5407\"").expect_err("5408 is the controller's");
         assert!(error.starts_with("listen: worker 2 of 4 would be on 10.2.1.10:5408"), "{error}");
         // As the page says.
-        assert!(page.contains("write `listen = \"10.2.1.10:5411\"`"));
+        assert!(page.contains("`listen = \"10.2.1.10:5411\"`"));
         assert_eq!(check("workers = 4\n", "\"10.2.1.10:5411\""), Ok(()));
     }
 
