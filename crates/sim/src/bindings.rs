@@ -59,6 +59,16 @@ struct Use {
     term: u32,
 }
 
+/// How a packet was sent.
+#[derive(Clone, Copy)]
+struct Sent {
+    flow: u32,
+    /// Where to (NAT) or from where (balancer), if it was sent from the side that answers.
+    to: Option<End>,
+    /// The flow's term then.
+    term: u32,
+}
+
 /// What a packet that left shows.
 pub(crate) struct Shown {
     pub(crate) flow: u32,
@@ -88,8 +98,7 @@ pub(crate) struct BindingChecker {
     uses: BTreeMap<u32, Use>,
     /// By packet that left, and what it showed: a copy of one that a new tail gave back again may come in a later term.
     terms: HashMap<(u32, End), u32>,
-    /// Flow of each packet, and where it was sent if it was sent from outside.
-    sent: HashMap<u32, (u32, Option<End>)>,
+    sent: HashMap<u32, Sent>,
 }
 
 impl BindingChecker {
@@ -129,7 +138,8 @@ impl BindingChecker {
             Some(Use { end, .. }) if self.nat => (destination, *end, Some(*end)),
             Some(Use { end, .. }) => (*end, source, Some(*end)),
         };
-        self.sent.insert(packet, (flow, to));
+        let term = self.uses.get(&flow).map_or(0, |it| it.term);
+        self.sent.insert(packet, Sent { flow, to, term });
         let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
         frame.extend_from_slice(&[0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 17, 0, 0]);
         frame.extend_from_slice(&source.0.to_be_bytes());
@@ -148,7 +158,7 @@ impl BindingChecker {
         let half = |at: usize| frame.get(at..at + 2).and_then(|it| it.try_into().ok()).map_or(0, u16::from_be_bytes);
         let (source, destination) = ((word(26), half(34)), (word(30), half(36)));
         let packet = word(42);
-        let Some((flow, to)) = self.sent.get(&packet).copied() else {
+        let Some(Sent { flow, to, term }) = self.sent.get(&packet).copied() else {
             return Err(format!("packet {packet} comes out that never came in"));
         };
         let (opener, service) = self.opening(flow);
@@ -160,9 +170,10 @@ impl BindingChecker {
             (Some(end), false) => (end, source, service),
         };
         if kept != expected {
-            // It was sent to a port, or from a backend, that was the flow's until then.
+            // It was sent to a port, or from a backend, that was the flow's until then. One that straggled into a later term may have been looked up between the two.
             let end = |(address, port): End| SocketAddrV4::new(address.into(), port);
-            let recent = self.uses.get(&flow).is_some_and(|it| it.end == shown && now_ns < it.last_ns + self.kept_ns);
+            let had_all_along = |it: &Use| it.end == shown && it.term == term && now_ns < it.last_ns + self.kept_ns;
+            let recent = self.uses.get(&flow).is_some_and(had_all_along);
             let untranslated = !self.nat && to == Some(kept);
             if recent || !(untranslated || self.nat && to.is_some()) {
                 let (kept, expected) = (end(kept), end(expected));
@@ -250,5 +261,20 @@ mod tests {
         let mut balancer = BindingChecker::new(Kind::Balancer, 0).expect("a balancer");
         assert_eq!(balancer.used(0, (1, 8080), MS), Ok(0));
         assert_eq!(balancer.used(1, (1, 8080), MS), Ok(0));
+    }
+
+    #[test]
+    fn an_answer_leaves_untranslated_only_if_its_flow_was_without_a_backend_meanwhile() {
+        let backend = (0x0a00_0002, BACKEND_PORT);
+        let mut balancer = BindingChecker::new(Kind::Balancer, 0).expect("a balancer");
+        assert_eq!(balancer.used(1, backend, MS), Ok(0));
+        let answer = balancer.frame(1, 2, true, 2 * MS);
+        assert!(balancer.output(&answer, 3 * MS).is_err_and(|it| it.contains("packet 2 of flow 1")));
+        assert_eq!(balancer.output(&answer, 500 * MS).map(|it| it.is_none()), Ok(true));
+        // The flow begins anew before the straggler is out: a store may have looked before that.
+        assert_eq!(balancer.used(1, backend, 501 * MS), Ok(1));
+        assert_eq!(balancer.output(&answer, 502 * MS).map(|it| it.is_none()), Ok(true));
+        let answer = balancer.frame(1, 3, true, 503 * MS);
+        assert!(balancer.output(&answer, 504 * MS).is_err());
     }
 }

@@ -15,6 +15,8 @@ use std::fmt;
 
 /// How long a packet may be in a store, which holds requests for other switches' flows (`hold_ms` is at most 900), and how old a reply may be that a switch takes: one second.
 const HELD_NS: u64 = 1_000_000_000;
+/// Requests of a switch to a shard that may be unanswered at a time (a switch's `window_packets` by default); it drops what would be another one (docs/state-protocol.md, "Window").
+const WINDOW: usize = 128;
 /// The times of faults and those of packets are taken by different threads.
 const SLACK_NS: u64 = 50_000_000;
 
@@ -160,6 +162,7 @@ struct Flow {
     packets: BTreeMap<u32, Packet>,
     grants: BTreeMap<u32, Grant>,
     refused: BTreeSet<u32>,
+    shard: Option<u16>,
 }
 
 /// A packet that did not get out.
@@ -261,6 +264,9 @@ impl Ledger {
             What::Packet { packet, form } => (packet, form),
             What::View { .. } => return,
         };
+        if let Form::Asked { shard } | Form::Update { shard, .. } = form {
+            flow.shard = Some(shard);
+        }
         let packet = flow.packets.entry(packet).or_default();
         match form {
             Form::Plain(_) if to_switch => packet.entered.push((sighting.peer, sighting.ns)),
@@ -425,7 +431,9 @@ impl Ledger {
             Some(Role::Switch) if late && matches!(form, Form::Acknowledged | Form::Returned) => {
                 Some("too late".to_string())
             }
-            Some(Role::Switch) => self.broken(last.ns, SLACK_NS, |it| it.touches(peer) || self.takes_route(it)),
+            Some(Role::Switch) => self
+                .broken(last.ns, SLACK_NS, |it| it.touches(peer) || self.takes_route(it))
+                .or_else(|| self.window_full(flow, last.peer, form, last.ns)),
             Some(Role::Store) => self.lost_in_store(form, last.ns),
             _ => None,
         };
@@ -457,6 +465,22 @@ impl Ledger {
             _ => None,
         };
         broken.or_else(changed)
+    }
+
+    /// Whether a switch may have dropped what would have been a request too many, as a store that is away answers none of them. At least half of a window are seen to have
+    /// been lost then: the rest are heartbeats and messages that were sent again, which have no packet.
+    fn window_full(&self, flow: &Flow, switch: Node, form: Form, ns: u64) -> Option<String> {
+        let shard = flow.shard.filter(|_| matches!(form, Form::Plain(_) | Form::Returned))?;
+        let cause = self.lost_in_store(Form::Asked { shard }, ns)?;
+        let unanswered = |packet: &&Packet| {
+            let lost = packet.last.filter(|last| last.ns < ns && last.outgoing && packet.out.is_none());
+            let asks = |what| matches!(what, What::Packet { form: Form::Asked { .. } | Form::Update { .. }, .. });
+            let came_from = |node: &(Node, u64)| node.0 == switch;
+            lost.is_some_and(|last| asks(last.what)) && packet.entered.last().is_some_and(came_from)
+        };
+        let flows = self.flows.values().filter(|other| other.shard == Some(shard));
+        let count = flows.flat_map(|other| other.packets.values()).filter(unanswered).count();
+        (count >= WINDOW / 2).then(|| format!("{cause}: the window of shard {shard} is full"))
     }
 
     /// Does it keep a router from sending this on to a node?

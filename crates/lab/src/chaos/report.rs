@@ -7,7 +7,10 @@ use crate::instance::Lab;
 use crate::status;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
+use std::time::Duration;
 
 /// A round.
 #[derive(Clone, Debug, Serialize)]
@@ -160,11 +163,30 @@ pub(super) fn evidence(lab: &Lab, folder: &Path) -> Result<()> {
             if path.extension().is_some_and(|e| e == "log" || e == "toml" || e == "conf") {
                 let copy = to.join(entry.file_name());
                 std::fs::copy(&path, &copy).map_err(Error::io(&copy))?;
+                write_metrics(lab, node, &path, &copy);
             }
         }
     }
     let path = folder.join("status.txt");
     std::fs::write(&path, status::status(lab)?.render()).map_err(Error::io(&path))
+}
+
+/// Beside the copy of a daemon's configuration, the metrics that it shows, if it does. One that is dead shows none, and what is left of the lab is worth no less.
+fn write_metrics(lab: &Lab, node: &str, configuration: &Path, copy: &Path) {
+    let Ok(text) = std::fs::read_to_string(configuration) else { return };
+    let address = text.lines().find_map(|line| line.strip_prefix("metrics = \"")?.strip_suffix('"')?.parse().ok());
+    let (Some(address), Ok(netns)) = (address, lab.netns(node)) else { return };
+    let page = netns.run(|| {
+        let patience = Duration::from_secs(2);
+        let mut stream = TcpStream::connect_timeout(&address, patience)?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
+        let mut page = String::new();
+        stream.read_to_string(&mut page)?;
+        Ok(page)
+    });
+    // Evidence for people: nothing is decided by it.
+    let _ = page.and_then(|page| std::fs::write(copy.with_extension("metrics"), page));
 }
 
 /// How many files and sockets this process has open.

@@ -169,6 +169,32 @@ fn a_head_that_hands_over_drops_requests() {
 }
 
 #[test]
+fn a_switch_drops_what_its_window_has_no_room_for() {
+    let lost_behind = |unanswered: u32, store_dies: bool| {
+        let mut story = Story::new();
+        for packet in 1..=unanswered {
+            story.enters(packet, S1).numbered(packet, S1, 5, u64::from(packet));
+        }
+        if store_dies {
+            story.broken(Fault::Process { node: "store1".into(), daemon: "store".into() });
+        }
+        // One that goes in, and one that comes back: neither becomes an update.
+        story.enters(200, S1).enters(201, S1);
+        story.see(TOR, S1, true, What::Packet { packet: 201, form: Form::Returned });
+        story
+    };
+    let account = lost_behind(128, true).account(128);
+    assert!(account.problems.is_empty(), "{:?}", account.problems);
+    let ends = |packet: u32| account.lost.iter().find(|lost| lost.packet == packet).map(|lost| lost.cause.clone());
+    for packet in [200, 201] {
+        assert_eq!(ends(packet).as_deref(), Some("store1's store killed: the window of shard 7 is full"));
+    }
+    // A window that is hardly used explains nothing, nor does a full one while no store is away.
+    assert!(lost_behind(20, true).problems(20).contains("packet 200 got lost as packet from tor at s1"));
+    assert!(lost_behind(128, false).problems(128).contains("packet 200 got lost as packet from tor at s1"));
+}
+
+#[test]
 fn an_update_that_no_router_saw_is_the_packets_that_went_there() {
     let mut story = Story::new();
     // s1 sends nothing any more: it numbers packets 2 and 3; then the number arrives alone.
