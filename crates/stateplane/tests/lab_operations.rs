@@ -85,6 +85,9 @@ fn a_switch_starts_without_a_controller_and_traffic_goes_on() {
     assert!(row(&lab, &page).contains(" up ") && page.contains("no controller has answered since"), "{page}");
     connections.all_answer("fresh");
     connections.add(Connections::open(&lab, echo, 5));
+    // Both directions of 20 connections; counted every 5 s.
+    let owned = || status(&lab).0["load"]["objects"][0]["owned"].as_u64().unwrap_or(0);
+    wait_for("its flows are counted", || owned() == 40);
 
     // Not even those: nothing is forwarded as if it were well, and whoever asks is told.
     end(&lab);

@@ -3,6 +3,8 @@
 use crate::agent::Agent;
 use crate::generator::WORK;
 use dataplane::Dataplane;
+use dataplane::flow::{entry_at, entry_flags};
+use libbpf_rs::{MapCore, MapFlags};
 use serde::{Deserialize, Serialize};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -11,15 +13,18 @@ use std::time::{Duration, Instant};
 /// Counting a million flows takes some tenths of a second: not more often than this, whoever asks.
 const COUNTED_FOR: Duration = Duration::from_secs(5);
 
-/// How full a FlowState object is.
+/// How full a state object is: flows of a FlowState, instances (tenants) of a SnapshotState.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectLoad {
     /// Its name.
     pub name: String,
     /// `local`, `linearizable`, …
     pub consistency: String,
-    /// Flows held, counted at most 5 s ago.
+    /// Entries held, counted at most 5 s ago: also of flows that have gone to another switch, until they are idle.
     pub flows: u64,
+    /// Those of them that are this switch's to use now; of a `local` object all are.
+    #[serde(default)]
+    pub owned: u64,
     /// As many fit.
     pub limit: u32,
 }
@@ -66,7 +71,7 @@ pub struct Load {
     pub views: Option<ViewsKnown>,
     /// Version of the last views that a controller sent to this agent; 0: none yet.
     pub views_version: u64,
-    /// FlowState objects.
+    /// FlowState and SnapshotState objects.
     pub objects: Vec<ObjectLoad>,
     /// Shards of the store.
     pub shards: u32,
@@ -87,35 +92,65 @@ pub struct Load {
     pub ports: usize,
 }
 
-/// Flows per object, as last counted.
+#[derive(Clone, Copy, Default)]
+struct Held {
+    flows: u64,
+    owned: u64,
+}
+
+/// Entries per object, as last counted.
 #[derive(Default)]
-pub(crate) struct Counted(Mutex<Option<(Instant, Vec<u64>)>>);
+pub(crate) struct Counted(Mutex<Option<(Instant, Vec<Held>)>>);
 
 impl Counted {
-    /// In the order of the manifest. Whoever comes while another counts waits for the result.
-    fn flows(&self, dataplane: &Dataplane) -> Vec<u64> {
+    /// In the order of the manifest, FlowState objects first. Whoever comes while another counts waits for the result.
+    fn held(&self, dataplane: &Dataplane) -> Vec<Held> {
         let mut last = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some((when, counts)) = &*last
             && when.elapsed() < COUNTED_FOR
         {
             return counts.clone();
         }
-        let count = |object: &manifest::FlowState| {
-            let mut count = 0;
-            if let Some(map) = dataplane.map(&object.map)
-                && let Err(error) = dataplane::for_each_entry(map, |_, _| {
-                    count += 1;
+        let now_ns = crate::sweep::now_ns();
+        let number =
+            |shard| dataplane.session(shard).ok().filter(|it| it.lease_end_ns > now_ns).map_or(0, |it| it.number);
+        let live: Vec<u32> = (0..dataplane.shards().unwrap_or(0)).map(number).collect();
+        let flows = dataplane.manifest().flow_states.iter().map(|object| {
+            let (mut held, local) = (Held::default(), object.consistency == "local");
+            let result = dataplane.map(&object.map).map(|map| {
+                dataplane::for_each_entry(map, |_, value| {
+                    held.flows += 1;
+                    held.owned += u64::from(local || is_owned(value, &live));
                     true
                 })
-            {
+            });
+            if let Some(Err(error)) = result {
                 tracing::warn!("counting flows: {error}");
             }
-            count
-        };
-        let counts: Vec<u64> = dataplane.manifest().flow_states.iter().map(count).collect();
+            held
+        });
+        // Few and large: one at a time.
+        let instances = dataplane.manifest().snapshot_states.iter().map(|object| {
+            let Some(map) = dataplane.map(&object.map) else { return Held::default() };
+            let values = map.keys().filter_map(|key| map.lookup(&key, MapFlags::ANY).ok().flatten());
+            values.fold(Held::default(), |held, value| Held {
+                flows: held.flows + 1,
+                owned: held.owned + u64::from(object.period_us == 0 || is_owned(&value, &live)),
+            })
+        });
+        let counts: Vec<Held> = flows.chain(instances).collect();
         *last = Some((Instant::now(), counts.clone()));
         counts
     }
+}
+
+/// Is the entry this switch's to use? `live`: each shard's session, or 0 without a lease.
+fn is_owned(entry: &[u8], live: &[u32]) -> bool {
+    let half = |at: usize| entry.get(at..at + 2).and_then(|it| it.try_into().ok()).map_or(0, u16::from_ne_bytes);
+    let session = entry.get(entry_at::SESSION..entry_at::SESSION + 4).and_then(|it| it.try_into().ok());
+    let session = session.map_or(0, u32::from_ne_bytes);
+    let gone = half(entry_at::FLAGS) & (entry_flags::RELEASED | entry_flags::DYING) != 0;
+    session != 0 && !gone && live.get(usize::from(half(entry_at::SHARD))) == Some(&session)
 }
 
 /// Entries that wait in the pending ring.
@@ -133,16 +168,21 @@ fn shorter_than(margin_us: u64, sessions: &[SessionLoad]) -> Option<u64> {
 impl Agent {
     /// How full the objects are.
     pub(crate) fn objects(&self) -> Vec<ObjectLoad> {
-        let counts = self.counted.flows(&self.dataplane);
-        let objects = self.dataplane.manifest().flow_states.iter().zip(counts);
-        objects
-            .map(|(object, flows)| ObjectLoad {
-                name: object.name.clone(),
-                consistency: object.consistency.clone(),
-                flows,
-                limit: object.size,
-            })
-            .collect()
+        let held = self.counted.held(&self.dataplane);
+        let manifest = self.dataplane.manifest();
+        let flows = manifest.flow_states.iter().map(|it| (&it.name, it.consistency.as_str(), it.size));
+        let snapshots = manifest.snapshot_states.iter().map(|it| {
+            let consistency = if it.period_us == 0 { "local" } else { "bounded" };
+            (&it.name, consistency, it.instances)
+        });
+        let load = |((name, consistency, limit), held): ((&String, &str, u32), Held)| ObjectLoad {
+            name: name.clone(),
+            consistency: consistency.to_owned(),
+            flows: held.flows,
+            owned: held.owned,
+            limit,
+        };
+        flows.chain(snapshots).zip(held).map(load).collect()
     }
 
     /// The sessions with the store's shards.
@@ -208,6 +248,23 @@ impl Agent {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_flow_is_owned_in_a_session_that_lives() {
+        let entry = |shard: u16, session: u32, flags: u16| {
+            let mut entry = vec![0; entry_at::KEY];
+            entry[entry_at::SESSION..entry_at::SESSION + 4].copy_from_slice(&session.to_ne_bytes());
+            entry[entry_at::SHARD..entry_at::SHARD + 2].copy_from_slice(&shard.to_ne_bytes());
+            entry[entry_at::FLAGS..entry_at::FLAGS + 2].copy_from_slice(&flags.to_ne_bytes());
+            entry
+        };
+        let owned = |shard, session, flags| is_owned(&entry(shard, session, flags), &[5, 0]);
+        assert!(owned(0, 5, entry_flags::CLOSED));
+        assert!(!owned(0, 4, 0), "of an earlier session");
+        assert!(!owned(1, 5, 0) && !owned(2, 5, 0), "its shard has no lease");
+        assert!(!owned(1, 0, 0), "never granted");
+        assert!(!owned(0, 5, entry_flags::RELEASED) && !is_owned(&[], &[5]));
+    }
 
     #[test]
     fn a_lease_of_which_the_margin_leaves_nothing_is_short() {

@@ -127,11 +127,16 @@ fn ports(agent: &Agent, text: &mut Text) {
 
 fn flow_states(agent: &Agent, text: &mut Text) {
     let objects = agent.objects();
-    let mut flows = text.family("stateplane_flows", Gauge, "Flows that this switch holds, by state object");
+    let mut flows = text.family("stateplane_flows", Gauge, "Entries in the tables of this switch, by state object");
     for object in &objects {
         flows.sample(&[("object", &object.name), ("consistency", &object.consistency)], object.flows);
     }
-    let mut limits = text.family("stateplane_flows_limit", Gauge, "Flows that fit, by state object");
+    let help = "Flows that are this switch's to use now, by state object";
+    let mut owned = text.family("stateplane_flows_owned", Gauge, help);
+    for object in &objects {
+        owned.sample(&[("object", &object.name), ("consistency", &object.consistency)], object.owned);
+    }
+    let mut limits = text.family("stateplane_flows_limit", Gauge, "Entries that fit, by state object");
     for object in &objects {
         limits.sample(&[("object", &object.name), ("consistency", &object.consistency)], object.limit);
     }

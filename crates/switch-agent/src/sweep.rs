@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 const PROGRAM: &str = "sp_sweep";
 /// How often the maps are looked through. A look at a million flows takes some tenths of a second of one core.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// So many flows of an object are released or removed in one look at the most.
+/// So many flows of an object are released in one look at the most, and as many removed.
 const MOST_AT_ONCE: usize = 20_000;
-/// While so many updates and releases wait for their acknowledgements, no more flows are released, so that a million that fall idle together do not bury the
-/// store in releases: what is not acknowledged is sent again every few milliseconds.
-const MOST_PENDING: u64 = 1_024;
+/// While so many releases wait for their acknowledgements, no more flows are released, so that a million that fall idle together do not bury the store in releases: what is not acknowledged
+/// is sent again every few milliseconds.
+const MOST_RELEASES: u64 = 1_024;
 /// Between two looks at what waits.
 const PAUSE: Duration = Duration::from_millis(5);
 const SECOND_NS: u64 = 1_000_000_000;
@@ -60,44 +60,43 @@ pub(crate) fn now_ns() -> u64 {
 
 /// Releases and removes the flows that are idle at `now_ns`; how many were removed.
 pub(crate) fn sweep(dataplane: &Dataplane, idle: Idle, now_ns: u64) -> Result<u64> {
+    let until = Instant::now() + INTERVAL;
     let mut removed = 0;
     for object in &dataplane.manifest().flow_states {
         let Some(map) = dataplane.map(&object.map) else { continue };
-        let local = object.consistency == "local";
-        let idle_s = if local { idle.local_s } else { idle.release_after_s };
+        let idle_s = if object.consistency == "local" { idle.local_s } else { idle.release_after_s };
         let before = SweepBefore {
             idle_ns: now_ns.saturating_sub(idle_s.saturating_mul(SECOND_NS)),
             half_closed_ns: now_ns.saturating_sub(HALF_CLOSED_AFTER_NS),
             closed_ns: now_ns.saturating_sub(CLOSED_AFTER_NS),
             released_ns: now_ns.saturating_sub(REMOVED_AFTER_NS),
         };
-        let is_idle = |value: &[u8]| word(value, entry_at::USED_NS) < before.idle_ns;
-        let mut candidates = Vec::new();
-        dataplane::for_each_entry(map, |key, value| {
-            let candidate = match local {
-                true => is_idle(value) && pair_is_idle(map, object, key, value, is_idle),
-                false => is_done(value, before),
-            };
-            if candidate {
-                candidates.push(key.to_vec());
-            }
-            candidates.len() < MOST_AT_ONCE
-        })?;
-        let until = Instant::now() + INTERVAL;
-        for some in candidates.chunks(MOST_PENDING as usize / 4) {
-            while crate::load::pending(dataplane) >= MOST_PENDING {
+        let found = look(map, object, before)?;
+        for key in &found.removals {
+            removed += u64::from(dataplane.sweep(object.object_id, key, before)? == Swept::Removed);
+        }
+        // In the ring are updates, too, and those of asynchronous flows may never be few: they are no reason not to release.
+        let updates = crate::load::pending(dataplane).saturating_sub(found.waiting);
+        for some in found.releases.chunks(MOST_RELEASES as usize / 4) {
+            while crate::load::pending(dataplane) >= updates + MOST_RELEASES {
                 if Instant::now() >= until {
-                    return Ok(removed);
+                    break;
                 }
                 std::thread::sleep(PAUSE);
             }
+            if Instant::now() >= until {
+                break;
+            }
             for key in some {
-                if dataplane.sweep(object.object_id, key, before)? == Swept::Removed {
-                    removed += 1;
-                }
+                removed += u64::from(dataplane.sweep(object.object_id, key, before)? == Swept::Removed);
             }
         }
     }
+    Ok(removed + sweep_snapshots(dataplane, idle, now_ns)?)
+}
+
+fn sweep_snapshots(dataplane: &Dataplane, idle: Idle, now_ns: u64) -> Result<u64> {
+    let mut removed = 0;
     for object in &dataplane.manifest().snapshot_states {
         let Some(map) = dataplane.map(&object.map) else { continue };
         let idle_s = if object.period_us == 0 { idle.local_s } else { idle.release_after_s };
@@ -106,7 +105,8 @@ pub(crate) fn sweep(dataplane: &Dataplane, idle: Idle, now_ns: u64) -> Result<u6
         let before = SweepBefore { idle_ns, half_closed_ns: idle_ns, closed_ns: idle_ns, released_ns };
         for key in map.keys() {
             let Ok(Some(value)) = map.lookup(&key, MapFlags::ANY) else { continue };
-            if is_done(&value, before) && dataplane.sweep(object.object_id, &key, before)? == Swept::Removed {
+            if due(&value, before) != Due::Nothing && dataplane.sweep(object.object_id, &key, before)? == Swept::Removed
+            {
                 removed += 1;
             }
         }
@@ -114,23 +114,76 @@ pub(crate) fn sweep(dataplane: &Dataplane, idle: Idle, now_ns: u64) -> Result<u6
     Ok(removed)
 }
 
-/// May a flow whose state lives in the store be one to release or remove? The runtime looks again.
-fn is_done(value: &[u8], before: SweepBefore) -> bool {
-    let flags = value.get(entry_at::FLAGS..entry_at::FLAGS + 2).and_then(|bytes| bytes.try_into().ok());
-    let flags = flags.map_or(0, u16::from_ne_bytes);
-    let used_ns = word(value, entry_at::USED_NS);
+/// What a look at an object's flows has found.
+#[derive(Default)]
+struct Found {
+    removals: Vec<Vec<u8>>,
+    releases: Vec<Vec<u8>>,
+    /// Releases that are not acknowledged yet.
+    waiting: u64,
+}
+
+fn look(map: &MapHandle, object: &FlowState, before: SweepBefore) -> Result<Found> {
+    let local = object.consistency == "local";
+    let is_idle = |value: &[u8]| word(value, entry_at::USED_NS) < before.idle_ns;
+    let mut found = Found::default();
+    dataplane::for_each_entry(map, |key, value| {
+        let due = match local {
+            true if is_idle(value) && pair_is_idle(map, object, key, value, is_idle) => Due::Removal,
+            true => Due::Nothing,
+            false => due(value, before),
+        };
+        let flags = entry_flags_of(value);
+        found.waiting += u64::from(
+            flags & (entry_flags::RELEASED | entry_flags::QUEUED) == entry_flags::RELEASED | entry_flags::QUEUED,
+        );
+        let list = match due {
+            Due::Nothing => return true,
+            Due::Removal => &mut found.removals,
+            Due::Release => &mut found.releases,
+        };
+        if list.len() < MOST_AT_ONCE {
+            list.push(key.to_vec());
+        }
+        // The rest comes next time, and until then nobody waits.
+        found.removals.len() < MOST_AT_ONCE
+    })?;
+    Ok(found)
+}
+
+/// What may be to do about a flow whose state lives in the store. The runtime looks again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    Nothing,
+    Removal,
+    /// Or a place in the pending ring, which had none when it was to be.
+    Release,
+}
+
+fn due(value: &[u8], before: SweepBefore) -> Due {
+    let (flags, used_ns) = (entry_flags_of(value), word(value, entry_at::USED_NS));
     if flags & entry_flags::RELEASED != 0 {
-        return word(value, entry_at::SENT_NS) < before.released_ns;
+        return match word(value, entry_at::SENT_NS) < before.released_ns {
+            true if flags & entry_flags::RELEASE_ACKED != 0 => Due::Removal,
+            true if flags & entry_flags::QUEUED == 0 => Due::Release,
+            _ => Due::Nothing,
+        };
     }
-    // An update for which the pending ring had no room.
     if word(value, entry_at::SEQ) > word(value, entry_at::ACKED_SEQ) && flags & entry_flags::QUEUED == 0 {
-        return true;
+        return Due::Release;
     }
-    let never_granted = value.get(entry_at::EPOCH..entry_at::EPOCH + 4) == Some(&[0; 4]);
-    used_ns < before.idle_ns
-        || (never_granted && used_ns < before.released_ns)
+    if value.get(entry_at::EPOCH..entry_at::EPOCH + 4) == Some(&[0; 4]) {
+        return if used_ns < before.released_ns { Due::Removal } else { Due::Nothing };
+    }
+    let over = used_ns < before.idle_ns
         || (flags & entry_flags::CLOSED != 0 && used_ns < before.closed_ns)
-        || (flags & entry_flags::HALF_CLOSED != 0 && used_ns < before.half_closed_ns)
+        || (flags & entry_flags::HALF_CLOSED != 0 && used_ns < before.half_closed_ns);
+    if over { Due::Release } else { Due::Nothing }
+}
+
+fn entry_flags_of(value: &[u8]) -> u16 {
+    let flags = value.get(entry_at::FLAGS..entry_at::FLAGS + 2).and_then(|bytes| bytes.try_into().ok());
+    flags.map_or(0, u16::from_ne_bytes)
 }
 
 fn word(bytes: &[u8], at: usize) -> u64 {
@@ -174,6 +227,36 @@ fn partners(key: &[u8], binding: &[u8]) -> Option<[Vec<u8>; 2]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_due_is_told_apart() {
+        let before = SweepBefore { idle_ns: 100, half_closed_ns: 200, closed_ns: 300, released_ns: 400 };
+        let told = |flags: u16, used_ns: u64, sent_ns: u64, epoch: u32, unacked: u64| {
+            let mut entry = vec![0; entry_at::KEY];
+            let mut put = |at: usize, bytes: &[u8]| entry[at..at + bytes.len()].copy_from_slice(bytes);
+            put(entry_at::SEQ, &(7 + unacked).to_ne_bytes());
+            put(entry_at::ACKED_SEQ, &7u64.to_ne_bytes());
+            put(entry_at::USED_NS, &used_ns.to_ne_bytes());
+            put(entry_at::SENT_NS, &sent_ns.to_ne_bytes());
+            put(entry_at::EPOCH, &epoch.to_ne_bytes());
+            put(entry_at::FLAGS, &flags.to_ne_bytes());
+            due(&entry, before)
+        };
+        use entry_flags::{CLOSED, HALF_CLOSED, QUEUED, RELEASE_ACKED, RELEASED};
+        assert_eq!(told(0, 99, 0, 1, 0), Due::Release);
+        assert_eq!(told(0, 100, 0, 1, 0), Due::Nothing);
+        assert_eq!((told(HALF_CLOSED, 199, 0, 1, 0), told(HALF_CLOSED, 200, 0, 1, 0)), (Due::Release, Due::Nothing));
+        assert_eq!((told(CLOSED, 299, 0, 1, 0), told(CLOSED, 300, 0, 1, 0)), (Due::Release, Due::Nothing));
+        assert_eq!((told(0, 399, 0, 0, 0), told(0, 400, 0, 0, 0)), (Due::Removal, Due::Nothing), "never granted");
+        let released = RELEASED | RELEASE_ACKED;
+        assert_eq!((told(released, 0, 399, 1, 0), told(released, 0, 400, 1, 0)), (Due::Removal, Due::Nothing));
+        assert_eq!((told(RELEASED | QUEUED, 0, 0, 1, 0), told(RELEASED, 0, 0, 1, 0)), (Due::Nothing, Due::Release));
+        assert_eq!(
+            (told(0, 999, 0, 1, 1), told(QUEUED, 999, 0, 1, 1)),
+            (Due::Release, Due::Nothing),
+            "no room in the ring"
+        );
+    }
 
     #[test]
     fn each_direction_names_the_other() {

@@ -391,12 +391,12 @@ fn switches(found: &[Switch]) -> Section {
             row.extend(["-", "-", "-", "-", "-"].map(str::to_owned));
             return row;
         };
-        let held: u64 = load.objects.iter().map(|object| object.flows).sum();
+        let owned: u64 = load.objects.iter().map(|object| object.owned).sum();
         let lag = load.generator_lag_us.map_or("-".to_owned(), |us| format!("{:.1} ms", us as f64 / 1_000.0));
         row.extend([
             format!("{} of {}", load.ports_attached, load.ports),
             format!("{} of {}", load.sessions.iter().filter(|session| session.left_ms > 0).count(), load.shards),
-            held.to_string(),
+            owned.to_string(),
             load.pending.to_string(),
             lag,
         ]);
@@ -425,8 +425,8 @@ fn switches(found: &[Switch]) -> Section {
         }
         for object in &load.objects {
             notes.push(format!(
-                "{}: {} ({}): {} flows of {}",
-                switch.name, object.name, object.consistency, object.flows, object.limit
+                "{}: {} ({}): {} flows owned; {} of {} entries used",
+                switch.name, object.name, object.consistency, object.owned, object.flows, object.limit
             ));
         }
         notes.extend(round_trips(&switch.name, &load.sessions));
@@ -438,7 +438,7 @@ fn switches(found: &[Switch]) -> Section {
         }
     }
     Section {
-        head: &["switch", "id", "program", "state", "ports", "sessions", "flows", "pending", "generator lag"],
+        head: &["switch", "id", "program", "state", "ports", "sessions", "flows owned", "pending", "generator lag"],
         rows,
         notes,
     }
