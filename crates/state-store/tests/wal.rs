@@ -244,3 +244,39 @@ fn a_log_is_one_servers_and_one_configurations() {
     let read = Directory::open(directory.path()).unwrap().read(&other);
     assert!(matches!(read, Err(WalError::OtherConfiguration(_))));
 }
+
+/// A file system that has little room; it goes with the test.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    /// None: mounting takes root.
+    fn mount() -> Option<SmallDisk> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut mount = std::process::Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(folder.path());
+        mount.status().is_ok_and(|status| status.success()).then(|| SmallDisk(folder))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_with_its_remedy() {
+    let Some(disk) = SmallDisk::mount() else { return println!("SKIPPED: mounting takes root") };
+    let settings = settings();
+    let header =
+        FileHeader { incarnation: 7, config_digest: settings.digest(), shards: settings.shards, first_batch: 1 };
+    let writer = Writer::start(Directory::open(disk.0.path()).unwrap(), header, Vec::new()).unwrap();
+    // Some of these fit, not all.
+    for ticket in 1..=40 {
+        writer.append(ticket, &[0; 4096], false);
+        writer.wait(ticket);
+    }
+    let error = writer.error().expect("64 KiB are less than 160").to_string();
+    assert!(writer.done() < 16, "{}", writer.done());
+    assert!(error.contains("No space left on device") && error.contains("make room"), "{error}");
+}

@@ -43,8 +43,10 @@ enum Checkpoint {
     None,
     /// The next shard to describe.
     Describing(u16),
-    /// Complete when this ticket is durable.
-    Waiting(u64),
+    /// The shards before this one are described, and that is to be given to the writer.
+    Described(u16),
+    /// It goes on with this shard when this ticket is durable: what is described does not pile up in memory before a slow disk.
+    Waiting(u16, u64),
 }
 
 /// A log that is written to.
@@ -109,10 +111,8 @@ impl Durability {
         self.written += out.journal.len() as u64;
         self.writer.append(out.ticket, &out.journal, rotate);
         out.journal.clear();
-        if let Checkpoint::Describing(shard) = self.checkpoint
-            && shard == self.shards
-        {
-            self.checkpoint = Checkpoint::Waiting(out.ticket);
+        if let Checkpoint::Described(shard) = self.checkpoint {
+            self.checkpoint = Checkpoint::Waiting(shard, out.ticket);
         }
         if std::mem::take(&mut out.barrier) {
             let ticket = out.ticket;
@@ -130,14 +130,18 @@ impl Durability {
                 server.checkpoint_views(out);
                 true
             }
-            Checkpoint::Describing(shard) if shard < self.shards => {
+            Checkpoint::Describing(shard) => {
                 server.checkpoint(shard);
-                self.checkpoint = Checkpoint::Describing(shard + 1);
-                // Something is written in any case, so that the last step has a ticket.
+                self.checkpoint = Checkpoint::Described(shard + 1);
+                // Something is written in any case, so that each step has a ticket.
                 server.checkpoint_views(out);
                 false
             }
-            Checkpoint::Waiting(ticket) if ticket <= done => {
+            Checkpoint::Waiting(shard, ticket) if ticket <= done && shard < self.shards => {
+                self.checkpoint = Checkpoint::Describing(shard);
+                false
+            }
+            Checkpoint::Waiting(_, ticket) if ticket <= done => {
                 self.writer.remove_old();
                 // A large state is described again when at least twice as much was written since.
                 let described = self.written - self.began_at;
@@ -149,7 +153,7 @@ impl Durability {
         }
     }
 
-    /// Whether there is more to describe.
+    /// Whether there is more to describe, now: what waits for the disk is woken by the descriptor.
     pub fn is_checkpointing(&self) -> bool {
         matches!(self.checkpoint, Checkpoint::Describing(_))
     }

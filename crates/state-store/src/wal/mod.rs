@@ -37,6 +37,19 @@ pub enum WalError {
         /// What the system says.
         source: io::Error,
     },
+    /// No room.
+    #[error(
+        "{path}: {what}: {source}: make room (twice what the log's directory holds now, as a checkpoint stands beside what it replaces) and start the server again: it goes on with what is on the disk, \
+         and its chains send it what is not"
+    )]
+    Full {
+        /// The file or directory.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
     /// Another process writes this log.
     #[error("{0}: another server uses this log; give each server a directory of its own")]
     InUse(PathBuf),
@@ -71,7 +84,12 @@ pub enum WalError {
 
 impl WalError {
     fn system(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> WalError {
-        move |source| WalError::System { path: path.to_owned(), what, source }
+        move |source| match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                WalError::Full { path: path.to_owned(), what, source }
+            }
+            _ => WalError::System { path: path.to_owned(), what, source },
+        }
     }
 }
 
