@@ -11,6 +11,9 @@ use manifest::Manifest;
 use std::path::Path;
 use std::sync::Arc;
 
+/// Interfaces' indexes are below this (stateplane_xdp.h: SP_MAX_IFINDEX).
+const MAX_IFINDEX: u32 = 65_536;
+
 /// A started switch.
 pub(crate) struct Started {
     pub dataplane: Arc<Dataplane>,
@@ -107,12 +110,12 @@ fn fingerprint(config: &Config, manifest: &Manifest) -> Result<String> {
 pub(crate) fn start(config: &Config, fresh: bool) -> Result<Started> {
     let manifest = check(config)?;
     let hash = fingerprint(config, &manifest)?;
-    interfaces(config)?;
     let run = RunDirectory::of(&config.name)?;
     let hold = run.open()?;
     let previous = run.state();
     let last_incarnation = previous.as_ref().map_or(0, |state| state.incarnation);
     let previous = previous.filter(|_| !fresh);
+    interfaces(config, previous.is_some())?;
     let (dataplane, state, how) = match previous {
         None => {
             // Pins of a start that never got as far as a state, or of a state that cannot be read.
@@ -176,15 +179,33 @@ pub fn missing_interfaces(config: &Config) -> Vec<String> {
     missing.map(say).collect()
 }
 
-/// Are all interfaces there?
-fn interfaces(config: &Config) -> Result<()> {
-    for (position, port) in config.port.iter().enumerate() {
-        if ifindex(&port.interface).is_none() {
-            let reason = format!("there is no interface {:?} in this network namespace", port.interface);
-            return config.fault(format!("port[{position}].interface"), reason);
+/// Are all interfaces there? At a first start one that is not is taken for a mistake. When the program runs already, the others' traffic must not go without its agent, and so
+/// without heartbeats, for one that is away: it is served when it comes back.
+fn interfaces(config: &Config, runs: bool) -> Result<()> {
+    for position in 0..config.port.len() {
+        if port_index(config, position)?.is_none() {
+            let interface = &config.port[position].interface;
+            let reason = format!("there is no interface {interface:?} in this network namespace");
+            if !runs {
+                return config.fault(format!("port[{position}].interface"), reason);
+            }
+            tracing::warn!("port[{position}].interface: {reason}; the others go on without it until it is back");
         }
     }
     Ok(())
+}
+
+/// The index of a configured port's interface, if that is there.
+fn port_index(config: &Config, position: usize) -> Result<Option<u32>> {
+    let interface = &config.port[position].interface;
+    let index = ifindex(interface);
+    if let Some(index) = index.filter(|index| *index >= MAX_IFINDEX) {
+        let reason = format!(
+            "{interface:?} has the index {index}, and the program's ports are told by indexes below {MAX_IFINDEX}; make the interface in a network namespace of its own, or anew after a restart: indexes grow with each one that is made"
+        );
+        return config.fault(format!("port[{position}].interface"), reason);
+    }
+    Ok(index)
 }
 
 fn ifindex(interface: &str) -> Option<u32> {
@@ -330,17 +351,20 @@ pub(crate) fn sync_ports(
 ) -> Result<bool> {
     let before = state.ports.clone();
     let mut ports = vec![];
-    for port in &config.port {
-        let Some(index) = ifindex(&port.interface) else {
-            continue;
-        };
+    // One that cannot be had does not keep the program off the others.
+    let mut refused = None;
+    for (position, port) in config.port.iter().enumerate() {
+        let index = port_index(config, position).unwrap_or_else(|error| {
+            refused.get_or_insert(error);
+            None
+        });
+        let Some(index) = index else { continue };
         ports.push((port.port, index));
         if !before.contains(&(port.port, index)) || replace || linked_to(&run.link(port.port)) != Some(index) {
             dataplane.set_port(port.port, index)?;
         }
     }
-    // All ports are known before the first packet comes in. One that cannot be had does not keep the program off the others.
-    let mut refused = None;
+    // All ports are known before the first packet comes in.
     for (number, index) in &ports {
         let path = run.link(*number);
         match (linked_to(&path), replace) {

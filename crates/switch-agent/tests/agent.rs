@@ -309,6 +309,29 @@ fn an_orderly_end_goes_on_forwarding() {
     assert_eq!(lost, 0, "of {sent}");
 }
 
+#[test]
+fn an_interface_that_is_away_keeps_no_agent_from_the_others() {
+    let bench = Bench::new(&[]);
+    bench.start(false);
+    bench.signal(Signal::SIGKILL);
+    run(&format!("ip -n {0}s link delete pr", bench.name));
+    assert_eq!(bench.start(false).how, "took over");
+    let attached = || {
+        let Reply::Ports { ports } = bench.ask(Request::Ports) else { panic!() };
+        ports.iter().map(|port| port.attached).collect::<Vec<_>>()
+    };
+    assert_eq!(attached(), [true, false]);
+    run(&format!("ip link add eth0 netns {0}r type veth peer name pr netns {0}s", bench.name));
+    run(&format!("ip -n {0}s link set pr up", bench.name));
+    wait_for("the port is served again", || (attached() == [true, true]).then_some(()));
+    // Without a program that runs it is taken for a mistake.
+    bench.signal(Signal::SIGKILL);
+    run(&format!("ip -n {0}s link delete pr", bench.name));
+    let output = bench.spawn(true).wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("port[1].interface: there is no interface \"pr\""), "{said}");
+}
+
 /// Connects until nobody more can.
 fn fill_queue(path: &Path) -> Vec<std::os::fd::OwnedFd> {
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};

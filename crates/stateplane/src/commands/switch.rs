@@ -79,7 +79,7 @@ pub fn run(args: Args) -> u8 {
                 for interface in switch_agent::missing_interfaces(&config) {
                     // Not at fault: it may be another machine's configuration, or the interface comes up later.
                     eprintln!(
-                        "stateplane switch: {}: warning: {interface}; the agent will not start without it",
+                        "stateplane switch: {}: warning: {interface}; an agent does not begin without it",
                         path.display()
                     );
                 }
