@@ -41,9 +41,8 @@ fn chain() -> Chain {
 }
 
 fn set_health(chain: &mut Chain, address: SocketAddrV4, health: Health) {
-    let now = chain.now;
     for server in &mut chain.servers {
-        server.node.set_health(now, [(BALANCER, address, health)]);
+        server.node.set_health([(BALANCER, address, health)]);
     }
     // As the shell does: what it brought about is looked at with the next batch.
     (0..chain.servers.len()).for_each(|at| chain.handle(at, state_store::core::Input::Timer));
@@ -125,4 +124,64 @@ fn what_a_dead_switch_had_of_a_gone_backend_is_free_for_the_next_request() {
     chain.advance(MS);
     assert_eq!(chain.head().records().len(), 0);
     assert_ne!(conversation(&mut chain, 2_000).0, address);
+}
+
+/// The health was bad before: a new head finds what the old one had no time for.
+#[test]
+fn a_new_head_takes_away_what_was_gone_before_it_became_the_head() {
+    let mut chain = chain();
+    let (address, ..) = conversation(&mut chain, 2_000);
+    chain.advance(STORE_LEASE + 11 * SECOND);
+    let kept = conversation(&mut chain, 2_001).0;
+    assert_ne!(kept, address);
+    chain.down = vec![0];
+    for server in &mut chain.servers[1..] {
+        server.node.set_health([(BALANCER, address, Health::Gone)]);
+    }
+    chain.adopt(2, &[(1, 2), (2, 3)], &[1, 2]);
+    assert_eq!(chain.servers[1].records().len(), 4);
+    chain.advance(20 * MS);
+    assert_eq!(chain.servers[1].records().len(), 2);
+}
+
+/// While all are gone, nothing is taken away; the first one that is up again, or new in the list, makes the others count.
+#[test]
+fn what_was_gone_before_another_is_up_is_taken_away_then() {
+    for listed in [false, true] {
+        let mut chain = chain();
+        let backends = [conversation(&mut chain, 2_000).0, conversation(&mut chain, 2_001).0];
+        assert_ne!(backends[0], backends[1]);
+        chain.advance(STORE_LEASE + 11 * SECOND);
+        backends.iter().for_each(|address| set_health(&mut chain, *address, Health::Gone));
+        chain.advance(SECOND);
+        assert_eq!(chain.head().records().len(), 4);
+        if listed {
+            for server in &mut chain.servers {
+                let of = |address| Backend { address, weight: 1, drained: false, health: Health::Up };
+                let list = [backends[0], backends[1], backend(3)].map(of);
+                assert!(server.node.set_backends(BALANCER, list.to_vec()));
+            }
+            (0..chain.servers.len()).for_each(|at| chain.handle(at, state_store::core::Input::Timer));
+        } else {
+            set_health(&mut chain, backends[0], Health::Up);
+        }
+        chain.advance(20 * MS);
+        assert_eq!(chain.head().records().len(), if listed { 0 } else { 2 });
+    }
+}
+
+/// A chain that drains for a change of its order may keep its head.
+#[test]
+fn what_was_gone_while_the_head_drained_is_taken_away_afterwards() {
+    let mut chain = chain();
+    let (address, ..) = conversation(&mut chain, 2_000);
+    let all = [(0, 1), (1, 2), (2, 3)];
+    let mut draining = common::member::views(2, 0, 1, &all);
+    draining.shards[0].draining = true;
+    chain.tell(&draining, &[0, 1, 2]);
+    set_health(&mut chain, address, Health::Gone);
+    assert_eq!(both_live(&mut chain, 20 * MS), [], "it orders nothing");
+    chain.adopt(3, &all, &[0, 1, 2]);
+    let recalled = both_live(&mut chain, TENURE + 30 * MS);
+    assert!(recalled.contains(&(1, Recall)) && recalled.contains(&(2, Recall)), "{recalled:?}");
 }

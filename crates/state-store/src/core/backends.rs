@@ -9,6 +9,7 @@ use super::settings::BackendPolicy;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::net::SocketAddrV4;
+use std::sync::Arc;
 
 /// Entries of Maglev's lookup table: a prime, over a hundred times any number of backends that this is meant for (NSDI '16, §3.4).
 pub const MAGLEV_ENTRIES: usize = 65_537;
@@ -68,16 +69,59 @@ pub struct BackendStatus {
     pub conversations: usize,
 }
 
-/// The backends of an object and their conversations.
-pub struct BackendPool {
+/// The backends of an object, and what follows from how they are. Made once for each change and shared by all shards: Maglev's table is long to make and
+/// large, and the thread that makes it has packets waiting.
+pub struct Backends {
     policy: BackendPolicy,
-    backends: Vec<Backend>,
-    /// Positions in `backends` of those that take new conversations.
+    list: Vec<Backend>,
+    /// Positions in `list` of those that take new conversations.
     active: Vec<usize>,
-    /// Those whose conversations are to be taken away.
+    /// Those whose conversations are to be taken away, in order.
     gone: Vec<(u32, u16)>,
-    /// Positions in `backends`; empty unless the policy is Maglev's and there is a backend.
+    /// Positions in `list`; empty unless the policy is Maglev's and there is a backend.
     maglev: Vec<u16>,
+}
+
+impl Backends {
+    /// These backends, as they are now.
+    pub fn new(policy: BackendPolicy, mut list: Vec<Backend>) -> Backends {
+        list.truncate(MOST_BACKENDS);
+        let takes = |at: &usize| !list[*at].drained && list[*at].weight > 0;
+        let mut active: Vec<usize> = (0..list.len()).filter(takes).collect();
+        // If none is up, it is rather this server that is cut off from them: they are chosen as if nobody had checked.
+        if active.iter().any(|at| list[*at].health == Health::Up) {
+            active.retain(|at| list[*at].health == Health::Up);
+        }
+        // The same goes for what would be taken away.
+        let any_up = list.iter().any(|backend| backend.health == Health::Up);
+        let gone = list.iter().filter(|backend| any_up && backend.health == Health::Gone);
+        let mut gone: Vec<_> = gone.map(|backend| (backend.address.ip().to_bits(), backend.address.port())).collect();
+        gone.sort_unstable();
+        let maglev = match policy {
+            BackendPolicy::Maglev => maglev_table(&list, &active),
+            _ => Vec::new(),
+        };
+        Backends { policy, list, active, gone, maglev }
+    }
+
+    /// How conversations are shared out.
+    pub fn policy(&self) -> BackendPolicy {
+        self.policy
+    }
+
+    /// The backends themselves.
+    pub fn list(&self) -> &[Backend] {
+        &self.list
+    }
+
+    fn is_gone(&self, end: &(u32, u16)) -> bool {
+        self.gone.binary_search(end).is_ok()
+    }
+}
+
+/// The backends of an object and the conversations that a shard has with them.
+pub struct BackendPool {
+    backends: Arc<Backends>,
     conversations: HashMap<(u32, u16), usize>,
 }
 
@@ -88,49 +132,31 @@ fn end_of(reverse: &NatKey) -> (u32, u16) {
 impl BackendPool {
     /// No backends, no conversations.
     pub fn new(policy: BackendPolicy) -> BackendPool {
-        BackendPool {
-            policy,
-            backends: Vec::new(),
-            active: Vec::new(),
-            gone: Vec::new(),
-            maglev: Vec::new(),
-            conversations: HashMap::new(),
-        }
+        BackendPool { backends: Arc::new(Backends::new(policy, Vec::new())), conversations: HashMap::new() }
     }
 
-    /// Makes these the backends. Conversations are not touched.
-    pub fn set_backends(&mut self, mut backends: Vec<Backend>) {
-        backends.truncate(MOST_BACKENDS);
-        let takes = |at: &usize| !backends[*at].drained && backends[*at].weight > 0;
-        self.active = (0..backends.len()).filter(takes).collect();
-        // If none is up, it is rather this server that is cut off from them: they are chosen as if nobody had checked.
-        if self.active.iter().any(|at| backends[*at].health == Health::Up) {
-            self.active.retain(|at| backends[*at].health == Health::Up);
-        }
-        // The same goes for what would be taken away.
-        let any_up = backends.iter().any(|backend| backend.health == Health::Up);
-        let gone = backends.iter().filter(|backend| any_up && backend.health == Health::Gone);
-        self.gone = gone.map(|backend| (backend.address.ip().to_bits(), backend.address.port())).collect();
-        self.maglev = match self.policy {
-            BackendPolicy::Maglev => maglev_table(&backends, &self.active),
-            _ => Vec::new(),
-        };
+    /// Makes these the backends. Conversations are not touched; whether some are to be taken away now that were not before. (Not only when a backend fails: when
+    /// the first one is up again, those that are still gone count.)
+    pub fn set_backends(&mut self, backends: Arc<Backends>) -> bool {
+        let more_gone = backends.gone.iter().any(|end| !self.backends.is_gone(end));
         self.backends = backends;
+        more_gone
     }
 
-    /// Those whose conversations are to be taken away.
-    pub fn gone(&self) -> &[(u32, u16)] {
-        &self.gone
+    /// Where its backends are in memory: whether two shards share them.
+    #[cfg(test)]
+    pub fn backends_at(&self) -> usize {
+        Arc::as_ptr(&self.backends).addr()
     }
 
     /// Whether conversations of any backend are to be taken away.
     pub fn has_gone(&self) -> bool {
-        !self.gone.is_empty()
+        !self.backends.gone.is_empty()
     }
 
     /// Whether the conversation of a reverse key is to be taken away.
     pub fn is_gone(&self, reverse: &NatKey) -> bool {
-        self.gone.contains(&end_of(reverse))
+        self.backends.is_gone(&end_of(reverse))
     }
 
     /// Conversations of all backends.
@@ -161,20 +187,22 @@ impl BackendPool {
             let (address, port) = self.end(*at);
             !unusable(&reverse(key, address, port))
         };
-        let chosen = match self.policy {
+        let chosen = match self.backends.policy {
             BackendPolicy::LeastConnections => self.least_connections(rng, &usable),
             BackendPolicy::Weighted => self.weighted(rng).filter(usable),
-            BackendPolicy::Maglev => self.maglev.get(self.maglev_entry(key)).map(|at| usize::from(*at)).filter(usable),
+            BackendPolicy::Maglev => {
+                self.backends.maglev.get(self.maglev_entry(key)).map(|at| usize::from(*at)).filter(usable)
+            }
         };
         // The policy's choice cannot be had: any other will do, beginning anywhere.
-        let from = rng.draw() as usize % self.active.len().max(1);
-        let mut others = self.active.iter().cycle().skip(from).take(self.active.len()).copied();
+        let from = rng.draw() as usize % self.backends.active.len().max(1);
+        let mut others = self.backends.active.iter().cycle().skip(from).take(self.backends.active.len()).copied();
         let chosen = chosen.or_else(|| others.find(usable))?;
         Some(self.end(chosen))
     }
 
     fn end(&self, at: usize) -> (u32, u16) {
-        let address = self.backends[at].address;
+        let address = self.backends.list[at].address;
         (address.ip().to_bits(), address.port())
     }
 
@@ -183,10 +211,10 @@ impl BackendPool {
     }
 
     fn weighted(&self, rng: &mut SplitMix64) -> Option<usize> {
-        let weight = |at: &usize| u64::from(self.backends[*at].weight);
-        let total: u64 = self.active.iter().map(weight).sum();
+        let weight = |at: &usize| u64::from(self.backends.list[*at].weight);
+        let total: u64 = self.backends.active.iter().map(weight).sum();
         let mut left = rng.draw() % total.max(1);
-        self.active.iter().copied().find(|at| {
+        self.backends.active.iter().copied().find(|at| {
             let here = left < weight(at);
             left = left.saturating_sub(weight(at));
             here
@@ -196,10 +224,10 @@ impl BackendPool {
     /// The fewest conversations for its weight; of equals one at random.
     fn least_connections(&self, rng: &mut SplitMix64, usable: &impl Fn(&usize) -> bool) -> Option<usize> {
         // (conversations + 1) / weight, compared without division; the new conversation counts, so that weights matter from the first one on.
-        let load = |at: usize| (self.count(at) + 1, u64::from(self.backends[at].weight));
+        let load = |at: usize| (self.count(at) + 1, u64::from(self.backends.list[at].weight));
         let mut best: Option<(usize, u64, u64)> = None;
         let mut equals = 0;
-        for at in self.active.iter().copied().filter(usable) {
+        for at in self.backends.active.iter().copied().filter(usable) {
             let (count, weight) = load(at);
             let order = best.map(|(_, least, its_weight)| (count * its_weight).cmp(&(least * weight)));
             match order {
@@ -227,13 +255,13 @@ impl BackendPool {
 
     /// Each backend of the list, and those that are not in it any more but have conversations.
     pub fn status(&self) -> Vec<BackendStatus> {
-        let listed = self.backends.iter().enumerate();
+        let listed = self.backends.list.iter().enumerate();
         let listed = listed.map(|(at, backend)| backend.status(self.count(at) as usize));
         let mut removed: Vec<BackendStatus> = self
             .conversations
             .iter()
             .map(|((address, port), count)| (SocketAddrV4::new((*address).into(), *port), *count))
-            .filter(|(address, _)| self.backends.iter().all(|backend| backend.address != *address))
+            .filter(|(address, _)| self.backends.list.iter().all(|backend| backend.address != *address))
             .map(|(address, conversations)| BackendStatus {
                 address,
                 state: "removed".to_owned(),
@@ -335,6 +363,10 @@ mod tests {
         opened
     }
 
+    fn set(pool: &mut BackendPool, list: Vec<Backend>) -> bool {
+        pool.set_backends(Arc::new(Backends::new(pool.backends.policy, list)))
+    }
+
     const POLICIES: [BackendPolicy; 3] =
         [BackendPolicy::Weighted, BackendPolicy::LeastConnections, BackendPolicy::Maglev];
 
@@ -342,7 +374,7 @@ mod tests {
     fn conversations_follow_weights_and_drained_backends_get_none() {
         for policy in POLICIES {
             let mut pool = BackendPool::new(policy);
-            pool.set_backends(vec![backend(1, 1), drained(2), backend(3, 3)]);
+            set(&mut pool, vec![backend(1, 1), drained(2), backend(3, 3)]);
             let opened = open(&mut pool, 1000..5000);
             assert_eq!(opened.get(&2), None, "{policy:?}");
             assert!((900..1100).contains(&opened[&1]), "{policy:?}: {opened:?}");
@@ -355,13 +387,13 @@ mod tests {
         for policy in POLICIES {
             let mut pool = BackendPool::new(policy);
             let down = |last, health| Backend { health, ..backend(last, 1) };
-            pool.set_backends(vec![backend(1, 1), down(2, Health::Down), down(3, Health::Gone)]);
+            set(&mut pool, vec![backend(1, 1), down(2, Health::Down), down(3, Health::Gone)]);
             assert_eq!(open(&mut pool, 1000..1100), HashMap::from([(1, 100)]), "{policy:?}");
             let of = |address| reverse(&key(1), address, 80);
             let gone = [0x0a000001, 0x0a000002, 0x0a000003].map(|address| pool.is_gone(&of(address)));
             assert_eq!((pool.has_gone(), gone), (true, [false, false, true]));
             // Then it is rather the one who checks.
-            pool.set_backends(vec![down(1, Health::Gone), down(2, Health::Down)]);
+            set(&mut pool, vec![down(1, Health::Gone), down(2, Health::Down)]);
             assert_eq!(open(&mut pool, 2000..2200).len(), 2, "{policy:?}");
             assert!(!pool.has_gone());
         }
@@ -373,7 +405,7 @@ mod tests {
             let mut pool = BackendPool::new(policy);
             let mut rng = SplitMix64::new(5);
             assert_eq!(pool.choose(&key(1), &mut rng, |_| false), None);
-            pool.set_backends(vec![drained(1), Backend { weight: 0, ..backend(2, 1) }]);
+            set(&mut pool, vec![drained(1), Backend { weight: 0, ..backend(2, 1) }]);
             assert_eq!(pool.choose(&key(1), &mut rng, |_| false), None);
         }
     }
@@ -382,7 +414,7 @@ mod tests {
     fn a_reverse_key_that_is_taken_leads_to_another_backend() {
         for policy in POLICIES {
             let mut pool = BackendPool::new(policy);
-            pool.set_backends((1..=8).map(|last| backend(last, 1)).collect());
+            set(&mut pool, (1..=8).map(|last| backend(last, 1)).collect());
             let mut rng = SplitMix64::new(5);
             for port in 1000..1100 {
                 let only = |reverse: &NatKey| reverse.source as u8 != 6;
@@ -395,7 +427,7 @@ mod tests {
     #[test]
     fn least_connections_makes_up_for_what_ended() {
         let mut pool = BackendPool::new(BackendPolicy::LeastConnections);
-        pool.set_backends(vec![backend(1, 2), backend(2, 1)]);
+        set(&mut pool, vec![backend(1, 2), backend(2, 1)]);
         assert_eq!(open(&mut pool, 0..300), HashMap::from([(1, 200), (2, 100)]));
         // All of the first one's end; the next ones go there.
         for port in 0..200 {
@@ -408,9 +440,9 @@ mod tests {
     #[test]
     fn what_is_removed_keeps_its_conversations() {
         let mut pool = BackendPool::new(BackendPolicy::LeastConnections);
-        pool.set_backends(vec![backend(1, 1), backend(2, 1)]);
+        set(&mut pool, vec![backend(1, 1), backend(2, 1)]);
         open(&mut pool, 0..10);
-        pool.set_backends(vec![backend(2, 1)]);
+        set(&mut pool, vec![backend(2, 1)]);
         let status = pool.status();
         let seen: Vec<_> =
             status.iter().map(|b| (b.address.ip().octets()[3], b.state.as_str(), b.conversations)).collect();

@@ -12,17 +12,20 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 /// Most records looked at in one go, so that a wave of them does not hold up requests.
 const BATCH: usize = 256;
 const RETRY_NS: u64 = 10_000_000;
+/// Before everything else that is due.
+const AT_ONCE_NS: u64 = 0;
 /// A session is ended when its lease was over for this long, in ns: its switch is gone, and its flows are to be anybody's, and in the end to go too.
 pub const SESSION_FORGOTTEN_NS: u64 = 10_000_000_000;
 
 /// Where an entry goes that answers nobody.
 pub(super) const NOBODY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
 
-/// When the head looks at what next. Each record (of a pair, the primary one) has one entry, moved on whenever it turns out to be in use.
+/// When the head looks at what next. Each record (of a pair, the primary one) has one entry, moved on whenever it turns out to be in use, and to the front when
+/// its backend is gone. On other servers it has no meaning: a new head begins anew.
 #[derive(Default)]
 pub(super) struct Idle {
     /// Time in ns, slot, generation.
-    records: BinaryHeap<Reverse<(u64, u32, u32)>>,
+    pub(super) records: BinaryHeap<Reverse<(u64, u32, u32)>>,
     sessions_ns: Option<u64>,
 }
 
@@ -73,15 +76,21 @@ impl Server {
         for slot in slots {
             self.watch_idle(now_ns, slot);
         }
-        self.watch_gone(now_ns);
+        self.watch_gone();
         self.watch_sessions(now_ns);
     }
 
     /// Looks at all conversations whose backend is gone, now and until they are taken away.
-    pub(super) fn watch_gone(&mut self, now_ns: u64) {
-        let gone = self.records.watched().filter(|(_, record)| self.records.is_gone(record));
-        let gone: Vec<_> = gone.map(|(slot, record)| Reverse((now_ns, slot, record.generation))).collect();
-        self.idle.records.extend(gone);
+    pub(super) fn watch_gone(&mut self) {
+        // Their entries are moved: one more for each would stay for as long as its conversation.
+        let mut entries = std::mem::take(&mut self.idle.records).into_vec();
+        for Reverse((at, slot, generation)) in &mut entries {
+            let record = self.records.current(*slot, *generation);
+            if record.is_some_and(|record| self.records.is_gone(record)) {
+                *at = AT_ONCE_NS;
+            }
+        }
+        self.idle.records = entries.into();
     }
 
     /// So often that no record is looked at later than it is due: a release, or the end of a session, begins a time that is at least this long.
@@ -120,8 +129,11 @@ impl Server {
         let mut recalled = false;
         for part in [Some(slot), pair].into_iter().flatten() {
             if self.records.is_owned(self.records.get(part)) && !mutation::is(Mutation::OwnedFreed) {
-                if !gone || !self.is_serving(now_ns) {
+                if !gone {
                     return Some(later_ns);
+                }
+                if !self.is_serving(now_ns) {
+                    return Some(now_ns + RETRY_NS);
                 }
                 self.recall_for_removal(now_ns, part, out);
                 recalled = true;

@@ -35,6 +35,9 @@ mod snapshots;
 mod status;
 mod waiting;
 
+#[cfg(test)]
+mod health_tests;
+
 pub use counters::Counters;
 pub use idle::SESSION_FORGOTTEN_NS;
 pub use inspect::{RecordState, SlotBytes, SnapshotInfo, StateAnswer, StateQuery, from_hex, to_hex};
@@ -53,7 +56,7 @@ pub use settings::{
 };
 pub use status::{NodeStatus, ObjectStatus, ReplicaStatus};
 
-use backends::Backend;
+use backends::Backends;
 use copy::{CopyIn, CopyOut};
 use durable::Durability;
 use idle::{Idle, NOBODY};
@@ -62,6 +65,7 @@ use log::Log;
 use state_protocol::{Effect, Entry, Kind, Member, ShardReport, ShardView};
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
+use std::sync::Arc;
 use waiting::Waiting;
 
 /// A successor that was heard of so recently is not silent: HELLOs go out less often than that.
@@ -79,7 +83,7 @@ pub struct Server {
     whole: bool,
     records: Records,
     /// By object: which backends the operator wants.
-    backends: BTreeMap<u16, Vec<Backend>>,
+    backends: BTreeMap<u16, Arc<Backends>>,
     rng: SplitMix64,
     counters: Counters,
     /// The last entry applied here.
@@ -164,31 +168,21 @@ impl Server {
         self.send_chain(now_ns, out);
     }
 
-    /// The backends of the object with that number from now on; `false`: it is no object with backends. Every server of a chain is to be told: the head
-    /// chooses, and each may become it.
-    pub(crate) fn set_backends(&mut self, object_id: u16, backends: &[Backend]) -> bool {
+    /// The backends of the object with that number from now on; whether this server has something to look at for that, as the head. Every server of a chain is
+    /// to be told: the head chooses, and each may become it.
+    pub(crate) fn set_backends(&mut self, object_id: u16, backends: &Arc<Backends>) -> bool {
         let object = self.records.object(object_id);
-        match object.and_then(|object| self.records.pool_mut(object)) {
-            Some(pool::Pool::Backends(pool)) => {
-                pool.set_backends(backends.to_vec());
-                self.backends.insert(object_id, backends.to_vec());
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// The same when their health changed. Heads look at the conversations of those that are gone now; who becomes head later looks at all.
-    pub(crate) fn change_health(&mut self, now_ns: u64, object_id: u16, backends: &[Backend]) {
-        let gone = |records: &Records| match records.object(object_id).and_then(|object| records.pool(object)) {
-            Some(pool::Pool::Backends(pool)) => pool.gone().to_vec(),
-            _ => Vec::new(),
+        let Some(pool::Pool::Backends(pool)) = object.and_then(|object| self.records.pool_mut(object)) else {
+            return false;
         };
-        let before = gone(&self.records);
-        self.set_backends(object_id, backends);
-        if self.role() == Role::Head && gone(&self.records).iter().any(|end| !before.contains(end)) {
-            self.watch_gone(now_ns);
+        let more_gone = pool.set_backends(Arc::clone(backends));
+        self.backends.insert(object_id, Arc::clone(backends));
+        // The others remove nothing; who takes over looks at everything.
+        let concerned = more_gone && self.role() == Role::Head;
+        if concerned {
+            self.watch_gone();
         }
+        concerned
     }
 
     /// Forgets all records; what the operator decided stays.

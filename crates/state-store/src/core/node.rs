@@ -1,6 +1,6 @@
 //! A server process: a replica of each shard in whose chain it is, the newest views, and the reports to the controllers.
 
-use super::backends::{Backend, Health};
+use super::backends::{Backend, Backends, Health};
 use super::door::Door;
 use super::journal::{Item, Restored, RestoredReplica};
 use super::{AllocatorSettings, Event, Input, Outputs, Server, Settings, Start};
@@ -9,6 +9,7 @@ use state_protocol::{
 };
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
+use std::sync::Arc;
 
 /// How often controllers hear from a server.
 const REPORT_NS: u64 = 50_000_000;
@@ -28,9 +29,9 @@ pub struct Node {
     /// What it tells controllers that it dies with.
     machine: String,
     views: Views,
-    replicas: Vec<Option<Box<Server>>>,
+    pub(super) replicas: Vec<Option<Box<Server>>>,
     /// By object: which backends the operator wants, for replicas that are yet to come too.
-    backends: BTreeMap<u16, Vec<Backend>>,
+    backends: BTreeMap<u16, Arc<Backends>>,
     /// By shard: when its timer is due; `u64::MAX`: not at all.
     deadlines: Vec<u64>,
     /// Shards that had input since the last `flush`.
@@ -256,50 +257,50 @@ impl Node {
     /// choose, and each may become one.
     /// What is known of their health stays.
     pub fn set_backends(&mut self, object_id: u16, mut backends: Vec<Backend>) -> bool {
-        let takes = |object: &super::ObjectSettings| {
-            object.id == object_id && matches!(object.allocator, AllocatorSettings::Backends(_))
-        };
-        if !self.settings.objects.iter().any(takes) {
-            return false;
-        }
+        let policy = self.settings.objects.iter().find_map(|object| match &object.allocator {
+            AllocatorSettings::Backends(settings) if object.id == object_id => Some(settings.policy),
+            _ => None,
+        });
+        let Some(policy) = policy else { return false };
         for backend in &mut backends {
             let known = self.backends(object_id).iter().find(|known| known.address == backend.address);
             backend.health = known.map_or(backend.health, |known| known.health);
         }
-        for replica in self.replicas.iter_mut().flatten() {
-            replica.set_backends(object_id, &backends);
-        }
-        self.backends.insert(object_id, backends);
+        self.share_backends(object_id, Backends::new(policy, backends));
         true
     }
 
-    /// What checks of backends' health say from now on: of each the object, the backend, and its health. All in one go: a rack's backends change together, and each
-    /// shard's table is made anew.
-    pub fn set_health(&mut self, now_ns: u64, changes: impl IntoIterator<Item = (u16, SocketAddrV4, Health)>) {
-        let mut changed = Vec::new();
+    /// What checks say of backends' health from now on: object, backend and health, oldest first. Whatever is known is to be given at once: each call makes the
+    /// tables of the objects that it changes anew, and a rack that fails takes many backends with it.
+    pub fn set_health(&mut self, changes: impl IntoIterator<Item = (u16, SocketAddrV4, Health)>) {
+        let mut changed: BTreeMap<u16, Vec<Backend>> = BTreeMap::new();
         for (object_id, address, health) in changes {
-            let backends = self.backends.get_mut(&object_id);
-            let backend = backends.and_then(|all| all.iter_mut().find(|backend| backend.address == address));
-            let Some(backend) = backend.filter(|backend| backend.health != health) else { continue };
-            backend.health = health;
-            if !changed.contains(&object_id) {
-                changed.push(object_id);
+            let list = changed.entry(object_id).or_insert_with(|| self.backends(object_id).to_vec());
+            if let Some(backend) = list.iter_mut().find(|backend| backend.address == address) {
+                backend.health = health;
             }
         }
-        for object_id in changed {
-            let backends = self.backends.get(&object_id).cloned().unwrap_or_default();
-            for shard in 0..self.settings.shards {
-                if let Some(replica) = &mut self.replicas[usize::from(shard)] {
-                    replica.change_health(now_ns, object_id, &backends);
-                    self.touch(shard);
-                }
+        for (object_id, list) in changed {
+            let Some(known) = self.backends.get(&object_id).filter(|known| known.list() != list) else { continue };
+            let backends = Backends::new(known.policy(), list);
+            self.share_backends(object_id, backends);
+        }
+    }
+
+    fn share_backends(&mut self, object_id: u16, backends: Backends) {
+        let backends = Arc::new(backends);
+        for shard in 0..self.settings.shards {
+            let replica = self.replicas[usize::from(shard)].as_mut();
+            if replica.is_some_and(|replica| replica.set_backends(object_id, &backends)) {
+                self.touch(shard);
             }
         }
+        self.backends.insert(object_id, backends);
     }
 
     /// The backends of an object, as they were last set.
     pub(super) fn backends(&self, object_id: u16) -> &[Backend] {
-        self.backends.get(&object_id).map_or(&[], Vec::as_slice)
+        self.backends.get(&object_id).map_or(&[], |backends| backends.list())
     }
 
     /// When `Input::Timer` is due, in ns; `None`: not before another input.

@@ -538,7 +538,7 @@ mod tests {
 
     #[test]
     fn backends_conversations_are_counted_from_the_records() {
-        use crate::core::backends::Backend;
+        use crate::core::backends::{Backend, Backends};
         use crate::core::pool::Pool;
         use crate::core::{BackendPolicy, BackendSettings};
         let idle_ns = IdleNs { tcp: 1, udp: 1, icmp: 1, other: 1 };
@@ -555,7 +555,8 @@ mod tests {
                 drained: false,
                 health: crate::core::backends::Health::Up,
             };
-            pool.set_backends(vec![backend(1), backend(2)]);
+            let list = Backends::new(BackendPolicy::LeastConnections, vec![backend(1), backend(2)]);
+            pool.set_backends(list.into());
             records
         };
         let counts = |records: &Records| -> Vec<usize> {

@@ -11,7 +11,7 @@ pub use workers::run;
 
 use crate::config::Config;
 use crate::core::{EPOCH_TICK_NS, Event, Input, Node, Outputs, Start};
-use crate::health::Checks;
+use crate::health::{Change, Checks};
 use crate::wal::WalError;
 use durability::{Durability, OpenLog};
 use nix::sys::signal::Signal;
@@ -175,12 +175,10 @@ impl Loop {
             for (from, bytes) in self.socket.received(count) {
                 self.server.handle(now, Input::Datagram { from, bytes }, &mut self.out);
             }
-            let changes = self.checks.changes().map(|change| {
-                let (object_id, address, health) = (change.object_id, change.address, change.health);
+            self.server.set_health(self.checks.changes().map(|Change { object_id, address, health }| {
                 tracing::warn!(name = config.name, object_id, %address, ?health, "a backend's health changed");
                 (object_id, address, health)
-            });
-            self.server.set_health(now, changes);
+            }));
             if self.server.next_deadline().is_some_and(|at| at <= now) {
                 self.server.handle(now, Input::Timer, &mut self.out);
             }
