@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -80,8 +80,8 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
         earlier.lock().map(drop)?;
     }
     let metrics = match config.metrics {
-        Some(address) => match TcpListener::bind(address).await {
-            Ok(listener) => Some(listener),
+        Some(address) => match metrics::Server::bind(address) {
+            Ok(server) => Some(server),
             Err(error) => return config.fault("metrics", format!("{address}: {error}")),
         },
         None => None,
@@ -111,8 +111,8 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
     sweep::start(agent.clone());
     crate::views::start(agent.clone());
     tokio::spawn(control(agent.clone(), listen(&agent.run)?, stop));
-    if let Some(listener) = metrics {
-        tokio::spawn(crate::metrics::serve(agent.clone(), listener));
+    if let Some(server) = metrics {
+        crate::metrics::serve(agent.clone(), server).map_err(system("start the thread for metrics"))?;
     }
     if agent.views_known() == Some(ViewsKnown::None) {
         tracing::warn!(

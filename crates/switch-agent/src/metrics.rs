@@ -4,56 +4,28 @@ use crate::agent::Agent;
 use crate::load::ViewsKnown;
 use metrics::Kind::{Counter, Gauge};
 use metrics::Text;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 
-/// A request's head that is longer is not answered.
-const HEAD_BYTES: usize = 8 << 10;
 /// Of a P4 counter, the first so many.
 const MOST_ELEMENTS: u32 = 4_096;
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+/// How often it is looked who has said nothing for too long.
+const LOOK_MS: u16 = 1_000;
 
-/// Serves for ever.
-pub(crate) async fn serve(agent: Arc<Agent>, listener: TcpListener) {
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let agent = agent.clone();
-                tokio::spawn(async move {
-                    // A client that hangs up or dawdles is its own affair.
-                    let _ = tokio::time::timeout(PATIENCE, answer(agent, stream)).await;
-                });
-            }
-            // Out of descriptors, most likely: let some close.
-            Err(_) => tokio::time::sleep(std::time::Duration::from_millis(100)).await,
+/// Serves as long as the process lives, on a thread of its own: reading maps takes its time.
+pub(crate) fn serve(agent: Arc<Agent>, mut server: metrics::Server) -> std::io::Result<()> {
+    let serve = move || loop {
+        let flags = |writes| if writes { PollFlags::POLLOUT } else { PollFlags::POLLIN };
+        let mut polled: Vec<_> = server.descriptors().map(|(fd, writes)| PollFd::new(fd, flags(writes))).collect();
+        if poll(&mut polled, PollTimeout::from(LOOK_MS)).is_err_and(|error| error != nix::errno::Errno::EINTR) {
+            // No memory: the next look is not to come at once.
+            std::thread::sleep(std::time::Duration::from_millis(LOOK_MS.into()));
         }
-    }
-}
-
-async fn answer(agent: Arc<Agent>, mut stream: TcpStream) -> std::io::Result<()> {
-    let mut head = vec![];
-    let mut part = [0u8; 1024];
-    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-        let read = stream.read(&mut part).await?;
-        if read == 0 || head.len() > HEAD_BYTES {
-            return Ok(());
-        }
-        head.extend_from_slice(&part[..read]);
-    }
-    let (status, body) = if head.starts_with(b"GET /metrics") || head.starts_with(b"GET / ") {
-        // Reading maps takes its time: not on a thread that others wait for.
-        ("200 OK", tokio::task::spawn_blocking(move || text(&agent)).await.map_err(std::io::Error::other)?)
-    } else {
-        ("404 Not Found", "see /metrics\n".to_owned())
+        let now_ns = u64::try_from(agent.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        server.serve(now_ns, || text(&agent));
     };
-    let length = body.len();
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
-    );
-    stream.write_all(head.as_bytes()).await?;
-    stream.write_all(body.as_bytes()).await
+    std::thread::Builder::new().name("metrics".into()).spawn(serve).map(drop)
 }
 
 /// Everything, in Prometheus' text format.
