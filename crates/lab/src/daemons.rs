@@ -47,11 +47,17 @@ impl Lab {
         Ok(())
     }
 
+    /// Runs a node's `setup`.
+    pub(crate) fn set_up(&self, name: &str) -> Result<()> {
+        let setup = &self.node(name)?.setup;
+        self.run_commands(&format!("node.{name}.setup"), setup, &self.variables(name), Some(&self.netns(name)?))
+    }
+
     pub(crate) fn start_daemons(&self, name: &str) -> Result<()> {
         let netns = self.netns(name)?;
         let vars = self.variables(name);
         let spec = self.node(name)?;
-        self.run_commands(&format!("node.{name}.setup"), &spec.setup, &vars, Some(&netns))?;
+        self.set_up(name)?;
         for daemon in spec.daemon.iter().filter(|d| in_mode(&d.modes, self.mode())) {
             self.start_daemon(name, &netns, daemon, &vars)?;
         }

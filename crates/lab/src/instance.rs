@@ -376,7 +376,7 @@ impl Lab {
         self.start_bird(name)
     }
 
-    /// Takes the link between two nodes down or up, at both ends.
+    /// Takes the link between two nodes down or up, at both ends. With an interface goes what hangs on it (IPv6 addresses, routes): the nodes' routes and `setup` bring it back.
     ///
     /// # Errors
     /// No such link.
@@ -398,6 +398,9 @@ impl Lab {
                 lines.extend(spec.routes.iter().map(|r| format!("route replace {r}")));
             }
             self.netns(node)?.ip_batch(&lines)?;
+        }
+        for node in [a, b].into_iter().filter(|_| up) {
+            self.set_up(node)?;
         }
         Ok(())
     }

@@ -156,7 +156,7 @@ pub struct Node {
     /// Values for `${name}` in this node's texts.
     #[serde(default)]
     pub vars: BTreeMap<String, String>,
-    /// Commands run in the namespace, in order, before the daemons start: at `up` and at `restore`.
+    /// Commands run in the namespace, in order, before the daemons start: at `up` and at `restore`, and when a link of the node is up again: they can be run many times.
     #[serde(default)]
     pub setup: Vec<Setup>,
     /// Commands run in the namespace after a `fail`: they drop what a power cut would have wiped from the kernel's memory
