@@ -82,7 +82,10 @@ run_part() {
       cargo test --release --locked --quiet -p sim --features mutations --test mutations -- --ignored --nocapture
       ;;
     demos) demos ;;
-    chaos) "$bin" lab chaos --rounds "${SOAK_ROUNDS:-200}" --out "$out/chaos" ;;
+    chaos)
+      "$bin" lab chaos --rounds "${SOAK_ROUNDS:-200}" --out "$out/chaos"
+      "$bin" lab chaos --rounds "$((${SOAK_ROUNDS:-200} / 5))" --topology lab/firewall.toml --out "$out/chaos-firewall"
+      ;;
     *) echo "no part '$1'" >&2; usage ;;
   esac
 }
