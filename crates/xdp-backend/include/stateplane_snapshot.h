@@ -33,6 +33,7 @@ struct sp_slot8 {
 /* Bookkeeping of an instance, behind the key. Bit i of the sets is part i. */
 struct sp_snapshot_book {
 	__u64 flip_ns; /* when the newest snapshot was taken */
+	__u64 due_ns; /* when the next one is to be */
 	__u64 since_flip_ns; /* the first update since then; 0: none */
 	__u64 unsaved_ns;
 	__u64 acked_parts; /* of the snapshot in flight: on all servers */
@@ -47,7 +48,7 @@ struct sp_snapshot_book {
 	__u64 since_flip_updates; /* accesses that changed something, since the flip */
 	__u64 in_flight_updates; /* and those of the interval before it, while its snapshot is in flight */
 };
-#define SP_SNAPSHOT_BOOK_BYTES 104
+#define SP_SNAPSHOT_BOOK_BYTES 112
 /* Without a lease: the generator asks for one at most this often; when it has not asked for so long (its agent is dead), a packet does, and waits. */
 #define SP_SNAPSHOT_ASK_NS 20000000ull
 #define SP_SNAPSHOT_PATIENCE_NS 1000000000ull

@@ -29,10 +29,12 @@ static __always_inline void sp_snapshot_decide(struct sp_flow_entry_head *entry,
 	int released = entry->flags & SP_FLOW_RELEASED;
 
 	if (mine && part == 0 && entry->seq == entry->acked_seq && book->since_flip_ns &&
-	    (released || now + early_ns >= book->flip_ns + object->period_ns)) {
+	    (released || now + early_ns >= book->due_ns)) {
 		/* RedPlane §5.4: to take a snapshot, flip. From here on updates have the next interval's tag. */
 		entry->seq++;
 		book->flip_ns = now;
+		/* On time in the mean, however irregular the looks are: the next one is due a period after this one was due, unless that is too long ago. */
+		book->due_ns = (now < book->due_ns + object->period_ns / 2 ? book->due_ns : now) + object->period_ns;
 		book->since_flip_ns = 0;
 		book->in_flight_updates = book->since_flip_updates;
 		book->since_flip_updates = 0;
@@ -327,7 +329,7 @@ static __always_inline void sp_snapshot_install(struct sp_flow_entry_head *entry
 			entry->flags &= SP_FLOW_QUEUED;
 			book->since_flip_ns = book->unsaved_ns = 0;
 			book->unleased_ns = 0;
-			book->flip_ns = 0;
+			book->flip_ns = book->due_ns = 0;
 			stat = SP_STAT_GRANTS;
 		}
 	}

@@ -28,7 +28,7 @@ pub(crate) struct SnapshotObject {
 /// Bytes of slots in one message (SP_SNAPSHOT_PART_BYTES).
 const PART_BYTES: u32 = 1280;
 /// `struct sp_snapshot_book`.
-const BOOK_BYTES: u32 = 104;
+const BOOK_BYTES: u32 = 112;
 /// With more, the state of one key would not fit the sets of parts in `struct sp_snapshot_book`, nor a BPF map's value comfortably.
 const MAX_SLOTS: u32 = 16384;
 /// As often as the packet generator can run (switch configuration, `generator_interval_us`).

@@ -116,19 +116,28 @@ fn the_look_nearest_to_its_time_takes_a_snapshot() {
     let rig = rig(&[], true);
     let period_ns = u64::from(rig.object().period_us) * 1_000;
     rig.own(7, [0; 4], EPOCH, 40, &[0; 192], START);
-    let mut flip_ns = START;
-    for (look_ns, early_ns) in
-        [(0, 0), (period_ns / 2, period_ns / 4), (period_ns / 5, period_ns / 10), (period_ns, period_ns / 4)]
-    {
-        let first = rig.part(rig.generate(flip_ns).expect("a snapshot"));
-        rig.acknowledge(&first, first.seq, 1, flip_ns);
-        rig.packet(7, [0; 4], flip_ns);
+    let (mut taken_ns, mut due_ns) = (START, START);
+    // Late and early ones are on one schedule, so that there are as many as there are periods; one that is late by half a period begins another.
+    let (no, half) = (0, period_ns / 2);
+    for (look_ns, early_ns, late_ns) in [
+        (0, 0, no),
+        (period_ns / 2, period_ns / 4, no),
+        (period_ns / 5, period_ns / 10, no),
+        (period_ns, period_ns / 4, no),
+        (0, 0, half - 1),
+        (period_ns / 2, period_ns / 4, no),
+        (0, 0, half),
+        (period_ns / 2, period_ns / 4, no),
+    ] {
+        let first = rig.part(rig.generate(taken_ns).expect("a snapshot"));
+        rig.acknowledge(&first, first.seq, 1, taken_ns);
+        rig.packet(7, [0; 4], taken_ns);
         rig.look_every(look_ns);
-        let due_ns = flip_ns + period_ns - early_ns;
-        assert_eq!(rig.generate(due_ns - 1_000), None, "look {look_ns}");
-        flip_ns = due_ns;
+        due_ns = if taken_ns < due_ns + half { due_ns } else { taken_ns } + period_ns;
+        assert_eq!(rig.generate(due_ns - early_ns - 1_000), None, "look {look_ns}");
+        taken_ns = due_ns - early_ns + late_ns;
     }
-    assert!(rig.generate(flip_ns).is_some());
+    assert!(rig.generate(taken_ns).is_some());
 }
 
 /// A switch takes over only when all parts of one snapshot are there.
