@@ -21,8 +21,8 @@ const BURST: u32 = 1_024;
 const CLOCKED_BURST: u32 = 128;
 /// Nothing more has come out for so long: what is missing was dropped on the way.
 const LOST: Duration = Duration::from_micros(300);
-/// A paced generator makes what is due this often.
-const TICK: Duration = Duration::from_millis(1);
+/// A paced generator makes what is due this often: more often than the shortest snapshots come (1 ms), which are only taken of what has changed.
+const TICK: Duration = Duration::from_micros(200);
 /// Packets a second.
 const REFRESH_RATE: f64 = 30_000.0;
 /// Not counted: until queues and caches are as they stay.
