@@ -255,6 +255,8 @@ fn two_cpus_and_the_generator() {
     const REPEAT: u32 = 2_000;
     let seed = 1;
     let rig = rig(&["SLOTS=1100", "PERIOD_US=100"], false);
+    // Else the kernel takes tens of milliseconds to begin a run, and the threads are hardly ever found in one.
+    let _ready = rig.dataplane.keep_ready("sp_main").expect("root");
     let mut random = Random(seed);
     let now_ns = 0; // the kernel's clock runs
     rig.own(3, [0; 4], EPOCH, 0, &[0; SLOTS], now_ns);
