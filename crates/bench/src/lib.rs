@@ -37,5 +37,6 @@ pub mod results;
 pub mod sides;
 pub mod statistics;
 pub mod systems;
+pub mod trace;
 pub mod traffic;
 pub mod xdp_time;

@@ -4,15 +4,15 @@ use super::Context;
 use crate::controller::{ControlledNat, Place};
 use crate::labs::{Running, Wanted};
 use crate::plot::{self, Axes, Line};
-use crate::probe::{self, Path, Probe, Shape, Times};
+use crate::probe::{Path, Probe, Shape, Times};
 use crate::report::Goal;
 use crate::results::{Figure, Outcome, Row};
 use crate::statistics::{quantile, ratio_summary, summary};
+use crate::trace::{self, Played};
 use anyhow::{Context as _, Result, anyhow, bail};
 use lab::Topology;
 use serde_json::{Value, json};
 use std::collections::HashSet;
-use std::net::Ipv4Addr;
 
 /// Which packets are in the trace besides those of known flows: one in so many begins a flow.
 const PACKETS_A_FLOW: u32 = 50;
@@ -20,9 +20,6 @@ const PACKETS_A_FLOW: u32 = 50;
 const SETTLED_AFTER: usize = 80;
 /// The line that is measured: s1 between its two routers.
 const PATH: Path = Path { near: "tor", switch: "s1", far: "core" };
-/// Who the flows' hosts are, and where they send.
-const INSIDE: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 0);
-const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 10);
 const PERCENTILES: [f64; 3] = [0.5, 0.9, 0.99];
 
 /// What is added to the lab.
@@ -184,36 +181,6 @@ fn figure(times: &[Vec<Times>]) -> Result<Figure> {
     Ok(Figure { name: "fig08".into(), svg: plot::lines(&axes, &lines)? })
 }
 
-/// A note of what was played of a capture, and the same as data.
-type Played = (String, Value);
-
-/// So many packets of the seeded trace; or the capture's that was given, at most as many, and what is to be said of it.
-fn frames(context: &Context, packets: u32) -> Result<(Vec<Vec<u8>>, Option<Played>)> {
-    let inside = ::traffic::Subnet { network: INSIDE, length: 24 };
-    let Some(path) = &context.pcap else {
-        return Ok((probe::trace(u64::from(packets), packets / PACKETS_A_FLOW, 1, inside, SERVER)?, None));
-    };
-    let (frames, replay) = probe::replayed(path, packets as usize, inside, SERVER)?;
-    let lengths = || frames.iter().map(Vec::len);
-    let (least, most) = (lengths().min().unwrap_or(0), lengths().max().unwrap_or(0));
-    let note = format!(
-        "Traffic: {}{} packets of {}, in its order: {} conversations, {least} to {most} bytes{}.",
-        if replay.more { "the first " } else { "the " },
-        frames.len(),
-        path.display(),
-        replay.conversations,
-        match replay.left_out {
-            0 => String::new(),
-            count => format!("; {count} frames that are not TCP or UDP over IPv4 left out"),
-        }
-    );
-    let described = json!({
-        "file": path, "packets": frames.len(), "conversations": replay.conversations, "left_out": replay.left_out,
-        "more": replay.more, "least_bytes": least, "most_bytes": most,
-    });
-    Ok((frames, Some((note, described))))
-}
-
 /// Runs it.
 ///
 /// # Errors
@@ -222,7 +189,8 @@ pub fn run(context: &Context) -> Result<Outcome> {
     lab::instance::require_program("conntrackd", "conntrackd")?;
     let (slices, slice_packets) = context.pick((5, 1_000), (20, 5_000));
     // What is wrong with a capture is said before anything is brought up.
-    let (frames, played) = frames(context, slices * slice_packets)?;
+    let packets = slices * slice_packets;
+    let Played { frames, capture } = trace::play(context, packets, packets / PACKETS_A_FLOW)?;
     let packets = frames.len();
     let slice_packets = packets.div_ceil(slices as usize);
     // All at once: labs mostly wait while they come up.
@@ -248,7 +216,7 @@ pub fn run(context: &Context) -> Result<Outcome> {
     }
     let mut notes = Vec::new();
     let mut data = serde_json::Map::new();
-    if let Some((note, described)) = played {
+    if let Some((note, described)) = capture {
         notes.push(note);
         data.insert("pcap".to_owned(), described);
     }

@@ -8,6 +8,7 @@ use crate::report::Goal;
 use crate::results::{Outcome, Row};
 use crate::sides::{self, Aim, Missing};
 use crate::statistics::{quantile, ratio_summary, summary};
+use crate::trace::{self, Played};
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
@@ -16,13 +17,16 @@ const FLOWS: u32 = 64;
 /// Read-centric applications: at most this ratio of the medians.
 const GOAL: Goal = Goal::AtMost(1.03);
 
-/// Round trips by turn, with fault tolerance first.
-fn measure(context: &Context, app: &App, turns: usize, packets: usize) -> Result<[Vec<Times>; 2]> {
+/// Packets of the trace, which is played round and round.
+const TRACE: u32 = 4_096;
+
+/// Round trips by turn, with fault tolerance first. `trace`: what is played where any UDP packets will do.
+fn measure(context: &Context, app: &App, trace: &[Vec<u8>], turns: usize, packets: usize) -> Result<[Vec<Times>; 2]> {
     let shape = app.shape.context("an application whose packets do not come back")?;
     let mut sides = sides::both(context, app, FLOWS, |lab, _| Probe::new(&context.places, lab, app.path, shape))?;
+    let frames = if app.any_udp { trace.to_vec() } else { (app.traffic)(FLOWS, 1).frames };
     // Signalling packets among the data have no room for a stamp, and are answered to somebody else.
-    let frames: Vec<Vec<u8>> =
-        (app.traffic)(FLOWS, 1).frames.into_iter().filter(|f| f.len() >= shape.sent + STAMP_BYTES).collect();
+    let frames: Vec<Vec<u8>> = frames.into_iter().filter(|f| f.len() >= shape.sent + STAMP_BYTES).collect();
     for side in &mut sides {
         // Leases first: what is compared is established flows.
         side.tool.send_all(&mut frames.clone())?;
@@ -77,12 +81,14 @@ pub fn run(context: &Context) -> Result<Outcome> {
     // Short turns: what else the machine does hits both sides alike.
     let (turns, packets) = context.pick((40, 128), (200, 256));
     let (mut all, mut groups, mut data, mut lost) = (Vec::new(), Vec::new(), serde_json::Map::new(), Vec::new());
+    // What is wrong with a capture is said before anything is brought up.
+    let Played { frames: trace, capture } = trace::play(context, TRACE, FLOWS)?;
     let Missing { mut notes, rows: missed } = sides::each_app(
         context,
         |app| app.shape.is_some(),
         aims,
         |app| {
-            let measured = measure(context, app, turns, packets)?;
+            let measured = measure(context, app, &trace, turns, packets)?;
             groups.push(rows(app, &measured, &mut all, &mut lost));
             let [with, without] = &measured;
             data.insert(app.name.to_owned(), json!({ "with": describe(with), "without": describe(without) }));
@@ -91,6 +97,10 @@ pub fn run(context: &Context) -> Result<Outcome> {
     );
     notes.extend(lost);
     all.extend(missed);
+    if let Some((note, described)) = capture {
+        notes.push(note);
+        data.insert("pcap".to_owned(), described);
+    }
     let figure =
         sides::figure("fig09", "Round trip through each application, established flows", "µs, median", &groups)?;
     Ok(Outcome { rows: all, notes, figures: vec![figure], data: Value::Object(data) })

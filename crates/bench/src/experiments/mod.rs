@@ -52,7 +52,7 @@ pub struct Descriptor {
 pub const ALL: &[Experiment] = &[
     experiment("nat", include_str!("../../../../bench/nat.toml"), nat::run),
     Experiment { plays_a_trace: true, ..experiment("fig08", include_str!("../../../../bench/fig08.toml"), fig08::run) },
-    experiment("fig09", include_str!("../../../../bench/fig09.toml"), fig09::run),
+    Experiment { plays_a_trace: true, ..experiment("fig09", include_str!("../../../../bench/fig09.toml"), fig09::run) },
     experiment("fig10", include_str!("../../../../bench/fig10.toml"), fig10::run),
     experiment("fig11", include_str!("../../../../bench/fig11.toml"), fig11::run),
     experiment("fig12", include_str!("../../../../bench/fig12.toml"), fig12::run),
