@@ -2,7 +2,7 @@
 //
 // Each tenant (VLAN ID; untagged packets are tenant 0) has count-min sketches of its own, three rows of 64 32-bit slots (RedPlane §6): a packet adds one to
 // a slot of each row, chosen by a hash of its five-tuple, and the smallest of the three is never less than the flow's packets. The table `tenants` says what happens
-// to packets of flows whose estimate is over the tenant's threshold. The control plane begins anew by writing zeros.
+// to packets of flows whose estimate is over the tenant's threshold. Sketches only grow: nothing begins them anew.
 //
 // A sketch is approximate, so it need not be saved packet by packet: every SKETCH_PERIOD_US whole snapshots go to the store, and a switch that takes over
 // goes on from the newest (RedPlane §4.4). When the store lacks updates older than SKETCH_EPSILON_US, SKETCH_OVERDUE applies; with -DOVERDUE_DSCP=N
