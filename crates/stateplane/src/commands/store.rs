@@ -64,10 +64,10 @@ fn serve(path: &Path, check: bool) -> u8 {
         eprintln!("stateplane store: {}: {reason}", path.display());
         return 1;
     }
-    for warning in few_backends(&config) {
-        eprintln!("stateplane store: {}: warning: {warning}", path.display());
-    }
     if check {
+        for warning in few_backends(&config) {
+            outln!("{}: warning: {warning}", path.display());
+        }
         for wal in (0..config.workers).filter_map(|number| config.worker(number).wal) {
             if let Err(reason) = super::daemon::can_write(&wal.directory, true) {
                 eprintln!("stateplane store: {}: wal.directory: {reason}", path.display());
@@ -81,6 +81,9 @@ fn serve(path: &Path, check: bool) -> u8 {
         return 0;
     }
     super::daemon::log();
+    for warning in few_backends(&config) {
+        tracing::warn!("{warning}");
+    }
     match shell::run(config) {
         Ok(()) => 0,
         Err(error) => fault(&error),
