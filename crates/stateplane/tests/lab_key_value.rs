@@ -21,6 +21,8 @@ const CONFLICT: u8 = 3;
 /// Each client has a key of its own, and now and then they all write this one.
 const SHARED: u64 = 1_000;
 const CLIENTS: u64 = 6;
+/// Each client asks from so many ports by turns.
+const PORTS: u64 = 7;
 
 /// A request or a reply: docs/apps/key_value.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +108,11 @@ impl Client {
 
 /// A client's work until it is stopped: writes and reads of its own key, and of the shared one.
 fn work(lab: &TestLab, number: u64, stop: &Arc<AtomicBool>) -> JoinHandle<Vec<Operation>> {
-    let mut client = Client::new(lab, if number.is_multiple_of(2) { "inside" } else { "outside" });
+    // ECMP picks a switch by the client's port. With one port a client, all six went by the same switch in one run of 32, and the other served nothing.
+    let mut clients = vec![];
+    for _ in 0..PORTS {
+        clients.push(Client::new(lab, if number.is_multiple_of(2) { "inside" } else { "outside" }));
+    }
     let stop = Arc::clone(stop);
     std::thread::spawn(move || {
         let mut done = Vec::new();
@@ -117,6 +123,7 @@ fn work(lab: &TestLab, number: u64, stop: &Arc<AtomicBool>) -> JoinHandle<Vec<Op
             let key = if round.is_multiple_of(10) { SHARED } else { number };
             // The value says who wrote it, and when.
             let value = number << 32 | round;
+            let client = &mut clients[(round % PORTS) as usize];
             done.push(if round.is_multiple_of(4) || round.is_multiple_of(20) {
                 client.ask(UPDATE, key, 0, value)
             } else {
