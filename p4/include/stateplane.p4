@@ -35,9 +35,10 @@ enum Allocator {
     /// bit<16> destination port, bit<8> protocol } and the value { bit<32> address, bit<16> port }, under any names. The value is an external address and port
     /// for the key's source; the binding of the reverse direction, keyed as returning packets look, is made together with it.
     NAT_PORTS,
-    /// Load balancing: keys and values have the same form as those of NAT_PORTS, as clients' packets look: source is the client, destination the virtual
-    /// address and port. The value is the backend that the conversation goes to. The binding of the reverse direction, keyed as the backend's
-    /// answers look (backend, client, ports, protocol), is made together with it; its value is the virtual address and port.
+    /// Load balancing: keys are { client address, server address, client port, server port, protocol } in either direction, values { address, port } of the
+    /// same widths as those of NAT_PORTS. Towards the service the server is the virtual address and port, and the value is the backend that the conversation
+    /// goes to. The binding of the other direction is made together with it: its server is the backend, its value the virtual address and port. (Of the
+    /// backend's answers the client is thus the destination. That both keys begin with the client has them in one shard, whichever the backend.)
     BACKENDS
 }
 

@@ -27,7 +27,10 @@ const REMOTE: (u32, u16) = (0xc633_6450, 53);
 /// load_balancer.p4's virtual address, and its clients.
 pub(crate) const SERVICE: (u32, u16) = (0xcb00_710a, 53);
 const CLIENT: u32 = 0xc633_6450;
-const CLIENT_PORT: u16 = 40_000;
+/// Its clients' first port: drawn by the seed, so that runs differ in what shards their conversations are of.
+fn client_port(seed: u64) -> u16 {
+    40_000 + (seed % 10_007) as u16
+}
 /// Port of the backends.
 pub(crate) const BACKEND_PORT: u16 = 8080;
 
@@ -99,11 +102,12 @@ pub(crate) struct BindingChecker {
     /// By packet that left, and what it showed: a copy of one that a new tail gave back again may come in a later term.
     terms: HashMap<(u32, End), u32>,
     sent: HashMap<u32, Sent>,
+    client_port: u16,
 }
 
 impl BindingChecker {
     /// `drift_ppm`: by how much clocks run fast or slow at most.
-    pub(crate) fn new(kind: Kind, drift_ppm: i64) -> Option<BindingChecker> {
+    pub(crate) fn new(kind: Kind, drift_ppm: i64, seed: u64) -> Option<BindingChecker> {
         let nat = match kind {
             Kind::Nat => true,
             Kind::Balancer => false,
@@ -112,20 +116,30 @@ impl BindingChecker {
         // The switch tells how long a flow was idle by its clock, and the store counts on by its own.
         let drift = u64::try_from(drift_ppm).unwrap_or(0);
         let kept_ns = (IDLE_NS - USE_GRAIN_NS) * (1_000_000 - drift) / (1_000_000 + drift);
-        Some(BindingChecker { nat, kept_ns, uses: BTreeMap::new(), sent: HashMap::new(), terms: HashMap::new() })
+        let client_port = client_port(seed);
+        let (uses, sent, terms) = (BTreeMap::new(), HashMap::new(), HashMap::new());
+        Some(BindingChecker { nat, kept_ns, uses, sent, terms, client_port })
     }
 
-    /// The flow's key in the switch.
+    /// The flow's key in the switch: of the side that begins. Of a balancer it names the client first, as packets of that side do.
     pub(crate) fn key(&self, flow: u32) -> Vec<u8> {
         let (source, destination) = self.opening(flow);
         key_of(source, destination)
+    }
+
+    /// Where the store keeps a key.
+    pub(crate) fn shard_of(&self, key: &[u8]) -> u16 {
+        match self.nat {
+            true => state_protocol::shard_of(key, SHARDS),
+            false => state_protocol::client_shard_of(key, SHARDS),
+        }
     }
 
     /// Source and destination of the side that begins.
     fn opening(&self, flow: u32) -> (End, End) {
         match self.nat {
             true => ((INSIDE + flow, INSIDE_PORT), REMOTE),
-            false => ((CLIENT, CLIENT_PORT + flow as u16), SERVICE),
+            false => ((CLIENT, self.client_port + flow as u16), SERVICE),
         }
     }
 
@@ -186,7 +200,7 @@ impl BindingChecker {
         let (key, value) = match to {
             None => (self.key(flow), shown),
             Some(end) if self.nat => (key_of(REMOTE, end), kept),
-            Some(end) => (key_of(end, opener), kept),
+            Some(end) => (key_of(opener, end), kept),
         };
         Ok(Some(Shown { flow, packet, end: shown, key, value }))
     }
@@ -227,6 +241,11 @@ impl BindingChecker {
                 let len = records.len();
                 return Err(format!("{taken} are taken, for {len} records, {pairs} of them in pairs"));
             }
+            // There are more ports than flows in every shard, and a backend takes any number of conversations.
+            let refused = server.counters().exhausted;
+            if refused > 0 {
+                return Err(format!("{refused} requests got no port or backend"));
+            }
             most = most.max(taken);
         }
         Ok(most)
@@ -239,7 +258,7 @@ mod tests {
 
     #[test]
     fn each_flow_has_more_ports_than_there_are_flows() {
-        let checker = BindingChecker::new(Kind::Nat, 0).expect("NAT");
+        let checker = BindingChecker::new(Kind::Nat, 0, 1).expect("NAT");
         for flow in 0..4 {
             let shard = state_protocol::shard_of(&checker.key(flow), SHARDS);
             let key = state_store::core::nat::NatKey::from_bytes(&checker.key(flow)).expect("a key");
@@ -252,13 +271,13 @@ mod tests {
 
     #[test]
     fn a_port_of_two_flows_and_one_that_changes_are_seen() {
-        let mut checker = BindingChecker::new(Kind::Nat, 0).expect("NAT");
+        let mut checker = BindingChecker::new(Kind::Nat, 0, 1).expect("NAT");
         assert_eq!(checker.used(0, (1, 1024), MS), Ok(0));
         assert_eq!(checker.used(1, (1, 1025), MS), Ok(0));
         assert!(checker.used(1, (1, 1024), 2 * MS).is_err());
         assert!(checker.used(0, (1, 1026), 2 * MS).is_err());
         assert_eq!(checker.used(0, (1, 1026), 600 * MS), Ok(1));
-        let mut balancer = BindingChecker::new(Kind::Balancer, 0).expect("a balancer");
+        let mut balancer = BindingChecker::new(Kind::Balancer, 0, 1).expect("a balancer");
         assert_eq!(balancer.used(0, (1, 8080), MS), Ok(0));
         assert_eq!(balancer.used(1, (1, 8080), MS), Ok(0));
     }
@@ -266,7 +285,7 @@ mod tests {
     #[test]
     fn an_answer_leaves_untranslated_only_if_its_flow_was_without_a_backend_meanwhile() {
         let backend = (0x0a00_0002, BACKEND_PORT);
-        let mut balancer = BindingChecker::new(Kind::Balancer, 0).expect("a balancer");
+        let mut balancer = BindingChecker::new(Kind::Balancer, 0, 1).expect("a balancer");
         assert_eq!(balancer.used(1, backend, MS), Ok(0));
         let answer = balancer.frame(1, 2, true, 2 * MS);
         assert!(balancer.output(&answer, 3 * MS).is_err_and(|it| it.contains("packet 2 of flow 1")));

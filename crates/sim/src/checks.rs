@@ -142,10 +142,15 @@ impl World {
         }
     }
 
+    /// Where the store keeps a key.
+    fn shard_of(&self, key: &[u8]) -> u16 {
+        self.bindings.as_ref().map_or_else(|| shard_of(key, SHARDS), |bindings| bindings.shard_of(key))
+    }
+
     /// Every member that the controller counts on has all that was acknowledged.
     pub(crate) fn check_kept(&mut self) {
         for shard in 0..SHARDS {
-            let of_shard = |key: &&Vec<u8>| shard_of(key, SHARDS) == shard;
+            let of_shard = |key: &&Vec<u8>| self.shard_of(key) == shard;
             let lost = self.store.members(shard).find_map(|replica| {
                 self.checks.kept.keys().filter(of_shard).find_map(|key| {
                     let found = recorded(replica, key).map_or(0, |(_, _, value)| value);
@@ -165,7 +170,7 @@ impl World {
         if !self.linearizable {
             return;
         }
-        let shard = shard_of(key, SHARDS);
+        let shard = self.shard_of(key);
         let lacks = self.store.members(shard).find_map(|replica| {
             let found = recorded(replica, key).map_or(0, |(_, _, value)| value);
             (found < count).then_some(found)
@@ -185,7 +190,7 @@ impl World {
         if !self.clocks_are_sound {
             return;
         }
-        let shard = shard_of(key, SHARDS);
+        let shard = self.shard_of(key);
         let lacks = self.store.members(shard).find_map(|replica| {
             let found = recorded(replica, key).map(|(_, _, value)| value);
             (found != Some(value)).then_some(found)
@@ -231,14 +236,13 @@ impl World {
             let replicas: Vec<&Server> = self.store.members(shard).collect();
             let mut wrong = None;
             for replica in &replicas {
-                for (key, answered) in self.checks.acknowledged.iter().filter(|(key, _)| shard_of(key, SHARDS) == shard)
-                {
+                for (key, answered) in self.checks.acknowledged.iter().filter(|(key, _)| self.shard_of(key) == shard) {
                     let found = recorded(replica, key).map(|(epoch, seq, _)| (epoch, seq));
                     if found < Some(*answered) && self.sketch.is_none() {
                         wrong = Some(format!("{key:?}: {answered:?} was acknowledged, {found:?} is there"));
                     }
                 }
-                for (key, count) in self.checks.let_out.iter().filter(|(key, _)| shard_of(key, SHARDS) == shard) {
+                for (key, count) in self.checks.let_out.iter().filter(|(key, _)| self.shard_of(key) == shard) {
                     let found = recorded(replica, key).map_or(0, |(_, _, value)| value);
                     if found < *count {
                         wrong = Some(format!("{key:?}: a packet left with {count}, {found} is there"));

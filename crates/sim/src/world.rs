@@ -106,7 +106,7 @@ impl World {
             checks: Checks::default(),
             operations: Operations::default(),
             sketch: program.manifest.snapshot_states.first().map(SketchChecker::new),
-            bindings: BindingChecker::new(program.kind, faults.drift_ppm),
+            bindings: BindingChecker::new(program.kind, faults.drift_ppm, scenario.seed),
             violation: None,
             chart: chart.then(Chart::default),
             events: 0,

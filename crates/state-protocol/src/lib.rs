@@ -24,7 +24,7 @@ pub use effect::{Effect, RecordWrite};
 pub use keys::{KeyRing, MOST_SECRETS, NotGenuine, SECRET_BYTES, Secret, tag_of};
 pub use malformed::{EncodeError, Malformed};
 pub use message::{Flags, Message, MessageType, Owner};
-pub use shard::{MOST_SHARDS, key_hash, shard_of};
+pub use shard::{MOST_SHARDS, client_shard_of, key_hash, shard_of};
 pub use snapshot::{MOST_SNAPSHOT_PARTS, SNAPSHOT_PART_BYTES, SNAPSHOT_VALUE_BYTES, SnapshotPart, snapshot_parts};
 pub use status::json_that_fits;
 

@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use state_protocol::MessageType::{LeaseGrant, LeaseRequest, Recall};
-use state_protocol::{Message, MessageType};
+use state_protocol::{Message, MessageType, client_shard_of};
 use state_store::core::backends::{Backend, Health};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -14,7 +14,7 @@ fn backend(last: u8) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::new(10, 3, 0, last), 8080)
 }
 
-/// Source, destination, their ports, TCP.
+/// Client, virtual address, their ports, TCP.
 fn key(client_port: u16) -> [u8; 13] {
     let mut key = [198, 51, 100, 10, 203, 0, 113, 10, 0, 0, 0, 80, TCP];
     key[8..10].copy_from_slice(&client_port.to_be_bytes());
@@ -22,12 +22,9 @@ fn key(client_port: u16) -> [u8; 13] {
 }
 
 fn reverse_of(key: &[u8; 13], value: &[u8]) -> [u8; 13] {
-    let mut reverse = [0; 13];
-    reverse[..4].copy_from_slice(&value[..4]);
-    reverse[4..8].copy_from_slice(&key[..4]);
-    reverse[8..10].copy_from_slice(&value[4..6]);
-    reverse[10..12].copy_from_slice(&key[8..10]);
-    reverse[12] = TCP;
+    let mut reverse = *key;
+    reverse[4..8].copy_from_slice(&value[..4]);
+    reverse[10..12].copy_from_slice(&value[4..6]);
     reverse
 }
 
@@ -69,6 +66,25 @@ fn both_live(chain: &mut Chain, for_ns: u64) -> Vec<(u32, MessageType)> {
         sent.extend(chain.sent().into_iter().filter(|(_, kind)| *kind == Recall));
     }
     sent
+}
+
+#[test]
+fn any_shard_can_give_any_backend_and_keeps_both_directions() {
+    let mut chain = Chain::with(3, |settings| settings.shards = 64);
+    for server in &mut chain.servers {
+        let active = |last| Backend { address: backend(last), weight: 1, drained: false, health: Health::Up };
+        assert!(server.node.set_backends(BALANCER, vec![active(1), active(2)]));
+    }
+    let ports: Vec<u16> = (1_024..4_000).filter(|port| client_shard_of(&key(*port), 64) == 0).collect();
+    assert!(ports.len() > 20, "{}", ports.len());
+    let given: Vec<SocketAddrV4> = ports.iter().map(|port| conversation(&mut chain, *port).0).collect();
+    let first = given.iter().filter(|address| **address == backend(1)).count();
+    assert!(first.abs_diff(given.len() - first) <= 1, "the fewest connections: {first} of {}", given.len());
+    // A key of another shard is not this one's.
+    let elsewhere = (1_024..).find(|port| client_shard_of(&key(*port), 64) != 0).expect("most are");
+    chain.send(&lease(BALANCER, owner(1, 1), &key(elsewhere)));
+    assert_eq!(chain.sent(), []);
+    chain.assert_alike();
 }
 
 #[test]

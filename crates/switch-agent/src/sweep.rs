@@ -201,27 +201,29 @@ fn pair_is_idle(
     if !matches!(object.allocator.as_str(), "nat_ports" | "backends") {
         return true;
     }
-    let Some(partners) = value.get(object.value_offset as usize..).and_then(|binding| partners(key, binding)) else {
-        return true;
-    };
+    let binding = value.get(object.value_offset as usize..);
+    let Some(partners) = binding.and_then(|binding| partners(&object.allocator, key, binding)) else { return true };
     partners.iter().all(|partner| match map.lookup(partner, MapFlags::ANY) {
         Ok(Some(value)) => is_idle(&value),
         _ => true,
     })
 }
 
-/// The two keys that the other direction of a binding can have, as this one may be the forward or the reverse. Keys are { source 4, destination 4,
-/// source port 2, destination port 2, protocol 1 }, bindings { address 4, port 2 }. A NAT's forward binding replaces the source and its reverse one the
-/// destination: forward to reverse is the first way round, back is the second. A load balancer's forward binding replaces the destination and its reverse
-/// one the source, so there it is the other way about.
-fn partners(key: &[u8], binding: &[u8]) -> Option<[Vec<u8>; 2]> {
+/// The keys that the other direction of a binding can have, as this one may be the forward or the reverse. Bindings are { address 4, port 2 }.
+/// A load balancer's keys, { client 4, server 4, client port 2, server port 2, protocol 1 }, differ in the server alone, which the binding gives. A NAT's are
+/// { source 4, destination 4, source port 2, destination port 2, protocol 1 }: its forward binding replaces the source and its reverse one the destination, so
+/// forward to reverse is the first way round, back is the second.
+fn partners(allocator: &str, key: &[u8], binding: &[u8]) -> Option<Vec<Vec<u8>>> {
     let (source, destination) = (key.get(0..4)?, key.get(4..8)?);
     let (source_port, destination_port) = (key.get(8..10)?, key.get(10..12)?);
     let (address, port, rest) = (binding.get(0..4)?, binding.get(4..6)?, key.get(12..)?);
-    Some([
-        [destination, address, destination_port, port, rest].concat(),
-        [address, source, port, source_port, rest].concat(),
-    ])
+    Some(match allocator {
+        "backends" => vec![[source, address, source_port, port, rest].concat()],
+        _ => vec![
+            [destination, address, destination_port, port, rest].concat(),
+            [address, source, port, source_port, rest].concat(),
+        ],
+    })
 }
 
 #[cfg(test)]
@@ -263,12 +265,12 @@ mod tests {
         // 10.0.0.5:1000 → 198.51.100.80:53 as 203.0.113.1:2000
         let forward = [10, 0, 0, 5, 198, 51, 100, 80, 3, 232, 0, 53, 17, 0, 0, 0];
         let reverse = [198, 51, 100, 80, 203, 0, 113, 1, 0, 53, 7, 208, 17, 0, 0, 0];
-        assert_eq!(partners(&forward, &[203, 0, 113, 1, 7, 208]).unwrap()[0], reverse);
-        assert_eq!(partners(&reverse, &[10, 0, 0, 5, 3, 232]).unwrap()[1], forward);
+        assert_eq!(partners("nat_ports", &forward, &[203, 0, 113, 1, 7, 208]).unwrap()[0], reverse);
+        assert_eq!(partners("nat_ports", &reverse, &[10, 0, 0, 5, 3, 232]).unwrap()[1], forward);
         // 198.51.100.80:53 → 203.0.113.1:80, sent on to 10.0.0.5:8080
         let forward = [198, 51, 100, 80, 203, 0, 113, 1, 0, 53, 0, 80, 6, 0, 0, 0];
-        let reverse = [10, 0, 0, 5, 198, 51, 100, 80, 31, 144, 0, 53, 6, 0, 0, 0];
-        assert_eq!(partners(&forward, &[10, 0, 0, 5, 31, 144]).unwrap()[1], reverse);
-        assert_eq!(partners(&reverse, &[203, 0, 113, 1, 0, 80]).unwrap()[0], forward);
+        let reverse = [198, 51, 100, 80, 10, 0, 0, 5, 0, 53, 31, 144, 6, 0, 0, 0];
+        assert_eq!(partners("backends", &forward, &[10, 0, 0, 5, 31, 144]).unwrap(), [reverse]);
+        assert_eq!(partners("backends", &reverse, &[203, 0, 113, 1, 0, 80]).unwrap(), [forward]);
     }
 }

@@ -274,7 +274,6 @@ struct sp_flow_scratch {
 	__u64 request_ns; /* received */
 	__u64 received_ns; /* received */
 	__u64 lease_ns; /* received */
-	__u64 key_hash; /* received */
 	__u64 tag; /* received */
 	__u32 incarnation; /* received */
 	__u32 epoch;

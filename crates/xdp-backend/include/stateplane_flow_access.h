@@ -142,7 +142,7 @@ exhausted:
 }
 
 /* The local mode's BACKENDS: the backend of the key's hash, and on to the next place when its reverse key is taken (a client that uses one port
- * towards two virtual addresses). Keys and values as those of NAT_PORTS. */
+ * towards two virtual addresses). Keys are { client 4, server 4, client port 2, server port 2, protocol 1 }, values as those of NAT_PORTS. */
 static __always_inline __u32 sp_flow_allocate_backend(void *map, const __u8 *key, __u32 key_bytes, __u8 *value,
 						      __u32 value_bytes)
 {
@@ -163,12 +163,10 @@ static __always_inline __u32 sp_flow_allocate_backend(void *map, const __u8 *key
 			continue;
 		*(__be32 *)value = backend->address;
 		*(__be16 *)(value + 4) = backend->port;
-		/* As the backend's answers look. */
+		/* That of the backend's answers: the same client, another server. */
 		sp_flow_copy(scratch->reverse_key, key, key_bytes);
-		*(__be32 *)scratch->reverse_key = backend->address;
-		*(__be32 *)(scratch->reverse_key + 4) = *(const __be32 *)key;
-		*(__be16 *)(scratch->reverse_key + 8) = backend->port;
-		*(__be16 *)(scratch->reverse_key + 10) = *(const __be16 *)(key + 8);
+		*(__be32 *)(scratch->reverse_key + 4) = backend->address;
+		*(__be16 *)(scratch->reverse_key + 10) = backend->port;
 		if (sp_flow_reserve(scratch, map, key_bytes, *(const __be32 *)(key + 4), *(const __be16 *)(key + 10),
 				    value_bytes))
 			return sp_flow_bind(scratch, map, key, key_bytes, value, value_bytes);

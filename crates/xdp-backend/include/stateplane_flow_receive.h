@@ -321,7 +321,6 @@ static __always_inline int sp_flow_load_key(struct xdp_md *xdp, struct sp_flow_s
 	if (value_bytes && bpf_xdp_load_bytes(xdp, SP_FLOW_OUTER_BYTES + SP_FLOW_HEADER_BYTES + key_bytes,
 					      scratch->value, value_bytes))
 		return -1;
-	scratch->key_hash = sp_key_hash(scratch->key, key_bytes);
 	return 0;
 }
 

@@ -161,7 +161,7 @@ int sp_send(struct xdp_md *xdp)
 		return XDP_DROP;
 	}
 	shard = scratch->type == SP_HEARTBEAT ? scratch->shard :
-						sp_hash_shard(sp_key_hash(scratch->key, key_bytes), settings->shards);
+						sp_key_shard(scratch->object_id, scratch->key, key_bytes, settings->shards);
 	head = bpf_map_lookup_elem(&sp_shards, &shard);
 	session = sp_get_session(shard);
 	if (!head || !session || !head->address || !settings->shards) {

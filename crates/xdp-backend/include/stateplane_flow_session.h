@@ -4,15 +4,21 @@
 #ifndef STATEPLANE_FLOW_SESSION_H
 #define STATEPLANE_FLOW_SESSION_H
 
-/* "Shards". `key` is zero-padded to whole words. */
-static __always_inline __u64 sp_key_hash(const void *key, __u32 key_bytes)
+/* "Shards". `key` is zero-padded to whole words. Of { client 4, server 4, client port 2, server port 2, protocol 1 } the server can be left out. */
+static __always_inline __u64 sp_key_hash(const void *key, __u32 key_bytes, int only_client)
 {
 	__u64 hash = 0;
 
 	for (__u32 i = 0; i < SP_FLOW_KEY_MAX / 8; i++) {
 		if (i * 8 >= key_bytes)
 			break;
-		hash = (hash ^ ((const __u64 *)key)[i]) * 0x9E3779B97F4A7C15ull;
+		__u64 word = ((const __u64 *)key)[i];
+
+		if (only_client && i == 0)
+			word &= bpf_cpu_to_be64(0xFFFFFFFF00000000ull);
+		if (only_client && i == 1)
+			word &= bpf_cpu_to_be64(0xFFFF0000FFFFFFFFull);
+		hash = (hash ^ word) * 0x9E3779B97F4A7C15ull;
 		hash ^= hash >> 29;
 	}
 	hash *= 0xBF58476D1CE4E5B9ull;
@@ -23,6 +29,22 @@ static __always_inline __u64 sp_key_hash(const void *key, __u32 key_bytes)
 static __always_inline __u32 sp_hash_shard(__u64 hash, __u32 shards)
 {
 	return ((hash >> 32) * shards) >> 32;
+}
+
+#define SP_FLOW_CASE_ONLY_CLIENT(name, id, flows, kb, vb, consistency, allocator)                                      \
+	case id:                                                                                                       \
+		only_client = allocator == SP_ALLOCATOR_BACKENDS;                                                      \
+		break;
+
+/* The shard of an object's key. The two keys of a balancer's conversation differ in the server, and must be in one shard. */
+static __always_inline __u32 sp_key_shard(__u32 object_id, const void *key, __u32 key_bytes, __u32 shards)
+{
+	int only_client = 0;
+
+	switch (object_id) {
+		SP_FLOW_OBJECTS(SP_FLOW_CASE_ONLY_CLIENT)
+	}
+	return sp_hash_shard(sp_key_hash(key, key_bytes, only_client), shards);
 }
 
 static __always_inline struct sp_session *sp_get_session(__u32 shard)

@@ -143,12 +143,22 @@ struct headers_t {
 
 // State --------------------------------------------------------------------------------------------------------------------------------
 
-// Who talks to whom.
+// A packet's.
 struct five_tuple_t {
     bit<32> source;
     bit<32> destination;
     bit<16> source_port;
     bit<16> destination_port;
+    bit<8>  protocol;
+}
+
+// Who talks to whom. The client stands first in both directions: a conversation's two keys differ in the server alone (the virtual address, or the
+// backend), which has no say in where they are kept, so the store can pick any backend (docs/state-protocol.md, "BACKENDS").
+struct conversation_t {
+    bit<32> client;
+    bit<32> server;
+    bit<16> client_port;
+    bit<16> server_port;
     bit<8>  protocol;
 }
 
@@ -179,7 +189,9 @@ struct metadata_t {
     Kind         kind;
     Direction    direction;
     // The packet's own five-tuple; of an ICMP error, the five-tuple of an answer to the packet that it is about.
-    five_tuple_t key;
+    five_tuple_t   key;
+    // Once the direction is known.
+    conversation_t conversation;
 }
 
 // Checksums (RFC 1624) -----------------------------------------------------------------------------------------------------------------
@@ -347,7 +359,7 @@ control BalancerVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
 // Ingress ------------------------------------------------------------------------------------------------------------------------------
 
 control BalancerIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
-    FlowState<five_tuple_t, binding_t>(LOAD_BALANCER_ENTRIES, LOAD_BALANCER_CONSISTENCY, Allocator.BACKENDS) bindings;
+    FlowState<conversation_t, binding_t>(LOAD_BALANCER_ENTRIES, LOAD_BALANCER_CONSISTENCY, Allocator.BACKENDS) bindings;
 
     // Packets that left with another address.
     counter(1, CounterType.packets_and_bytes) to_backend;
@@ -372,10 +384,12 @@ control BalancerIngress(inout headers_t hdr, inout metadata_t meta, inout standa
 
     action mark_virtual() {
         meta.direction = Direction.TO_BACKEND;
+        meta.conversation = { meta.key.source, meta.key.destination, meta.key.source_port, meta.key.destination_port, meta.key.protocol };
     }
 
     action mark_backend() {
         meta.direction = Direction.TO_CLIENT;
+        meta.conversation = { meta.key.destination, meta.key.source, meta.key.destination_port, meta.key.source_port, meta.key.protocol };
     }
 
     // Virtual addresses and ports.
@@ -475,9 +489,9 @@ control BalancerIngress(inout headers_t hdr, inout metadata_t meta, inout standa
             binding_t binding;
             StateResult result;
             if (meta.direction == Direction.TO_BACKEND && meta.kind == Kind.OPENER) {
-                result = bindings.get_or_allocate(meta.key, binding);
+                result = bindings.get_or_allocate(meta.conversation, binding);
             } else {
-                result = bindings.get(meta.key, binding);
+                result = bindings.get(meta.conversation, binding);
             }
             if (result == StateResult.PENDING) {
                 return; // it comes back with the binding
@@ -497,11 +511,11 @@ control BalancerIngress(inout headers_t hdr, inout metadata_t meta, inout standa
                 // How far the connection has come: what is closed counts for its backend no more, `closed_s` later.
                 if (hdr.tcp.isValid() && (hdr.tcp.offset_and_flags & TCP_PHASES) != 0) {
                     if ((hdr.tcp.offset_and_flags & TCP_RST) != 0) {
-                        bindings.phase(meta.key, FlowPhase.CLOSED);
+                        bindings.phase(meta.conversation, FlowPhase.CLOSED);
                     } else if ((hdr.tcp.offset_and_flags & TCP_FIN) != 0) {
-                        bindings.phase(meta.key, FlowPhase.HALF_CLOSED);
+                        bindings.phase(meta.conversation, FlowPhase.HALF_CLOSED);
                     } else {
-                        bindings.phase(meta.key, FlowPhase.OPEN);
+                        bindings.phase(meta.conversation, FlowPhase.OPEN);
                     }
                 }
                 bit<64> address_change;

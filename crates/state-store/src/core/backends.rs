@@ -125,8 +125,9 @@ pub struct BackendPool {
     conversations: HashMap<(u32, u16), usize>,
 }
 
+/// A conversation's backend: the server of its reverse key.
 fn end_of(reverse: &NatKey) -> (u32, u16) {
-    (reverse.source, reverse.source_port)
+    (reverse.destination, reverse.destination_port)
 }
 
 impl BackendPool {
@@ -164,7 +165,7 @@ impl BackendPool {
         self.conversations.values().sum()
     }
 
-    /// Counts the conversation of a reverse key, whose source is the backend.
+    /// Counts the conversation of a reverse key.
     pub fn insert(&mut self, reverse: &NatKey) {
         *self.conversations.entry(end_of(reverse)).or_default() += 1;
     }
@@ -180,8 +181,7 @@ impl BackendPool {
 
     /// The backend of a new conversation; `None` when none takes it.
     ///
-    /// `unusable` says whether a reverse key cannot be had: another record has it (a client that uses one port towards two virtual addresses), or it
-    /// is of another shard.
+    /// `unusable` says whether a reverse key cannot be had: another record has it (a client that uses one port towards two virtual addresses).
     pub fn choose(&self, key: &NatKey, rng: &mut SplitMix64, unusable: impl Fn(&NatKey) -> bool) -> Option<(u32, u16)> {
         let usable = |at: &usize| {
             let (address, port) = self.end(*at);
@@ -274,15 +274,10 @@ impl BackendPool {
     }
 }
 
-/// The key of a backend's answers to `key`.
+/// The key of a backend's answers to `key`. Both directions' keys name the client first, so both are in the client's shard
+/// ([`state_protocol::client_shard_of`]); they differ in the server alone.
 pub fn reverse(key: &NatKey, address: u32, port: u16) -> NatKey {
-    NatKey {
-        source: address,
-        destination: key.source,
-        source_port: port,
-        destination_port: key.source_port,
-        protocol: key.protocol,
-    }
+    NatKey { destination: address, destination_port: port, ..*key }
 }
 
 /// Maglev's lookup table (NSDI '16, §3.4, pseudocode 1): each backend in its turns takes the next free entry of its own permutation of the table. Weights are
@@ -417,7 +412,7 @@ mod tests {
             set(&mut pool, (1..=8).map(|last| backend(last, 1)).collect());
             let mut rng = SplitMix64::new(5);
             for port in 1000..1100 {
-                let only = |reverse: &NatKey| reverse.source as u8 != 6;
+                let only = |reverse: &NatKey| reverse.destination as u8 != 6;
                 assert_eq!(pool.choose(&key(port), &mut rng, only), Some((0x0a000006, 80)), "{policy:?}");
                 assert_eq!(pool.choose(&key(port), &mut rng, |_| true), None);
             }

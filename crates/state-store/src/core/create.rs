@@ -6,7 +6,7 @@ use super::pool::Binding;
 use super::request::Request;
 use super::settings::AllocatorSettings;
 use super::{Outputs, Server};
-use state_protocol::{Effect, Flags, MAX_VALUE_BYTES, RecordWrite, shard_of};
+use state_protocol::{Effect, Flags, MAX_VALUE_BYTES, RecordWrite};
 
 impl Server {
     /// Creates the state that a `LEASE_REQUEST` asks for and grants it; or answers that there is none.
@@ -76,10 +76,11 @@ impl Server {
         let key = NatKey::from_bytes(request.message.key)?;
         let (records, object) = (&self.records, request.object);
         let (shard, shards) = (self.settings.shard, self.settings.shards);
+        let allocator = &records.settings(object).allocator;
         // A reverse key that equals the key itself would make a packet that maps onto itself.
         let unusable = |reverse: &NatKey| {
             let bytes = reverse.to_bytes();
-            (shards > 1 && shard_of(&bytes, shards) != shard)
+            (shards > 1 && allocator.shard_of(&bytes, shards) != shard)
                 || *reverse == key
                 || (records.find(object, &bytes).is_some() && !mutation::is(Mutation::TakenPortsGiven))
         };

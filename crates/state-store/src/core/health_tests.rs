@@ -73,7 +73,7 @@ fn node() -> Node {
 
 fn converse(replica: &mut Server, client_port: u16) {
     let [a, b] = client_port.to_be_bytes();
-    let (key, reverse) = ([9, 9, 9, 9, 8, 8, 8, 8, a, b, 0, 80, 6], [10, 3, 0, 1, 9, 9, 9, 9, 0, 80, a, b, 6]);
+    let (key, reverse) = ([9, 9, 9, 9, 8, 8, 8, 8, a, b, 0, 80, 6], [9, 9, 9, 9, 10, 3, 0, 1, a, b, 0, 80, 6]);
     let write = |key| RecordWrite {
         object_id: OBJECT,
         epoch: 1,

@@ -3,7 +3,7 @@
 use super::records::Record;
 use super::{Node, Outputs, Server};
 use serde::{Deserialize, Serialize};
-use state_protocol::{Flags, MAX_PACKET_BYTES, Malformed, Message, MessageType, shard_of};
+use state_protocol::{Flags, MAX_PACKET_BYTES, Malformed, Message, MessageType};
 use std::net::SocketAddrV4;
 
 /// Most records looked at for one answer, so that a question does not hold up requests.
@@ -161,8 +161,9 @@ impl Node {
 
     fn look_up(&self, key: &str, object: u16, slots_from: Option<usize>, answer: &mut StateAnswer) {
         let Some(key) = from_hex(key) else { return };
-        let shards = self.settings().shards;
-        let shard = if shards > 1 { shard_of(&key, shards) } else { 0 };
+        let settings = self.settings();
+        let Some(of_object) = settings.objects.iter().find(|it| it.id == object) else { return };
+        let shard = of_object.allocator.shard_of(&key, settings.shards);
         let Some(replica) = self.replica(shard).filter(|replica| replica.whole) else { return };
         let found = replica.records.object(object).and_then(|object| replica.records.find(object, &key));
         let Some(record) = found.map(|slot| replica.records.get(slot)) else { return };

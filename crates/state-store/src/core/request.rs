@@ -4,7 +4,7 @@ use super::idle::NOBODY;
 use super::sessions::{NoSession, REPLAY_WINDOW_NS};
 use super::settings::AllocatorSettings;
 use super::{Mutation, Outputs, Role, Server, mutation};
-use state_protocol::{Effect, Flags, Message, MessageType, RecordWrite, shard_of};
+use state_protocol::{Effect, Flags, Message, MessageType, RecordWrite};
 use std::net::SocketAddrV4;
 
 const NS_PER_MS: u64 = 1_000_000;
@@ -81,7 +81,7 @@ impl Server {
         }
         let (shard, shards) = (self.settings.shard, self.settings.shards);
         let keyless = message.message_type == Heartbeat;
-        if message.shard != shard || (!keyless && shards > 1 && shard_of(message.key, shards) != shard) {
+        if message.shard != shard {
             self.counters.dropped_not_head += 1;
             return None;
         }
@@ -92,6 +92,10 @@ impl Server {
                 return None;
             };
             let settings = self.records.settings(found);
+            if shards > 1 && settings.allocator.shard_of(message.key, shards) != shard {
+                self.counters.dropped_not_head += 1;
+                return None;
+            }
             let updates = matches!(message.message_type, Update | ReadCommit);
             let takes_updates = !updates || !matches!(settings.allocator, AllocatorSettings::Snapshot { .. });
             let value_fits = takes_updates && (message.value.is_empty() || message.value.len() == settings.value_bytes);

@@ -1,6 +1,7 @@
 //! What the core must know of its configuration. Checked by `config`; the core trusts it.
 
 use super::mutation::{self, Mutation};
+use state_protocol::{client_shard_of, shard_of};
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
@@ -93,6 +94,16 @@ pub enum AllocatorSettings {
     },
     /// A load balancer's backend, with the reverse binding.
     Backends(BackendSettings),
+}
+
+impl AllocatorSettings {
+    /// The shard of a key of an object with this allocator.
+    pub fn shard_of(&self, key: &[u8], shards: u16) -> u16 {
+        match self {
+            AllocatorSettings::Backends(_) => client_shard_of(key, shards),
+            _ => shard_of(key, shards),
+        }
+    }
 }
 
 /// How a load balancer shares conversations out. (Which backends there are is no setting: it changes while the store runs.)

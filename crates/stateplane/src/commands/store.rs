@@ -65,9 +65,6 @@ fn serve(path: &Path, check: bool) -> u8 {
         return 1;
     }
     if check {
-        for warning in few_backends(&config) {
-            outln!("{}: warning: {warning}", path.display());
-        }
         for wal in (0..config.workers).filter_map(|number| config.worker(number).wal) {
             if let Err(reason) = super::daemon::can_write(&wal.directory, true) {
                 eprintln!("stateplane store: {}: wal.directory: {reason}", path.display());
@@ -81,9 +78,6 @@ fn serve(path: &Path, check: bool) -> u8 {
         return 0;
     }
     super::daemon::log();
-    for warning in few_backends(&config) {
-        tracing::warn!("{warning}");
-    }
     match shell::run(config) {
         Ok(()) => 0,
         Err(error) => fault(&error),
@@ -141,23 +135,6 @@ fn free_ports(config: &Config) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// A new conversation gets only a backend whose answers' key is in the shard of its own: with few backends and many shards there often is none. Of each object of which that is so.
-fn few_backends(config: &Config) -> Vec<String> {
-    let shards = config.settings.shards;
-    let say = |(id, backends): &(u16, Vec<_>)| {
-        let refused = (1.0 - 1.0 / f64::from(shards)).powi(i32::try_from(backends.len()).unwrap_or(i32::MAX));
-        let count = backends.len();
-        (count > 0 && refused >= 0.001).then(|| {
-            format!(
-                "object {id}: with shards = {shards} and {count} backends about {:.1} % of new conversations get none, however often they try; \
-                 write `shards = 1` here and at the controllers (docs/apps/load_balancer.md, \"Shards\")",
-                100.0 * refused
-            )
-        })
-    };
-    config.backends.iter().filter_map(say).collect()
 }
 
 /// Values that the store could run with, and switches not.
@@ -247,19 +224,6 @@ mod tests {
         // As the page says.
         assert!(page.contains("`listen = \"10.2.1.10:5411\"`"));
         assert_eq!(check("workers = 4\n", "\"10.2.1.10:5411\""), Ok(()));
-    }
-
-    #[test]
-    fn few_backends_and_many_shards_are_told() {
-        let told = |shards: u32| {
-            let text = include_str!("../../../../docs/store.example.toml")
-                .replace("shards = 8\n", &format!("shards = {shards}\n"));
-            few_backends(&Config::parse(Path::new("s.toml"), &text).expect("parses"))
-        };
-        let warnings = told(8);
-        assert_eq!(warnings.len(), 1, "of the balancer's object alone");
-        assert!(warnings[0].starts_with("object 3: with shards = 8 and 2 backends about 76.6 %"), "{warnings:?}");
-        assert_eq!(told(1), Vec::<String>::new());
     }
 
     #[test]
