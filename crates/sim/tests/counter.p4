@@ -43,6 +43,10 @@ struct headers_t {
 #define CONSISTENCY Consistency.LINEARIZABLE
 #endif
 
+#ifndef FLOWS
+#define FLOWS 1024
+#endif
+
 struct flow_t {
     bit<32> source;
     bit<32> destination;
@@ -70,7 +74,7 @@ parser CounterParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
 control CounterVerify(inout headers_t hdr, inout metadata_t meta) { apply { } }
 
 control CounterIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
-    FlowState<flow_t, count_t>(1024, CONSISTENCY, Allocator.ZERO) counts;
+    FlowState<flow_t, count_t>(FLOWS, CONSISTENCY, Allocator.ZERO) counts;
 
     apply {
         if (!hdr.payload.isValid()) {

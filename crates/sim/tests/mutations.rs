@@ -76,7 +76,7 @@ fn bugs() -> Vec<Bug> {
             // What is not acknowledged no packet of a linearizable object has shown.
             Mutation::ReleaseWithoutValue => Kind::Asynchronous,
             Mutation::FreedTwice | Mutation::OwnedFreed | Mutation::TakenPortsGiven => Kind::Nat,
-            Mutation::NeverFreed => Kind::Balancer,
+            Mutation::NeverFreed | Mutation::NoProbe => Kind::Balancer,
             _ => Kind::Linearizable,
         };
         Bug { name: format!("{mutation:?}"), seeded: Seeded::Store(*mutation), kind }

@@ -125,6 +125,8 @@ impl Flags {
     pub const CLOSED: Flags = Flags(8);
     /// `RELEASE`: the switch has no such entry, so there is no value.
     pub const UNKNOWN: Flags = Flags(16);
+    /// `RECALL`: only of a flow that the switch does not have; one that has it keeps it, and says so by a `READ_COMMIT`.
+    pub const PROBE: Flags = Flags(32);
     /// `HALF_CLOSED` and `CLOSED`.
     pub const CLOSED_MASK: Flags = Flags(12);
 
@@ -160,7 +162,7 @@ pub struct Message<'a> {
     pub message_type: MessageType,
     /// The FlowState object's number in the manifest.
     pub object_id: u16,
-    /// `ALLOCATE`, `EXHAUSTED`, `HALF_CLOSED`, `CLOSED`, `UNKNOWN`.
+    /// `ALLOCATE`, `EXHAUSTED`, `HALF_CLOSED`, `CLOSED`, `UNKNOWN`, `PROBE`.
     pub flags: Flags,
     /// Who asks; echoed in replies.
     pub sender: Owner,

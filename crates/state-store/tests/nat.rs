@@ -75,6 +75,7 @@ fn a_binding_in_use_from_one_side_keeps_both() {
     let nat = |sender, key, epoch| Message { object_id: NAT, ..release(sender, key, epoch, 0, &[0; 6]) };
     chain.ask(&nat(owner(1, 1), &key[..], grant.epoch()));
     chain.keep_alive(owner(2, 1), chain.now + 7 * SECOND);
+    chain.sent(); // is asked whether it has the flow
     assert_eq!(chain.head().records().len(), 2);
     let released = chain.now;
     chain.ask(&nat(owner(2, 1), &reverse[..], back.epoch()));
@@ -83,6 +84,64 @@ fn a_binding_in_use_from_one_side_keeps_both() {
     chain.run_until(released + 2 * SECOND + MS);
     assert_eq!(chain.head().records().len(), 0);
     assert_eq!(chain.head().records().pool(1).unwrap().in_use(), 0);
+}
+
+/// A grant that got lost, with no packet behind it, would be the switch's for ever, and a port with it.
+#[test]
+fn an_owner_that_shows_nothing_is_asked_whether_it_has_the_flow() {
+    for has_it in [false, true] {
+        let mut chain = Chain::new(3);
+        let key = nat_key(1, 1, 2_000, 53, 17);
+        let grant = chain.ask(&lease(NAT, owner(1, 1), &key));
+        let granted = chain.now;
+        chain.keep_alive(owner(1, 1), granted + 2 * SECOND - MS);
+        assert_eq!(chain.sent(), [], "most are taken, and nothing tells yet that this one was not");
+        let mut asked = vec![];
+        while asked.is_empty() {
+            assert!(chain.now < granted + 5 * SECOND, "never asked");
+            chain.keep_alive(owner(1, 1), chain.now + 10 * MS);
+            asked.extend(chain.replies.drain(..));
+        }
+        let probe = Reply(asked.remove(0));
+        let (kind, flags) = (probe.kind(), probe.message().flags);
+        assert_eq!((kind, flags, probe.epoch(), asked.len()), (MessageType::Recall, Flags::PROBE, grant.epoch(), 0));
+        // Unanswered it is sent again when the record is looked at again, and costs the session nothing.
+        chain.keep_alive(owner(1, 1), chain.now + 3 * SECOND);
+        let again = chain.sent();
+        assert!((2..=3).contains(&again.len()) && again.iter().all(|it| *it == (1, MessageType::Recall)), "{again:?}");
+        assert_eq!(chain.head().counters().leases_withheld, 0);
+        assert_eq!(chain.head().records().len(), 2);
+        if has_it {
+            let held = Message { object_id: NAT, ..read_commit(owner(1, 1), &key, grant.epoch(), 0) };
+            assert_eq!(chain.ask(&held).kind(), MessageType::UpdateAck);
+        } else {
+            let lost = Message { object_id: NAT, value: &[], ..release(owner(1, 1), &key, grant.epoch(), 0, &[]) };
+            chain.send(&Message { flags: Flags::UNKNOWN, ..lost });
+        }
+        chain.sent();
+        chain.keep_alive(owner(1, 1), chain.now + 20 * SECOND);
+        assert_eq!(chain.sent(), [], "never asked again, {has_it}");
+        assert_eq!(chain.head().records().len(), if has_it { 2 } else { 0 });
+        chain.assert_alike();
+    }
+}
+
+/// The switch remembers for some seconds that it does not have a flow; a message that says so may be older, when nothing tells how old it is.
+#[test]
+fn a_new_head_takes_no_word_of_what_a_switch_lacks_before_another() {
+    let mut chain = Chain::new(3);
+    let key = nat_key(1, 1, 2_000, 53, 17);
+    let grant = chain.ask(&lease(NAT, owner(1, 1), &key));
+    chain.down.push(0);
+    chain.adopt(2, &[(1, 2), (2, 3)], &[1, 2]);
+    chain.advance(2 * STORE_LEASE);
+    let lost = Message { object_id: NAT, value: &[], ..release(owner(1, 1), &key, grant.epoch(), 0, &[]) };
+    let lost = Message { flags: Flags::UNKNOWN, ..lost };
+    chain.send_to(1, &lost);
+    assert_eq!(chain.sent(), []);
+    chain.advance(MS);
+    chain.send_to(1, &lost);
+    assert_eq!(chain.sent(), [(1, MessageType::ReleaseAck)]);
 }
 
 #[test]

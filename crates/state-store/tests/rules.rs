@@ -381,6 +381,7 @@ fn rule_8_a_record_is_removed_when_it_is_nobodys_and_was_unused_for_its_time() {
     let mut chain = Chain::new(3);
     let epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
     chain.keep_alive(owner(1, 1), chain.now + 9 * SECOND);
+    chain.sent(); // it is asked whether it has the flow
     assert_eq!(chain.head().records().len(), 1, "somebody's");
     let idle = Message { lease_us: 1_000, ..release(owner(1, 1), KEY, epoch, 0, VALUE) };
     let released = chain.now;

@@ -80,6 +80,34 @@ fn lost_messages_cost_packets_but_no_count() {
     lab.down();
 }
 
+/// More flows than a switch has room for, one packet each: what found no room does not stay its own in the store.
+#[test]
+fn flows_that_found_no_room_are_nobodys_in_the_end() {
+    if skip() {
+        return;
+    }
+    let _turn = one_at_a_time();
+    let lab = TestLab::up("full", "flow_counter.toml", &["--set", "flows=16", "--set", "release_after_s=1"]);
+    wait_for("both switches are used", || lab.both_used("10.1.0.0/24"));
+    let socket = lab.netns("inside").run(|| std::net::UdpSocket::bind((common::INSIDE, 0))).expect("bind");
+    for port in 20_000..20_200u16 {
+        socket.send_to(&[0; 16], (common::OUTSIDE, port)).expect("send");
+    }
+    wait_for("the tables are full", || ["s1", "s2"].iter().all(|switch| lab.event(switch, "flows_full") > 0));
+    let owned = || {
+        let list = |id| lab.state(0, "flow_counter.json", &format!("list --limit 1000 --owner {id}"));
+        ["1", "2"].iter().map(|id| list(id).as_array().expect("a list").len()).sum::<usize>()
+    };
+    let at_first = owned();
+    assert!(at_first > 32, "{at_first} records for 32 places");
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(40);
+    while owned() > 0 {
+        assert!(std::time::Instant::now() < deadline, "{} of {at_first} are somebody's still", owned());
+        std::thread::sleep(std::time::Duration::from_millis(500));
+    }
+    lab.down();
+}
+
 /// The count that the store has of a flow, 0 if it does not know it.
 fn stored(lab: &TestLab, port: u16) -> u64 {
     let found = lab.state(0, "flow_counter.json", &format!("get source_port={port}"));

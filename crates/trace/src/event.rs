@@ -371,6 +371,7 @@ impl MessageBody {
             (Flags::HALF_CLOSED, "HALF_CLOSED"),
             (Flags::CLOSED, "CLOSED"),
             (Flags::UNKNOWN, "UNKNOWN"),
+            (Flags::PROBE, "PROBE"),
         ];
         use MessageType::{Snapshot, SnapshotState, StateReply, StateRequest, StatusReply};
         let is_frame =

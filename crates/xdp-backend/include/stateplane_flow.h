@@ -55,7 +55,7 @@ enum sp_flow_type {
 	SP_SNAPSHOT_ACK = 72,
 	SP_SNAPSHOT_STATE = 73,
 };
-enum { SP_FLAG_ALLOCATE = 1, SP_FLAG_HALF_CLOSED = 4, SP_FLAG_CLOSED = 8, SP_FLAG_UNKNOWN = 16 };
+enum { SP_FLAG_ALLOCATE = 1, SP_FLAG_HALF_CLOSED = 4, SP_FLAG_CLOSED = 8, SP_FLAG_UNKNOWN = 16, SP_FLAG_PROBE = 32 };
 enum { SP_STATE_HIT, SP_STATE_MISS, SP_STATE_PENDING };
 enum { SP_FLOW_LOCAL, SP_FLOW_LINEARIZABLE, SP_FLOW_ASYNCHRONOUS };
 enum { SP_PHASE_OPEN, SP_PHASE_HALF_CLOSED, SP_PHASE_CLOSED };
@@ -651,6 +651,7 @@ static __always_inline void sp_flow_remember(struct sp_flow_scratch *scratch, __
 #include "stateplane_flow_access.h"
 #include "stateplane_flow_send.h"
 #include "stateplane_snapshot.h"
+#include "stateplane_flow_unheld.h"
 #include "stateplane_snapshot_message.h"
 #include "stateplane_flow_receive.h"
 #include "stateplane_flow_generator.h"

@@ -5,7 +5,7 @@
 
 /* ---- what a message does to its flow's entry -------------------------------------------------------------------- */
 
-/* Rule 3. The grant's key, value, seq, epoch and session stand in the scratch. */
+/* Rule 3. The grant's key, value, seq, epoch and session stand in the scratch. Returns one of SP_EFFECT_. */
 static __always_inline int sp_flow_install(void *map, struct sp_flow_scratch *scratch, __u32 key_bytes,
 					    __u32 value_bytes, __u64 now)
 {
@@ -21,8 +21,16 @@ static __always_inline int sp_flow_install(void *map, struct sp_flow_scratch *sc
 		entry = bpf_map_lookup_elem(map, scratch->key);
 		if (!entry) {
 			sp_flow_count(SP_STAT_FLOWS_FULL);
-			return -1;
+			return SP_EFFECT_NO_ROOM;
 		}
+	}
+	if (scratch->epoch > entry->epoch && sp_flow_is_disowned(scratch, key_bytes)) {
+		/* That RELEASE is under way, or was lost: it leaves again. */
+		sp_flow_count(SP_STAT_IGNORED_GRANTS);
+		if (!sp_flow_disown(scratch, key_bytes, now))
+			return SP_EFFECT_NO_ROOM;
+		sp_flow_tell_unheld(scratch);
+		return SP_EFFECT_ANSWER;
 	}
 	entry_key = (void *)entry + SP_FLOW_ENTRY_HEAD_BYTES;
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
@@ -64,7 +72,7 @@ static __always_inline int sp_flow_install(void *map, struct sp_flow_scratch *sc
 	}
 	bpf_spin_unlock((struct bpf_spin_lock *)entry);
 	sp_flow_count(ignored ? SP_STAT_IGNORED_GRANTS : SP_STAT_GRANTS);
-	return 0;
+	return SP_EFFECT_DONE;
 }
 
 /* An acknowledgement covers every update up to its seq, and says that the flow is owned in its session. */
@@ -135,29 +143,43 @@ static __always_inline void sp_flow_tell_release(struct sp_flow_scratch *scratch
 	entry->sent_ns = now;
 }
 
-/* Rule 6. Returns 1 when a RELEASE stands in the scratch, 0 when there is nothing to say. */
+/* Rule 6. Returns 1 when the answer stands in the scratch, 0 when there is nothing to say. */
 static __always_inline int sp_flow_recall(void *map, struct sp_flow_scratch *scratch, __u32 key_bytes, __u32 value_bytes)
 {
 	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, scratch->key);
 	__u64 now = sp_flow_exact_clock();
-	int answer = 0, queue = 0;
+	int answer = 0, queue = 0, kept = 0;
 
 	if (!entry) {
 		/* The grant is lost or late. Who has said that it released an epoch must never take it again, however late grant and RELEASE are: so the epoch
-		 * is remembered, as of an entry that was never granted before. Without room for it there is no answer, and the session ends (Sessions 6). */
+		 * is remembered, as of an entry that was never granted before, or where there is no room for one, beside the entries. Without room there, too,
+		 * there is no answer: a recall costs the session (Sessions 6), a probe comes again. */
 		sp_flow_count(SP_STAT_RECALLED_UNKNOWN);
 		bpf_map_update_elem(map, scratch->key,
 				    sp_flow_new_entry(scratch, scratch->key, key_bytes, scratch->value, value_bytes),
 				    BPF_NOEXIST);
 		entry = bpf_map_lookup_elem(map, scratch->key);
 		if (!entry) {
-			sp_flow_count(SP_STAT_FLOWS_FULL);
-			return 0;
+			if (!sp_flow_disown(scratch, key_bytes, now)) {
+				sp_flow_count(SP_STAT_FLOWS_FULL);
+				return 0;
+			}
+			/* Another CPU that looked there before has made its entry by now. */
+			entry = bpf_map_lookup_elem(map, scratch->key);
+			if (!entry) {
+				sp_flow_tell_unheld(scratch);
+				return 1;
+			}
 		}
 	}
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
-	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes) &&
-	    !(entry->flags & SP_FLOW_DYING) && scratch->epoch >= entry->epoch) {
+	if (scratch->flags & SP_FLAG_PROBE && scratch->epoch == entry->epoch &&
+	    sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes) &&
+	    !(entry->flags & (SP_FLOW_DYING | SP_FLOW_RELEASED))) {
+		kept = 1;
+		scratch->seq = entry->acked_seq;
+	} else if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes) &&
+		   !(entry->flags & SP_FLOW_DYING) && scratch->epoch >= entry->epoch) {
 		entry->version++;
 		sp_barrier();
 		if (scratch->epoch > entry->epoch) { /* the grant is lost or late: it is ignored when it comes */
@@ -177,6 +199,14 @@ static __always_inline int sp_flow_recall(void *map, struct sp_flow_scratch *scr
 		answer = 1;
 	}
 	bpf_spin_unlock((struct bpf_spin_lock *)entry);
+	if (kept) { /* "I have it", in the words for that: the answer says no more than the grant did */
+		scratch->type = SP_READ_COMMIT;
+		scratch->flags = 0;
+		scratch->port = SP_FLOW_DROP_PORT | SP_FLOW_PORT_READ;
+		scratch->value_bytes = 0;
+		sp_flow_count(SP_STAT_READ_COMMITS);
+		return 1;
+	}
 	if (queue)
 		sp_flow_enqueue(scratch, entry, scratch->object_id, scratch->key, key_bytes);
 	sp_flow_count(SP_STAT_RECALLED);
@@ -188,7 +218,7 @@ static __always_inline int sp_flow_apply(void *map, struct sp_flow_scratch *scra
 {
 	switch (scratch->type) {
 	case SP_LEASE_GRANT:
-		return sp_flow_install(map, scratch, key_bytes, value_bytes, now) ? SP_EFFECT_NO_ROOM : SP_EFFECT_DONE;
+		return sp_flow_install(map, scratch, key_bytes, value_bytes, now);
 	case SP_UPDATE_ACK:
 		sp_flow_count(SP_STAT_ACKS);
 		sp_flow_acknowledge(map, scratch, key_bytes);

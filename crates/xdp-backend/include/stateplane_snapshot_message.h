@@ -443,6 +443,13 @@ static __always_inline int sp_snapshot_apply(struct xdp_md *xdp, const struct sp
 	if (!entry && (scratch->type == SP_SNAPSHOT_STATE || scratch->type == SP_RECALL)) {
 		/* Who was recalled must remember that it never takes that epoch again (as sp_flow_recall). */
 		entry = sp_snapshot_make(object, scratch->key);
+		if (!entry && scratch->type == SP_RECALL && sp_flow_disown(scratch, object->key_bytes, now)) {
+			entry = bpf_map_lookup_elem(object->map, scratch->key);
+			if (!entry) {
+				sp_flow_tell_unheld(scratch);
+				return SP_EFFECT_ANSWER;
+			}
+		}
 		if (!entry)
 			return SP_EFFECT_NO_ROOM;
 	}
@@ -453,6 +460,8 @@ static __always_inline int sp_snapshot_apply(struct xdp_md *xdp, const struct sp
 		sp_snapshot_install(entry, object, scratch, now);
 		break;
 	case SP_SNAPSHOT_STATE:
+		if (scratch->epoch > entry->epoch && sp_flow_is_disowned(scratch, object->key_bytes))
+			return SP_EFFECT_NO_ROOM; /* no part, no grant */
 		sp_snapshot_take_part(entry, object, scratch, part, in);
 		break;
 	case SP_SNAPSHOT_ACK:

@@ -12,6 +12,7 @@ const HEADERS: &[(&str, &str)] = &[
     ("stateplane_flow.h", include_str!("../include/stateplane_flow.h")),
     ("stateplane_flow_access.h", include_str!("../include/stateplane_flow_access.h")),
     ("stateplane_flow_session.h", include_str!("../include/stateplane_flow_session.h")),
+    ("stateplane_flow_unheld.h", include_str!("../include/stateplane_flow_unheld.h")),
     ("stateplane_flow_tag.h", include_str!("../include/stateplane_flow_tag.h")),
     ("stateplane_flow_send.h", include_str!("../include/stateplane_flow_send.h")),
     ("stateplane_flow_receive.h", include_str!("../include/stateplane_flow_receive.h")),

@@ -207,6 +207,71 @@ fn a_recall_that_overtakes_its_grant_keeps_the_grant_out() {
 }
 
 #[test]
+fn a_probe_takes_nothing_that_the_switch_has() {
+    let rig = rig(&[]);
+    let update = rig.own(1, 5, 44, START);
+    let update = Message::decode(&update).unwrap();
+    rig.reply(&acknowledged(&update), START + 1_000_000);
+    let probe = |epoch, seq| Message { flags: Flags::PROBE, seq, ..recall(&update, epoch) };
+    let (verdict, frame) = rig.reply(&probe(5, 1), START + 2_000_000);
+    assert_eq!(verdict, Verdict::Forward { port: TO_STORE });
+    let held = rig.datagram(&frame);
+    let held = Message::decode(&held).unwrap();
+    assert_eq!((held.message_type, held.epoch, held.seq, held.flags), (MessageType::ReadCommit, 5, 1, Flags::NONE));
+    assert_eq!((held.value, held.packet), (&[][..], &[][..]));
+    // The answer lets no packet go, and the flow is the switch's as before.
+    let ack = Message { message_type: MessageType::UpdateAck, lease_us: LEASE_US, ..held };
+    assert_eq!(rig.reply(&ack, START + 3_000_000).0, Verdict::Drop);
+    let next = rig.asks(1, 0, START + 4_000_000);
+    assert_eq!(Message::decode(&next).unwrap().message_type, MessageType::Update);
+    // Of an older epoch it says nothing; a newer one, and what it released, it does not have.
+    assert_eq!(rig.reply(&probe(4, 2), START + 5_000_000).0, Verdict::Drop);
+    for (epoch, flags, at) in [(9, Flags::UNKNOWN, 6_000_000), (9, Flags::UNKNOWN, 7_000_000)] {
+        let (_, frame) = rig.reply(&probe(epoch, at), START + at);
+        let release = rig.datagram(&frame);
+        let release = Message::decode(&release).unwrap();
+        assert_eq!((release.message_type, release.epoch, release.flags), (MessageType::Release, epoch, flags));
+    }
+}
+
+#[test]
+fn what_a_full_table_has_no_room_for_is_told_and_never_taken_later() {
+    let rig = rig(&["FLOWS=2"]);
+    let owned: Vec<Vec<u8>> = [1, 2].into_iter().map(|flow| rig.own(flow, 5, 44, START)).collect();
+    let request = rig.asks(3, 0, START + 1_000_000);
+    assert_eq!(rig.grant(&request, 7, 44, 0, START + 2_000_000).0, Verdict::Drop, "no room");
+    let asked = Message::decode(&request).unwrap();
+    let unheld = |reply: (Verdict, Vec<u8>), epoch: u32| {
+        assert_eq!(reply.0, Verdict::Forward { port: TO_STORE });
+        let release = rig.datagram(&reply.1);
+        let release = Message::decode(&release).unwrap();
+        assert_eq!((release.message_type, release.flags), (MessageType::Release, Flags::UNKNOWN));
+        assert_eq!((release.epoch, release.key, release.value), (epoch, asked.key, &[][..]));
+    };
+    // A recall and a probe, each also when it comes again.
+    for (flags, at) in [(Flags::NONE, 3), (Flags::NONE, 4), (Flags::PROBE, 5), (Flags::PROBE, 6)] {
+        let recalled = Message { flags, seq: at, ..recall(&asked, 7) };
+        unheld(rig.reply(&recalled, START + at * 1_000_000), 7);
+    }
+    // Now there is room. A copy of the grant, late, is not taken: the switch has said that it does not have it, and says so again.
+    let about = Message::decode(&owned[0]).unwrap();
+    rig.reply(&acknowledged(&about), START + 7_000_000);
+    rig.reply(&recall(&about, 5), START + 8_000_000);
+    let done = Message { message_type: MessageType::ReleaseAck, value: &[], lease_us: 0, packet: &[], ..about };
+    rig.reply(&done, START + 9_000_000);
+    rig.generate(START + 10_000_000);
+    let swept = rig.sweep(SweepBefore { released_ns: START + SECOND, ..Default::default() });
+    assert!(swept.contains(&Swept::Removed), "{swept:?}");
+    let again = rig.asks(3, 0, START + 11_000_000);
+    unheld(rig.grant(&again, 7, 44, 0, START + 12_000_000), 7);
+    assert_eq!(Message::decode(&rig.asks(3, 0, START + 13_000_000)).unwrap().message_type, MessageType::LeaseRequest);
+    // A later epoch is another grant.
+    let later = rig.asks(3, 0, START + 14_000_000);
+    let (_, taken) = rig.grant(&later, 8, 44, 0, START + 15_000_000);
+    assert_eq!(Message::decode(&rig.datagram(&taken)).unwrap().message_type, MessageType::Update);
+}
+
+#[test]
 fn idle_flows_are_released_and_then_removed() {
     let rig = rig(&[]);
     let update = rig.own(1, 5, 44, START);

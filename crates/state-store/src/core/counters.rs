@@ -50,6 +50,8 @@ counters! {
     recalls,
     /// Recalls sent again.
     recalls_resent,
+    /// Owners asked whether they have a flow that they were granted, as nothing showed it.
+    probes,
     /// Flows released.
     releases,
     /// Parts of snapshots recorded.

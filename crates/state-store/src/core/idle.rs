@@ -12,6 +12,10 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 /// Most records looked at in one go, so that a wave of them does not hold up requests.
 const BATCH: usize = 256;
 const RETRY_NS: u64 = 10_000_000;
+/// A new record is looked at after this time, or sooner, in ns: whether its owner has it.
+const FIRST_LOOK_NS: u64 = 10_000_000_000;
+/// A probe that got no answer is sent again after this time, in ns.
+const PROBE_AGAIN_NS: u64 = 5_000_000_000;
 /// Before everything else that is due.
 const AT_ONCE_NS: u64 = 0;
 /// A session is ended when its lease was over for this long, in ns: its switch is gone, and its flows are to be anybody's, and in the end to go too.
@@ -62,10 +66,10 @@ fn unused_limit_ns(records: &Records, record: &Record) -> Option<u64> {
 }
 
 impl Server {
-    /// Watches a record (of a pair, the primary one) for idleness from now on.
+    /// Watches a new record (of a pair, the primary one) from now on.
     pub(super) fn watch_idle(&mut self, now_ns: u64, slot: u32) {
         let record = self.records.get(slot);
-        let (at, generation) = (now_ns + self.look_every_ns(record), record.generation);
+        let (at, generation) = (now_ns + self.look_every_ns(record).min(FIRST_LOOK_NS), record.generation);
         self.idle.records.push(Reverse((at, slot, generation)));
     }
 
@@ -73,8 +77,12 @@ impl Server {
     pub(super) fn watch_everything(&mut self, now_ns: u64) {
         self.idle = Idle::default();
         let slots: Vec<u32> = self.records.watched().map(|(slot, _)| slot).collect();
-        for slot in slots {
-            self.watch_idle(now_ns, slot);
+        let all = slots.len().max(1) as u64;
+        for (slot, at) in slots.into_iter().zip(1..) {
+            // One after the other, as it knows of none whether its owner has it: all at once would be a wave of questions.
+            let record = self.records.get(slot);
+            let first_ns = now_ns.saturating_add(self.look_every_ns(record) / all * at);
+            self.idle.records.push(Reverse((first_ns, slot, record.generation)));
         }
         self.watch_gone();
         self.watch_sessions(now_ns);
@@ -130,7 +138,7 @@ impl Server {
         for part in [Some(slot), pair].into_iter().flatten() {
             if self.records.is_owned(self.records.get(part)) && !mutation::is(Mutation::OwnedFreed) {
                 if !gone {
-                    return Some(later_ns);
+                    return Some(self.look_whether_held(now_ns, slot, later_ns, out));
                 }
                 if !self.is_serving(now_ns) {
                     return Some(now_ns + RETRY_NS);
@@ -162,6 +170,19 @@ impl Server {
             self.counters.conversations_dropped += 1;
         }
         None
+    }
+
+    /// Of a record that is somebody's, or its pair is: asks whether they have it, where that is in doubt. Says when to look again, in ns.
+    fn look_whether_held(&mut self, now_ns: u64, slot: u32, later_ns: u64, out: &mut Outputs) -> u64 {
+        let pair = self.records.get(slot).pair;
+        let mut again_ns = later_ns;
+        for part in [Some(slot), pair].into_iter().flatten() {
+            if self.is_doubtful(now_ns, part) && self.is_serving(now_ns) {
+                self.probe(now_ns, part, out);
+                again_ns = again_ns.min(now_ns + PROBE_AGAIN_NS);
+            }
+        }
+        again_ns
     }
 
     /// Removes a record and its pair, which are nobody's.

@@ -37,6 +37,8 @@ pub enum Mutation {
     SnapshotOfOnePart,
     /// Nobody is recalled.
     NoRecall,
+    /// Nobody is asked whether he has what he was granted.
+    NoProbe,
     /// A port or backend is given back twice, the second time when it is somebody else's already.
     FreedTwice,
     /// A port or backend is not given back.
@@ -55,7 +57,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 24] = [
+    pub const ALL: [Mutation; 25] = [
         Mutation::NoEpochCheck,
         Mutation::NoFence,
         Mutation::HeadForgetsLeases,
@@ -73,6 +75,7 @@ impl Mutation {
         Mutation::SnapshotsMixed,
         Mutation::SnapshotOfOnePart,
         Mutation::NoRecall,
+        Mutation::NoProbe,
         Mutation::FreedTwice,
         Mutation::NeverFreed,
         Mutation::OwnedFreed,

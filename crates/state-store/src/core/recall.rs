@@ -4,10 +4,12 @@
 use super::request::{Held, Request};
 use super::waiting::{Recall, Waiter};
 use super::{Mutation, Outputs, Server, mutation};
-use state_protocol::{Effect, Flags, Message, MessageType};
+use state_protocol::{Effect, Flags, Message, MessageType, Owner};
 
 /// A recall is sent again after up to so many times its first interval.
 const MOST_BACK_OFF: u64 = 8;
+/// A grant is in doubt no sooner than this, in ns: nearly all were taken by then, and show it.
+const PROBED_AFTER_NS: u64 = 2_000_000_000;
 
 impl Server {
     /// Holds a request behind those that came before, if there is room, and sees to the flow that it waits for.
@@ -122,8 +124,68 @@ impl Server {
         self.attend(now_ns, slot, out);
     }
 
+    /// Whether a record's owner may not have it: it was granted, and nothing that followed shows that the grant was taken. (An instance that snapshots are taken of
+    /// would have to be recalled for good.)
+    pub(super) fn is_doubtful(&self, now_ns: u64, slot: u32) -> bool {
+        let record = self.records.get(slot);
+        let old = now_ns >= record.granted_ns.saturating_add(PROBED_AFTER_NS);
+        let flow = self.snapshot_shape(record.object).is_none();
+        let none_out = !self.waiting.is_recalled(slot);
+        self.records.is_owned(record) && record.held_epoch != record.epoch && old && flow && none_out
+    }
+
+    /// Asks the owner whether it has a flow. It does not say so of itself, as flows that are only read need no message after their grant; and a grant that was lost,
+    /// with no packet behind it, would leave the flow, and what was allocated with it, the switch's for as long as that lives. Not held against the session, and not
+    /// sent again but at the next look: nobody waits.
+    pub(super) fn probe(&mut self, now_ns: u64, slot: u32, out: &mut Outputs) {
+        let record = self.records.get(slot);
+        let session = record.owner.and_then(|owner| Some((owner, self.records.sessions.of(&owner)?)));
+        let Some((owner, session)) = session else { return };
+        let (epoch, number, client, request_ns) =
+            (record.epoch, session.number, session.client, session.newest_request_ns);
+        let dead = session.lease_until_ns <= now_ns;
+        if dead || request_ns == 0 || self.is_backed_up() || mutation::is(Mutation::NoProbe) {
+            return;
+        }
+        self.counters.probes += 1;
+        self.encode_recall(now_ns, slot, Flags::PROBE, (owner, number), epoch, request_ns);
+        self.commit(&Effect::None, client, out);
+    }
+
+    /// A recall that carries the time of the owner's newest request, so that a switch takes no old one.
+    fn encode_recall(
+        &mut self,
+        now_ns: u64,
+        slot: u32,
+        flags: Flags,
+        (owner, session): (Owner, u32),
+        epoch: u32,
+        request_ns: u64,
+    ) {
+        let record = self.records.get(slot);
+        let key = record.key.clone();
+        let message = Message {
+            message_type: MessageType::Recall,
+            object_id: self.records.settings(record.object).id,
+            flags,
+            sender: owner,
+            request_ns,
+            epoch,
+            // No two are the same, or the second would be taken for a replay.
+            seq: now_ns,
+            lease_us: 0,
+            port: 0,
+            session,
+            shard: self.settings.shard,
+            key: key.as_slice(),
+            value: &[],
+            packet: &[],
+        };
+        self.encode_reply(&message);
+    }
+
     /// Sends the recall that is out for a record, if its time has come. It goes down the chain like an answer: so it names no grant that is not on all
-    /// servers, and a head that was deposed recalls nothing. It carries the time of the owner's newest request, so that a switch takes no old one.
+    /// servers, and a head that was deposed recalls nothing.
     fn send_recall(&mut self, now_ns: u64, slot: u32, out: &mut Outputs) {
         let half_lease_ns = u64::from(self.settings.lease_us) * 500;
         let most_resend_ns = self.settings.recall_resend_ns * MOST_BACK_OFF;
@@ -148,26 +210,7 @@ impl Server {
         }
         self.counters.recalls += u64::from(!again);
         self.counters.recalls_resent += u64::from(again);
-        let record = self.records.get(slot);
-        let key = record.key.clone();
-        let message = Message {
-            message_type: MessageType::Recall,
-            object_id: self.records.settings(record.object).id,
-            flags: Flags::NONE,
-            sender: recall.owner,
-            request_ns,
-            epoch: recall.epoch,
-            // No two are the same, or the second would be taken for a replay.
-            seq: now_ns,
-            lease_us: 0,
-            port: 0,
-            session: recall.session,
-            shard: self.settings.shard,
-            key: key.as_slice(),
-            value: &[],
-            packet: &[],
-        };
-        self.encode_reply(&message);
+        self.encode_recall(now_ns, slot, Flags::NONE, (recall.owner, recall.session), recall.epoch, request_ns);
         self.commit(&Effect::None, client, out);
     }
 

@@ -39,6 +39,8 @@ pub struct Record {
     pub primary: bool,
     /// Head: when it was granted to another than before, in ns.
     pub granted_ns: u64,
+    /// Head: the newest epoch of which the owner showed that it has it. Zero: none.
+    pub held_epoch: u32,
     /// Head: since when, at the latest, it is nobody's and had no packet, in ns; 0: it is somebody's, or nobody looked yet.
     pub unused_since_ns: u64,
     /// Of a SnapshotState's record: its snapshots.
@@ -349,6 +351,7 @@ impl Records {
             pair: None,
             primary: false,
             granted_ns: 0,
+            held_epoch: 0,
             unused_since_ns: 0,
             snapshots: None,
             snapshot_sent: (0, 0),
@@ -407,7 +410,7 @@ impl Records {
             record.pair.map(|pair| &self.get(pair).key).hash(&mut hasher);
             record.snapshots.hash(&mut hasher);
             if full {
-                (record.granted_ns, record.unused_since_ns).hash(&mut hasher);
+                (record.granted_ns, record.held_epoch, record.unused_since_ns).hash(&mut hasher);
             }
             hasher.finish()
         };

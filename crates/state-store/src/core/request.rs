@@ -1,7 +1,7 @@
 //! The head's answers to a switch's requests: `docs/state-protocol.md`, "Rules of the store".
 
 use super::idle::NOBODY;
-use super::sessions::{NoSession, REPLAY_WINDOW_NS};
+use super::sessions::{NoSession, REPLAY_WINDOW_NS, Session};
 use super::settings::AllocatorSettings;
 use super::{Mutation, Outputs, Role, Server, mutation};
 use state_protocol::{Effect, Flags, Message, MessageType, RecordWrite};
@@ -27,6 +27,8 @@ pub(super) struct Request<'a> {
     pub session: u32,
     /// The lease that the answer may promise, counted from `request_ns`.
     pub lease_us: u32,
+    /// This head has heard nothing else of the session yet.
+    pub is_first: bool,
 }
 
 impl Request<'_> {
@@ -59,8 +61,10 @@ impl Server {
         self.counters.requests += u64::from(held.is_none());
         let received_ns = held.map_or(now_ns, |held| held.received_ns);
         let fresh_tag = held.is_none().then(|| state_protocol::tag_of(datagram));
+        let newest_request_ns = |session: &Session| session.newest_request_ns;
+        let is_first = self.records.sessions.of(&message.sender).map(newest_request_ns) == Some(0);
         let Some((session, lease_us)) = self.hear(received_ns, client, &message, fresh_tag, out) else { return };
-        let request = Request { message, object, client, datagram, held, now_ns, session, lease_us };
+        let request = Request { message, object, client, datagram, held, now_ns, session, lease_us, is_first };
         match message.message_type {
             MessageType::LeaseRequest => self.lease_request(&request, out),
             MessageType::Update => self.update(&request, out),
@@ -395,6 +399,11 @@ impl Server {
     /// Rule 7: the flow is nobody's, with its newest state.
     fn release(&mut self, request: &Request<'_>, out: &mut Outputs) {
         let message = &request.message;
+        if request.is_first && message.flags.contains(Flags::UNKNOWN) {
+            // The switch remembers for some seconds only that it does not have this epoch, and nothing tells here yet how old the message is.
+            self.counters.replayed += 1;
+            return;
+        }
         let ack = request.reply(MessageType::ReleaseAck);
         self.encode_reply(&Message { epoch: message.epoch, ..ack });
         let slot = self.records.find(request.object, message.key);
@@ -448,6 +457,7 @@ impl Server {
             record.owner == Some(message.sender) && epoch || mutation::is(Mutation::NoFence)
         };
         if let Some(slot) = slot.filter(owned) {
+            self.records.get_mut(slot).held_epoch = message.epoch;
             return Some(slot);
         }
         self.counters.refused += 1;
