@@ -68,8 +68,11 @@ impl World {
                 }
             }
             MessageType::UpdateAck => {
-                let newest = self.checks.acknowledged.entry(key).or_default();
-                *newest = (*newest).max((reply.epoch, reply.seq));
+                // 0: a switch that was asked said that it has the flow. A binding that is idle later goes.
+                if reply.seq > 0 {
+                    let newest = self.checks.acknowledged.entry(key).or_default();
+                    *newest = (*newest).max((reply.epoch, reply.seq));
+                }
                 self.check_members(at, &reply);
                 self.keep(&reply);
             }
