@@ -151,7 +151,15 @@ fn run_with_reports(world: &mut World, duration: u64) {
     let until = world.time + duration;
     while world.time < until {
         let (reporter, shards) = (Reporter::Switch { switch_id: 1 }, SHARDS);
-        let report = Report { reporter, version: 0, shards, heard_ms: 0, machine: String::new(), replicas: Vec::new() };
+        let report = Report {
+            reporter,
+            version: 0,
+            shards,
+            heard_ms: 0,
+            machine: String::new(),
+            replicas: Vec::new(),
+            load: None,
+        };
         let (from, to) = (switch_address(1), controller_address());
         let mut bytes = Control::Report { sent_ns: world.time, incarnation: 9, report }.encode().unwrap();
         assert!(keys().sign(&mut bytes, *from.ip(), *to.ip()));

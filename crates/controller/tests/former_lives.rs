@@ -37,8 +37,15 @@ fn decided(controller: &mut Controller, from_ns: u64, incarnation: u64, version:
         if (now_ns - from_ns).is_multiple_of(50 * MS) {
             for at in 1..4 {
                 let machine = format!("m{at}");
-                let report =
-                    Report { reporter: Reporter::Server, version, shards: 1, heard_ms: 0, machine, replicas: vec![] };
+                let report = Report {
+                    reporter: Reporter::Server,
+                    version,
+                    shards: 1,
+                    heard_ms: 0,
+                    machine,
+                    replicas: vec![],
+                    load: None,
+                };
                 let bytes = Control::Report { sent_ns: now_ns, incarnation, report }.encode().unwrap();
                 controller.handle(now_ns, Input::Datagram { from: address(at), bytes: &bytes }, &mut out);
             }

@@ -112,6 +112,7 @@ impl World {
             heard_ms: 0,
             machine: String::new(),
             replicas: Vec::new(),
+            load: None,
         };
         let incarnation = u64::from(around.incarnation);
         let Ok(mut bytes) = (Control::Report { sent_ns: self.now_ns, incarnation, report }).encode() else { return };

@@ -223,6 +223,31 @@ pub struct Report {
     pub machine: String,
     /// Server: one for each shard that it has.
     pub replicas: Vec<ShardReport>,
+    /// Switch: for people; nothing is decided by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<SwitchLoad>,
+}
+
+/// How much a switch holds and has to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwitchLoad {
+    /// Its name.
+    pub name: String,
+    /// The P4 program that it runs.
+    pub program: String,
+    /// Ports with the program on them.
+    pub ports_attached: u32,
+    /// Ports of its configuration.
+    pub ports: u32,
+    /// Shards in which it has a session whose lease lives.
+    pub sessions: u32,
+    /// Flows (and instances of snapshots) that are its to use, counted some seconds ago at the most.
+    pub owned: u64,
+    /// Updates and releases that are not acknowledged.
+    pub pending: u64,
+    /// How late the packet generator's last look at these was, in microseconds; none for a program without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generator_lag_us: Option<u64>,
 }
 
 /// A control message, decoded.
@@ -330,6 +355,16 @@ mod tests {
             heard_ms: 3,
             machine: "rack 1".to_owned(),
             replicas,
+            load: Some(SwitchLoad {
+                name: "leaf".to_owned(),
+                program: "nat.p4".to_owned(),
+                ports_attached: 1,
+                ports: 2,
+                sessions: 3,
+                owned: 4,
+                pending: 5,
+                generator_lag_us: None,
+            }),
         };
         for control in [
             Control::Views(views(3)),

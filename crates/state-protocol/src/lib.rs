@@ -18,7 +18,7 @@ mod status;
 pub use chain::{CHAIN_HEADER_BYTES, ChainFlags, ChainHeader, ChainType, ENTRY_HEADER_BYTES, Entries, Entry, Handover};
 pub use control::{
     Control, ControlType, Joining, MAX_CONTROL_BYTES, MOST_MACHINE_BYTES, Member, Report, Reporter, ShardReport,
-    ShardView, Views,
+    ShardView, SwitchLoad, Views,
 };
 pub use effect::{Effect, RecordWrite};
 pub use keys::{KeyRing, MOST_SECRETS, NotGenuine, SECRET_BYTES, Secret, tag_of};

@@ -65,6 +65,7 @@ fn a_switch_starts_without_a_controller_and_traffic_goes_on() {
     let echo = tcp_echo(&lab, 8000);
     let mut connections = Connections::open(&lab, echo, 10);
     assert_eq!(status(&lab).0["load"]["views"], "told");
+    the_controller_tells_of_it(&lab);
     lab.kill_daemon("controller", "controller");
 
     // An orderly end: the program goes on forwarding, and the next agent takes it over.
@@ -136,6 +137,22 @@ fn an_agent_that_is_dead_is_told(lab: &TestLab, pid: i32) {
     let ask = format!("{binary} status --controller {} --secrets {secrets}", common::CONTROLLER);
     let (good, page) = lab.run("controller", &ask);
     assert!(!good && page.contains("switch 1 (") && page.contains("the controller has not heard it"), "{page}");
+}
+
+/// What the controller has heard of s1, as somebody on another machine would see it.
+fn the_controller_tells_of_it(lab: &TestLab) {
+    let (binary, secrets) =
+        (env!("CARGO_BIN_EXE_stateplane"), format!("/run/stateplane/labs/{}/fabric.secrets", lab.name));
+    let ask = format!("{binary} status --json --controller {} --secrets {secrets}", common::CONTROLLER);
+    wait_for("the controller tells of its flows", || {
+        let (_, page) = lab.run("controller", &ask);
+        let page: serde_json::Value = serde_json::from_str(&page).unwrap_or_default();
+        let peers = page["controllers"][0]["peers"].as_array().cloned().unwrap_or_default();
+        let is_s1 = |peer: &&serde_json::Value| peer["reporter"]["switch"]["switch_id"] == 1 && peer["alive"] == true;
+        let load = peers.iter().find(is_s1).map_or(serde_json::Value::Null, |peer| peer["load"].clone());
+        let some = |field: &str| load[field].as_u64().is_some_and(|count| count > 0);
+        load["name"] == format!("{}-s1", lab.name) && some("owned") && some("sessions") && load["ports_attached"] == 2
+    });
 }
 
 #[test]

@@ -6,12 +6,15 @@ use dataplane::Dataplane;
 use dataplane::flow::{entry_at, entry_flags};
 use libbpf_rs::{MapCore, MapFlags};
 use serde::{Deserialize, Serialize};
+use state_protocol::SwitchLoad;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Counting a million flows takes some tenths of a second: not more often than this, whoever asks.
+/// Counting a million flows takes some tenths of a second: not more often than this, whoever asks. (A sweep, which looks at all of them anyway, counts them, too.)
 const COUNTED_FOR: Duration = Duration::from_secs(5);
+/// Letters of a name in a report, which is sent twenty times a second.
+const NAME_MOST: usize = 64;
 
 /// How full a state object is: flows of a FlowState, instances (tenants) of a SnapshotState.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,35 +95,69 @@ pub struct Load {
     pub ports: usize,
 }
 
-#[derive(Clone, Copy, Default)]
-struct Held {
+/// Entries of an object: all, and those that are this switch's to use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held {
     flows: u64,
     owned: u64,
 }
 
+impl Held {
+    /// One more. `live`: [`live_sessions`]; `local`: of an object that lives in this switch alone.
+    pub(crate) fn count(&mut self, entry: &[u8], live: &[u32], local: bool) {
+        self.flows += 1;
+        self.owned += u64::from(local || is_owned(entry, live));
+    }
+}
+
+/// Each shard's session, or 0 where there is none whose lease lives.
+pub(crate) fn live_sessions(dataplane: &Dataplane, now_ns: u64) -> Vec<u32> {
+    let number = |shard| dataplane.session(shard).ok().filter(|it| it.lease_end_ns > now_ns).map_or(0, |it| it.number);
+    (0..dataplane.shards().unwrap_or(0)).map(number).collect()
+}
+
 /// Entries per object, as last counted.
 #[derive(Default)]
-pub(crate) struct Counted(Mutex<Option<(Instant, Vec<Held>)>>);
+pub(crate) struct Counted {
+    last: Mutex<Option<(Instant, Vec<Held>)>>,
+    short: Mutex<Option<SwitchLoad>>,
+}
 
 impl Counted {
+    /// Takes a count that somebody else made, in that order.
+    pub(crate) fn put(&self, counts: Vec<Held>) {
+        *self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some((Instant::now(), counts));
+    }
+
+    /// What controllers are told, as it was after the last sweep: who reports waits for nothing.
+    pub(crate) fn short(&self) -> Option<SwitchLoad> {
+        self.short.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn put_short(&self, short: SwitchLoad) {
+        *self.short.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(short);
+    }
+
+    /// What was counted last, all objects together; without counting.
+    fn last_owned(&self) -> u64 {
+        let last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        last.as_ref().map_or(0, |(_, counts)| counts.iter().map(|held| held.owned).sum())
+    }
+
     /// In the order of the manifest, FlowState objects first. Whoever comes while another counts waits for the result.
     fn held(&self, dataplane: &Dataplane) -> Vec<Held> {
-        let mut last = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some((when, counts)) = &*last
             && when.elapsed() < COUNTED_FOR
         {
             return counts.clone();
         }
-        let now_ns = crate::sweep::now_ns();
-        let number =
-            |shard| dataplane.session(shard).ok().filter(|it| it.lease_end_ns > now_ns).map_or(0, |it| it.number);
-        let live: Vec<u32> = (0..dataplane.shards().unwrap_or(0)).map(number).collect();
+        let live = live_sessions(dataplane, crate::sweep::now_ns());
         let flows = dataplane.manifest().flow_states.iter().map(|object| {
             let (mut held, local) = (Held::default(), object.consistency == "local");
             let result = dataplane.map(&object.map).map(|map| {
                 dataplane::for_each_entry(map, |_, value| {
-                    held.flows += 1;
-                    held.owned += u64::from(local || is_owned(value, &live));
+                    held.count(value, &live, local);
                     true
                 })
             });
@@ -133,9 +170,9 @@ impl Counted {
         let instances = dataplane.manifest().snapshot_states.iter().map(|object| {
             let Some(map) = dataplane.map(&object.map) else { return Held::default() };
             let values = map.keys().filter_map(|key| map.lookup(&key, MapFlags::ANY).ok().flatten());
-            values.fold(Held::default(), |held, value| Held {
-                flows: held.flows + 1,
-                owned: held.owned + u64::from(object.period_us == 0 || is_owned(&value, &live)),
+            values.fold(Held::default(), |mut held, value| {
+                held.count(&value, &live, object.period_us == 0);
+                held
             })
         });
         let counts: Vec<Held> = flows.chain(instances).collect();
@@ -221,6 +258,25 @@ impl Agent {
             Ok(_) if self.views_version.load(Ordering::Relaxed) == 0 => ViewsKnown::Kept,
             Ok(_) => ViewsKnown::Told,
         })
+    }
+
+    /// The same in short, for the controllers, without counting flows now.
+    pub(crate) fn short_load(&self) -> SwitchLoad {
+        let ports = self.ports().unwrap_or_default();
+        let live = live_sessions(&self.dataplane, crate::sweep::now_ns());
+        let has_generator = self.dataplane.has_map(WORK);
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let short = |text: &str| text.chars().take(NAME_MOST).collect();
+        SwitchLoad {
+            name: short(&self.config.name),
+            program: short(&self.dataplane.manifest().program),
+            ports_attached: count(ports.iter().filter(|port| port.attached).count()),
+            ports: count(ports.len()),
+            sessions: count(live.iter().filter(|number| **number != 0).count()),
+            owned: self.counted.last_owned(),
+            pending: pending(&self.dataplane),
+            generator_lag_us: has_generator.then(|| self.generator.lag_us.load(Ordering::Relaxed)),
+        }
     }
 
     /// How much the switch holds and has to do.

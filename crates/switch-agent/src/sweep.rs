@@ -6,6 +6,7 @@
 use crate::agent::Agent;
 use crate::config::Idle;
 use crate::error::Result;
+use crate::load::{Held, live_sessions};
 use dataplane::Dataplane;
 use dataplane::flow::{SweepBefore, Swept, entry_at, entry_flags};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
@@ -43,7 +44,11 @@ pub(crate) fn start(agent: Arc<Agent>) {
             let agent = agent.clone();
             // A panic or cancellation there costs one sweep.
             let _ = tokio::task::spawn_blocking(move || match sweep(&agent.dataplane, agent.config.idle, now_ns()) {
-                Ok(count) => drop(agent.swept.fetch_add(count, Ordering::Relaxed)),
+                Ok((removed, held)) => {
+                    agent.swept.fetch_add(removed, Ordering::Relaxed);
+                    held.into_iter().for_each(|held| agent.counted.put(held));
+                    agent.counted.put_short(agent.short_load());
+                }
                 Err(error) => tracing::warn!("removing idle flows: {error}"),
             })
             .await;
@@ -58,12 +63,16 @@ pub(crate) fn now_ns() -> u64 {
         .map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
 }
 
-/// Releases and removes the flows that are idle at `now_ns`; how many were removed.
-pub(crate) fn sweep(dataplane: &Dataplane, idle: Idle, now_ns: u64) -> Result<u64> {
+/// Releases and removes the flows that are idle at `now_ns`; how many were removed, and, if it came through all of them, what each object had before.
+pub(crate) fn sweep(dataplane: &Dataplane, idle: Idle, now_ns: u64) -> Result<(u64, Option<Vec<Held>>)> {
     let until = Instant::now() + INTERVAL;
-    let mut removed = 0;
+    let live = live_sessions(dataplane, now_ns);
+    let (mut removed, mut held, mut all) = (0, Vec::new(), true);
     for object in &dataplane.manifest().flow_states {
-        let Some(map) = dataplane.map(&object.map) else { continue };
+        let Some(map) = dataplane.map(&object.map) else {
+            held.push(Held::default());
+            continue;
+        };
         let idle_s = if object.consistency == "local" { idle.local_s } else { idle.release_after_s };
         let before = SweepBefore {
             idle_ns: now_ns.saturating_sub(idle_s.saturating_mul(SECOND_NS)),
@@ -71,7 +80,9 @@ pub(crate) fn sweep(dataplane: &Dataplane, idle: Idle, now_ns: u64) -> Result<u6
             closed_ns: now_ns.saturating_sub(CLOSED_AFTER_NS),
             released_ns: now_ns.saturating_sub(REMOVED_AFTER_NS),
         };
-        let found = look(map, object, before)?;
+        let found = look(map, object, before, &live)?;
+        held.push(found.held);
+        all &= found.removals.len() < MOST_AT_ONCE;
         for key in &found.removals {
             removed += u64::from(dataplane.sweep(object.object_id, key, before)? == Swept::Removed);
         }
@@ -92,24 +103,31 @@ pub(crate) fn sweep(dataplane: &Dataplane, idle: Idle, now_ns: u64) -> Result<u6
             }
         }
     }
-    Ok(removed + sweep_snapshots(dataplane, idle, now_ns)?)
+    removed += sweep_snapshots(dataplane, idle, now_ns, &live, &mut held)?;
+    Ok((removed, all.then_some(held)))
 }
 
-fn sweep_snapshots(dataplane: &Dataplane, idle: Idle, now_ns: u64) -> Result<u64> {
+fn sweep_snapshots(dataplane: &Dataplane, idle: Idle, now_ns: u64, live: &[u32], held: &mut Vec<Held>) -> Result<u64> {
     let mut removed = 0;
     for object in &dataplane.manifest().snapshot_states {
-        let Some(map) = dataplane.map(&object.map) else { continue };
+        let Some(map) = dataplane.map(&object.map) else {
+            held.push(Held::default());
+            continue;
+        };
         let idle_s = if object.period_us == 0 { idle.local_s } else { idle.release_after_s };
         let idle_ns = now_ns.saturating_sub(idle_s.saturating_mul(SECOND_NS));
         let released_ns = now_ns.saturating_sub(REMOVED_AFTER_NS);
         let before = SweepBefore { idle_ns, half_closed_ns: idle_ns, closed_ns: idle_ns, released_ns };
+        let mut here = Held::default();
         for key in map.keys() {
             let Ok(Some(value)) = map.lookup(&key, MapFlags::ANY) else { continue };
+            here.count(&value, live, object.period_us == 0);
             if due(&value, before) != Due::Nothing && dataplane.sweep(object.object_id, &key, before)? == Swept::Removed
             {
                 removed += 1;
             }
         }
+        held.push(here);
     }
     Ok(removed)
 }
@@ -121,9 +139,10 @@ struct Found {
     releases: Vec<Vec<u8>>,
     /// Releases that are not acknowledged yet.
     waiting: u64,
+    held: Held,
 }
 
-fn look(map: &MapHandle, object: &FlowState, before: SweepBefore) -> Result<Found> {
+fn look(map: &MapHandle, object: &FlowState, before: SweepBefore, live: &[u32]) -> Result<Found> {
     let local = object.consistency == "local";
     let is_idle = |value: &[u8]| word(value, entry_at::USED_NS) < before.idle_ns;
     let mut found = Found::default();
@@ -133,6 +152,7 @@ fn look(map: &MapHandle, object: &FlowState, before: SweepBefore) -> Result<Foun
             true => Due::Nothing,
             false => due(value, before),
         };
+        found.held.count(value, live, local);
         let flags = entry_flags_of(value);
         found.waiting += u64::from(
             flags & (entry_flags::RELEASED | entry_flags::QUEUED) == entry_flags::RELEASED | entry_flags::QUEUED,

@@ -133,8 +133,8 @@ fn ring(path: &std::path::Path) -> Result<KeyRing, String> {
 fn report(agent: &Agent, socket: &UdpSocket, own: Ipv4Addr, keys: &KeyRing, views: &Views) {
     let reporter = Reporter::Switch { switch_id: agent.config.switch_id };
     let shards = views.shards.len() as u16;
-    let report =
-        Report { reporter, version: views.version, shards, heard_ms: 0, machine: String::new(), replicas: Vec::new() };
+    let (version, load) = (views.version, agent.counted.short());
+    let report = Report { reporter, version, shards, heard_ms: 0, machine: String::new(), replicas: Vec::new(), load };
     // A process of its own: what another one reported before is older, whatever its clock was.
     let incarnation = u64::from(std::process::id()) << 32 | 1;
     let control = Control::Report { sent_ns: now_ns(), incarnation, report };

@@ -207,6 +207,7 @@ fn controllers_say_what_they_know() {
         heard_ms: 0,
         machine: String::new(),
         replicas: vec![],
+        load: None,
     };
     let report = Control::Report { sent_ns: 1, incarnation: 2, report }.encode().unwrap();
     let line = Columns::default().line(&event_of(&report, None), None);

@@ -149,7 +149,15 @@ mod tests {
 
     fn report(rebuild: &mut Rebuild, of: Member, version: u64) -> bool {
         let machine = String::new();
-        let report = Report { reporter: Reporter::Server, version, shards: 2, heard_ms: 0, machine, replicas: vec![] };
+        let report = Report {
+            reporter: Reporter::Server,
+            version,
+            shards: 2,
+            heard_ms: 0,
+            machine,
+            replicas: vec![],
+            load: None,
+        };
         let control = Control::Report { sent_ns: 1, incarnation: of.incarnation, report };
         rebuild.datagram(of.address, &control.encode().unwrap()).is_some()
     }

@@ -1,6 +1,6 @@
 //! What a controller remembers of a server or switch.
 
-use state_protocol::{Member, Report, Reporter, ShardReport};
+use state_protocol::{Member, Report, Reporter, ShardReport, SwitchLoad};
 use std::collections::HashMap;
 use std::net::SocketAddrV4;
 
@@ -26,6 +26,8 @@ pub struct Seen {
     pub hearing_ns: u64,
     /// Its replicas.
     pub replicas: HashMap<u16, ShardReport>,
+    /// Switch: how much it has to do.
+    pub load: Option<SwitchLoad>,
     pub(super) sent_ns: u64,
     pub(super) pushed_ns: u64,
     pub(super) silent: bool,
@@ -51,6 +53,7 @@ impl Seen {
             version: 0,
             hearing_ns: now_ns,
             replicas: HashMap::new(),
+            load: None,
             sent_ns: 0,
             pushed_ns: 0,
             silent: false,
@@ -95,7 +98,7 @@ impl Seen {
             self.since_ns = now_ns;
         }
         (self.reporter, self.version, self.sent_ns, self.heard_ns) = (report.reporter, report.version, sent_ns, now_ns);
-        self.machine = report.machine;
+        (self.machine, self.load) = (report.machine, report.load);
         self.replicas = report.replicas.into_iter().map(|replica| (replica.shard, replica)).collect();
         true
     }
@@ -121,6 +124,7 @@ mod tests {
             heard_ms: 0,
             machine: String::new(),
             replicas: vec![],
+            load: None,
         };
         Report { machine: "m".to_owned(), ..nobody }
     }

@@ -3,7 +3,7 @@
 use super::watch::Watch;
 use crate::core::Controller;
 use serde::{Deserialize, Serialize};
-use state_protocol::{Member, Reporter, json_that_fits};
+use state_protocol::{Member, Reporter, SwitchLoad, json_that_fits};
 use std::net::SocketAddrV4;
 
 /// How a controller is.
@@ -52,6 +52,9 @@ pub struct PeerStatus {
     pub version: u64,
     /// Time since its last report in ms.
     pub silent_ms: u64,
+    /// Switch: how much it had to do then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<SwitchLoad>,
 }
 
 /// One shard's chain.
@@ -81,6 +84,7 @@ pub fn status(core: &Controller, watch: &Watch, now_ns: u64) -> Status {
         alive: core.is_alive(now_ns, seen),
         version: seen.version,
         silent_ms: now_ns.saturating_sub(seen.heard_ns) / 1_000_000,
+        load: seen.load.clone(),
     };
     let peers: Vec<_> = core.peers().map(peer).collect();
     let index = |shard: u16, member: Option<&Member>| {

@@ -200,7 +200,8 @@ mod tests {
     }
 
     fn report(core: &mut Controller, now_ns: u64, port: u16, reporter: Reporter, version: u64) {
-        let report = Report { reporter, version, shards: 1, heard_ms: 0, machine: String::new(), replicas: vec![] };
+        let report =
+            Report { reporter, version, shards: 1, heard_ms: 0, machine: String::new(), replicas: vec![], load: None };
         let incarnation = u64::from(port);
         let bytes = Control::Report { sent_ns: now_ns, incarnation, report }.encode().unwrap();
         let from = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);

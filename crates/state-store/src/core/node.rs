@@ -386,7 +386,7 @@ impl Node {
         let (version, shards) = (self.views.version, self.settings.shards);
         let heard_ms = u32::try_from(now_ns.saturating_sub(self.heard_ns) / 1_000_000).unwrap_or(u32::MAX);
         let machine = self.machine.clone();
-        let report = Report { reporter: Reporter::Server, version, shards, heard_ms, machine, replicas };
+        let report = Report { reporter: Reporter::Server, version, shards, heard_ms, machine, replicas, load: None };
         let control = Control::Report { sent_ns: now_ns, incarnation: self.me.incarnation, report };
         // Always fits: a row has less than 100 characters, and there are 256 at most.
         if let Ok(bytes) = control.encode() {

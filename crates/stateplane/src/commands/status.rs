@@ -4,7 +4,7 @@ use controller::shell::{PeerStatus, Status as ControllerStatus};
 use secrets::SecretsFile;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use state_protocol::Reporter;
+use state_protocol::{Reporter, SwitchLoad};
 use state_store::core::NodeStatus as StoreStatus;
 use state_store::shell;
 use std::net::SocketAddrV4;
@@ -24,6 +24,8 @@ The configuration names what is asked everywhere:
   stores = [\"10.2.1.10:5407\", \"10.2.2.10:5407\", \"10.2.3.10:5407\"]
   controllers = [\"10.2.1.10:5408\"]
   secrets = \"fabric.secrets\"
+
+Of other machines' switches it shows what they report to the deciding controller, some seconds old.
 
 A switch of this machine counts from its start until `stateplane switch detach`; one whose agent is dead gives no answer. A server or switch that the deciding
 controller has not heard counts for a minute, until the controller forgets it.
@@ -277,11 +279,31 @@ impl Overview {
             let well = |status: &ControllerStatus| (status.settled || !status.leading) && status.warnings.is_empty();
             controller.status.as_ref().is_some_and(well)
         };
+        let forwards = |(_, load): &(&PeerStatus, &SwitchLoad)| load.ports_attached == load.ports;
         self.switches.iter().all(Switch::is_good)
+            && self.reported_switches().iter().all(forwards)
             && self.stores.iter().all(ready)
             && self.controllers.iter().all(well)
             && (self.controllers.is_empty() || self.leaders() == 1)
             && self.leading().is_none_or(|status| silent(status).next().is_none())
+    }
+
+    /// Switches of other machines, as the controller that decides has heard of them.
+    fn reported_switches(&self) -> Vec<(&PeerStatus, &SwitchLoad)> {
+        let here = |id: u32| self.switches.iter().any(|it| it.status.as_ref().is_some_and(|it| it.switch_id == id));
+        let elsewhere = |peer: &&PeerStatus| match peer.reporter {
+            Reporter::Switch { switch_id } => !here(switch_id),
+            Reporter::Server => false,
+        };
+        let peers = self.leading().into_iter().flat_map(daemons).filter(elsewhere);
+        let mut found: Vec<_> = peers.filter_map(|peer| Some((peer, peer.load.as_ref()?))).collect();
+        found.sort_by(|one, other| one.1.name.cmp(&other.1.name));
+        found
+    }
+
+    /// Shards of the store, as far as the controller that decides lists them.
+    fn shards(&self) -> usize {
+        self.leading().map_or(0, |status| status.shards.len() + status.shards_left_out)
     }
 
     /// Controllers that decide, or believe so.
@@ -341,7 +363,7 @@ impl Switch {
 /// The page, from top to bottom: a further kind of daemon adds its section here.
 fn sections(overview: &Overview) -> Vec<Section> {
     vec![
-        switches(&overview.switches),
+        switches(&overview.switches, &overview.reported_switches(), overview.shards()),
         stores(&overview.stores),
         controllers(overview),
         overview.leading().map_or(Section { head: &[], rows: vec![], notes: vec![] }, chains),
@@ -381,7 +403,36 @@ fn round_trips(name: &str, sessions: &[SessionLoad]) -> Option<String> {
     ))
 }
 
-fn switches(found: &[Switch]) -> Section {
+/// How late the generator is, in words.
+fn lag(generator_lag_us: Option<u64>) -> String {
+    generator_lag_us.map_or("-".to_owned(), |us| format!("{:.1} ms", us as f64 / 1_000.0))
+}
+
+/// The row of a switch of another machine.
+fn reported(peer: &PeerStatus, load: &SwitchLoad, shards: usize) -> Vec<String> {
+    let id = match peer.reporter {
+        Reporter::Switch { switch_id } => switch_id.to_string(),
+        Reporter::Server => "-".to_owned(),
+    };
+    let state = match peer.alive {
+        true if load.ports_attached < load.ports => "not well",
+        true => "up",
+        false => "not heard",
+    };
+    vec![
+        load.name.clone(),
+        id,
+        load.program.clone(),
+        state.to_owned(),
+        format!("{} of {}", load.ports_attached, load.ports),
+        format!("{} of {shards}", load.sessions),
+        load.owned.to_string(),
+        load.pending.to_string(),
+        lag(load.generator_lag_us),
+    ]
+}
+
+fn switches(found: &[Switch], elsewhere: &[(&PeerStatus, &SwitchLoad)], shards: usize) -> Section {
     let mut notes = vec![];
     let row = |switch: &Switch| {
         let id = switch.status.as_ref().map_or("-".to_owned(), |status| status.switch_id.to_string());
@@ -392,17 +443,24 @@ fn switches(found: &[Switch]) -> Section {
             return row;
         };
         let owned: u64 = load.objects.iter().map(|object| object.owned).sum();
-        let lag = load.generator_lag_us.map_or("-".to_owned(), |us| format!("{:.1} ms", us as f64 / 1_000.0));
         row.extend([
             format!("{} of {}", load.ports_attached, load.ports),
             format!("{} of {}", load.sessions.iter().filter(|session| session.left_ms > 0).count(), load.shards),
             owned.to_string(),
             load.pending.to_string(),
-            lag,
+            lag(load.generator_lag_us),
         ]);
         row
     };
-    let rows = found.iter().map(row).collect();
+    let there = elsewhere.iter().map(|(peer, load)| reported(peer, load, shards));
+    let rows = found.iter().map(row).chain(there).collect();
+    for (peer, load) in elsewhere.iter().filter(|(_, load)| load.ports_attached < load.ports) {
+        notes.push(format!(
+            "{}: a port is not attached: see `stateplane status` on its machine ({})",
+            load.name,
+            peer.address.ip()
+        ));
+    }
     for switch in found {
         notes.extend(switch.error.clone());
         let Some(load) = &switch.load else { continue };
@@ -591,6 +649,7 @@ mod tests {
             alive: *alive,
             version: 1,
             silent_ms: 7,
+            load: None,
         };
         let peers = peers.iter().map(peer).collect();
         let status = ControllerStatus {
@@ -608,6 +667,33 @@ mod tests {
         let address = "10.0.0.9:5408".parse().expect("address");
         let controllers = vec![Controller { address, error: None, status: Some(status) }];
         Overview { switches: vec![], stores: vec![], controllers }
+    }
+
+    #[test]
+    fn switches_of_other_machines_are_told_as_the_controller_heard_of_them() {
+        let reporter = Reporter::Switch { switch_id: 7 };
+        let mut overview = overview(&[("10.0.0.2:1000", reporter, true), ("10.0.0.2:900", reporter, false)]);
+        let load = SwitchLoad {
+            name: "leaf-7".to_owned(),
+            program: "nat.p4".to_owned(),
+            ports_attached: 2,
+            ports: 2,
+            sessions: 8,
+            owned: 1_234,
+            pending: 5,
+            generator_lag_us: Some(1_500),
+        };
+        let row = |overview: &Overview| switches(&overview.switches, &overview.reported_switches(), 8).rows;
+        assert!(row(&overview).is_empty() && overview.is_good(), "it has told nothing yet");
+        let peers = |overview: &mut Overview, load: &SwitchLoad| {
+            let status = overview.controllers[0].status.as_mut().expect("a status");
+            status.peers.iter_mut().for_each(|peer| peer.load = Some(load.clone()));
+        };
+        peers(&mut overview, &load);
+        let expected = ["leaf-7", "7", "nat.p4", "up", "2 of 2", "8 of 8", "1234", "5", "1.5 ms"].map(str::to_owned);
+        assert_eq!((row(&overview), overview.is_good()), (vec![expected.to_vec()], true));
+        peers(&mut overview, &SwitchLoad { ports_attached: 1, ..load });
+        assert_eq!((row(&overview)[0][3].as_str(), overview.is_good()), ("not well", false));
     }
 
     #[test]
