@@ -161,8 +161,11 @@ struct user_t {
     bit<32> address;
 }
 
+// Of a session: there never was one, there is one, there was one. (0 is what a new record has.)
+const bit<8> ACTIVE = 1;
+const bit<8> DELETED = 2;
+
 struct session_t {
-    // 0: none (deleted).
     bit<8>  active;
     // Of the signalling packet that made it so: one that comes twice is carried out once.
     bit<24> sequence;
@@ -494,29 +497,29 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
         if (meta.kind == Kind.SIGNALLING) {
             bit<24> behind = session.sequence - hdr.signalling.sequence;
             Cause cause = Cause.ACCEPTED;
-            if (found == StateResult.HIT && session.sequence == hdr.signalling.sequence && (session.active == 1 || hdr.signalling.type == Request.DELETE_SESSION)) {
+            if (found == StateResult.HIT && session.sequence == hdr.signalling.sequence && (session.active == ACTIVE || (session.active == DELETED && hdr.signalling.type == Request.DELETE_SESSION))) {
                 repeated.count(0);
-            } else if (found == StateResult.HIT && session.active == 1 && behind < 256) {
-                // A late copy of a request that others have overtaken. (A manager that starts again begins somewhere else, most probably.)
+            } else if (found == StateResult.HIT && session.active != 0 && behind < 256) {
+                // A late copy of a request that others have overtaken: of a Create behind a Delete, too. (A manager that starts again begins somewhere else, most probably.)
                 late_signalling.count(0);
                 mark_to_drop(standard_metadata);
                 return;
             } else if (found == StateResult.MISS && creates) {
                 cause = Cause.NO_RESOURCES;
-            } else if (session.active == 0 && !creates) {
+            } else if (session.active != ACTIVE && !creates) {
                 cause = Cause.CONTEXT_NOT_FOUND;
             } else {
                 if (hdr.signalling.type == Request.DELETE_SESSION) {
-                    session = { 0, hdr.signalling.sequence, 0, 0, 0 };
+                    session = { DELETED, hdr.signalling.sequence, 0, 0, 0 };
                 } else if (creates) {
-                    session = { 1, hdr.signalling.sequence, hdr.signalling.uplink_teid, hdr.signalling.downlink_teid, hdr.signalling.station };
+                    session = { ACTIVE, hdr.signalling.sequence, hdr.signalling.uplink_teid, hdr.signalling.downlink_teid, hdr.signalling.station };
                 } else {
                     session.sequence = hdr.signalling.sequence;
                     session.downlink_teid = hdr.signalling.downlink_teid;
                     session.station = hdr.signalling.station;
                 }
                 users.set(user, session);
-                if (session.active == 0) {
+                if (session.active != ACTIVE) {
                     users.phase(user, FlowPhase.CLOSED); // (the sequence number is kept for a while, against late copies)
                 } else if (creates) {
                     users.phase(user, FlowPhase.OPEN);
@@ -548,7 +551,7 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
             truncate(56);
             echoes.count(0);
         } else if (needs_session) {
-            if (session.active == 0) {
+            if (session.active != ACTIVE) {
                 unknown_user.count(0);
                 mark_to_drop(standard_metadata);
                 return;
