@@ -9,11 +9,11 @@ sys.path.insert(0, str(HERE.parent))
 from stf_packets import TCP, UDP, Case, address, ethernet, ipv4, tcp, udp  # noqa: E402
 
 GATEWAY = "10.99.0.1"
-# Base stations and the mobility manager are behind a router on port 0, the packet network behind one on port 1.
-RADIO_MAC, NETWORK_MAC = "02:00:00:00:00:05", "02:00:00:00:00:11"
+# Base stations and the mobility manager are behind a router on port 0, the packet network behind one on port 1, more base stations behind one on port 2.
+RADIO_MAC, NETWORK_MAC, RADIO2_MAC = "02:00:00:00:00:05", "02:00:00:00:00:11", "02:00:00:00:00:21"
 STATION, STATION2, MANAGER = "10.1.0.21", "10.1.0.22", "10.1.0.9"
 USER, USER2, REMOTE = "100.64.0.7", "100.64.0.8", "198.51.100.80"
-PORT_MACS = ["02:00:00:00:00:a0", "02:00:00:00:00:a1"]
+PORT_MACS = ["02:00:00:00:00:a0", "02:00:00:00:00:a1", "02:00:00:00:00:a2"]
 CREATE, MODIFY, DELETE = 32, 34, 36
 ACCEPTED, NOT_FOUND, NO_RESOURCES = 16, 64, 73
 
@@ -22,6 +22,7 @@ SETUP = f"""
 # define: SERVING_GATEWAY_USERS=2
 # port: 0 mac {PORT_MACS[0]} address 10.0.0.1/24
 # port: 1 mac {PORT_MACS[1]} address 192.0.2.2/24
+# port: 2 mac {PORT_MACS[2]} address 10.0.2.1/24
 # neighbor: 10.0.0.5 mac {RADIO_MAC} port 0
 # neighbor: 192.0.2.1 mac {NETWORK_MAC} port 1
 # route: 10.1.0.0/16 via 10.0.0.5 port 0
@@ -29,7 +30,9 @@ SETUP = f"""
 # route: {GATEWAY}/32 blackhole
 
 add GatewayIngress.gateways hdr.outer_ipv4.destination:0x0a630001 GatewayIngress.at_gateway()
-add GatewayIngress.managers hdr.outer_ipv4.source:0x0a010009 GatewayIngress.allow()
+add GatewayIngress.managers standard_metadata.ingress_port:0 hdr.outer_ipv4.source:0x0a010009 GatewayIngress.allow()
+add GatewayIngress.radio_ports standard_metadata.ingress_port:0 GatewayIngress.allow()
+add GatewayIngress.radio_ports standard_metadata.ingress_port:2 GatewayIngress.allow()
 add GatewayIngress.user_prefixes hdr.ipv4.destination:0x64400000/10 GatewayIngress.to_users(gateway_address:0x0a630001)
 """
 
@@ -53,6 +56,9 @@ class GatewayCase(Case):
 
     def radio(self, packet):
         self.packet(0, ethernet(PORT_MACS[0], RADIO_MAC, packet))
+
+    def radio2(self, packet):
+        self.packet(2, ethernet(PORT_MACS[2], RADIO2_MAC, packet))
 
     def network(self, packet):
         self.packet(1, ethernet(PORT_MACS[1], NETWORK_MAC, packet))
@@ -177,7 +183,21 @@ def refuses():
     case.counter("bad_signalling", 6)
     case.radio(ipv4(MANAGER, GATEWAY, UDP, udp(MANAGER, GATEWAY, 2123, 2123, order + b"x")))
     case.counter("unsupported", 8)
-    case.note("none of these changed anything")
+    case.note("in the manager's name, but in where the packet network is, or other base stations: what the manager itself may do")
+    for body in (order, signal(DELETE, 2), signal(CREATE, 2, USER2, 0x1001, 0x2001, STATION)):
+        forged = ipv4(MANAGER, GATEWAY, UDP, udp(MANAGER, GATEWAY, 2123, 2123, body))
+        case.network(forged)
+        case.radio2(forged)
+    case.counter("bad_signalling", 12)
+    case.note("a base station's packets, but in where the packet network is")
+    case.network(tunnelled(inner, 0x1000))
+    case.network(ipv4(STATION, GATEWAY, UDP, udp(STATION, GATEWAY, 2152, 2152, gtp(1, 0, b"", 0x32, b"\xbe\xef\0\0"))))
+    case.counter("wrong_port", 2)
+    case.counter("echoes", 1)
+    case.note("none of these changed anything; nor does it matter behind which radio port the station is")
+    case.counter("sessions_changed", 1)
+    case.radio2(tunnelled(ipv4(USER, REMOTE, UDP, udp(USER, REMOTE, 5000, 53)), 0x1000))
+    case.at_network(ipv4(USER, REMOTE, UDP, udp(USER, REMOTE, 5000, 53), ttl=63))
     case.down(0x2000)
     case.up(0x1000)
     case.note("hop limits: in the tunnel, outside of it")

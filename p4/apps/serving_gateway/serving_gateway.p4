@@ -340,7 +340,9 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
     counter(1, CounterType.packets) unknown_user;
     // Dropped: the user's session has another tunnel or base station.
     counter(1, CounterType.packets) wrong_tunnel;
-    // Dropped: signalling packets from who may not send them, with wrong checksums, or of the wrong form.
+    // Dropped: tunnel packets and echo requests to the gateway from a port behind which no base stations are.
+    counter(1, CounterType.packets) wrong_port;
+    // Dropped: signalling packets from who may not send them (an address, or a port behind which it is not), with wrong checksums, or of the wrong form.
     counter(1, CounterType.packets) bad_signalling;
     // Dropped: older than the signalling packet that was carried out last.
     counter(1, CounterType.packets) late_signalling;
@@ -367,12 +369,23 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
 
     action allow() { }
 
-    // Who may send signalling packets.
+    // Who may send signalling packets, and behind which port each is: an address alone could be written by any host.
     table managers {
-        key = { hdr.outer_ipv4.source: exact; }
+        key = {
+            standard_metadata.ingress_port: exact;
+            hdr.outer_ipv4.source: exact;
+        }
         actions = { allow; NoAction; }
         default_action = NoAction();
         size = 64;
+    }
+
+    // Behind which ports base stations are. (Which of them a tunnel is from, its address says: the record has it.)
+    table radio_ports {
+        key = { standard_metadata.ingress_port: exact; }
+        actions = { allow; NoAction; }
+        default_action = NoAction();
+        size = 512;
     }
 
     // Tunnels start from this address of the gateway.
@@ -457,6 +470,10 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                 }
                 user.address = hdr.signalling.user;
                 creates = hdr.signalling.type == Request.CREATE_SESSION;
+            } else if ((meta.kind == Kind.UPLINK || meta.kind == Kind.ECHO) && !radio_ports.apply().hit) {
+                wrong_port.count(0);
+                mark_to_drop(standard_metadata);
+                return;
             } else if (meta.kind == Kind.UPLINK) {
                 // (The user's packet must be all there, and nothing else: what follows it would leave with it.)
                 if (hdr.ipv4.version != 4 || hdr.ipv4.header_words < 5
