@@ -169,6 +169,25 @@ def refuses():
     case.radio(tunnelled(inner + b"x", 0x1000))
     case.radio(ipv4(STATION, GATEWAY, UDP, udp(STATION, GATEWAY, 2152, 2152, gtp(255, 0x1000, inner)[:-1])))
     case.counter("unsupported", 7)
+    case.note("fragments of tunnel packets and of signalling: the first, the middle, the last; IPv4 options; not even the kernel gets them")
+    for flags_offset in (0x2000, 0x2003, 0x0003):
+        case.radio(ipv4(STATION, GATEWAY, UDP, udp(STATION, GATEWAY, 2152, 2152, gtp(255, 0x1000, inner)), flags_offset=flags_offset))
+    case.radio(ipv4(STATION, GATEWAY, UDP, udp(STATION, GATEWAY, 2152, 2152, gtp(255, 0x1000, inner)), flags_offset=0x0003, ttl=1))
+    case.radio(ipv4(MANAGER, GATEWAY, UDP, udp(MANAGER, GATEWAY, 2123, 2123, signal(DELETE, 2)), flags_offset=0x2000))
+    case.radio(ipv4(STATION, GATEWAY, UDP, udp(STATION, GATEWAY, 2152, 2152, gtp(255, 0x1000, inner)), options=b"\1\1\1\0"))
+    case.counter("unsupported", 13)
+    case.note("users' own fragments go into their tunnel as they are, others' are routed, and other protocols' to the gateway are the kernel's")
+    port = 0xC000 | int.from_bytes(address(USER)[2:], "big") & 0x3FFF
+    fragment = lambda to, ttl: ipv4(REMOTE, to, UDP, b"the rest", flags_offset=0x0003, ttl=ttl)  # noqa: E731
+    case.network(fragment(USER, 50))
+    datagram = udp(GATEWAY, STATION, port, 2152, gtp(255, 0x2000, fragment(USER, 49)), without_checksum=True)
+    case.at_radio(ipv4(GATEWAY, STATION, UDP, datagram, identification=0))
+    inner_fragment = lambda ttl: ipv4(USER, REMOTE, UDP, b"the rest", flags_offset=0x0003, ttl=ttl)  # noqa: E731
+    case.radio(tunnelled(inner_fragment(64), 0x1000))
+    case.at_network(inner_fragment(63))
+    case.network(fragment(STATION, 50))
+    case.at_radio(fragment(STATION, 49))
+    case.to_host(0, ethernet(PORT_MACS[0], RADIO_MAC, ipv4(STATION, GATEWAY, TCP, b"the rest", flags_offset=0x0003)))
     case.note("an echo request is answered")
     case.radio(ipv4(STATION, GATEWAY, UDP, udp(STATION, GATEWAY, 2152, 2152, gtp(1, 0, b"", 0x32, b"\xbe\xef\0\0"))))
     answer = udp(GATEWAY, STATION, 2152, 2152, gtp(2, 0, b"\x0e\0", 0x32, b"\xbe\xef\0\0"), without_checksum=True)
@@ -182,7 +201,7 @@ def refuses():
     case.radio(ipv4(MANAGER, GATEWAY, UDP, udp(MANAGER, GATEWAY, 2123, 2123, order)[:-1] + b"x"))
     case.counter("bad_signalling", 6)
     case.radio(ipv4(MANAGER, GATEWAY, UDP, udp(MANAGER, GATEWAY, 2123, 2123, order + b"x")))
-    case.counter("unsupported", 8)
+    case.counter("unsupported", 14)
     case.note("in the manager's name, but in where the packet network is, or other base stations: what the manager itself may do")
     for body in (order, signal(DELETE, 2), signal(CREATE, 2, USER2, 0x1001, 0x2001, STATION)):
         forged = ipv4(MANAGER, GATEWAY, UDP, udp(MANAGER, GATEWAY, 2123, 2123, body))
@@ -215,7 +234,7 @@ def refuses():
                  lambda ttl: ipv4(STATION, REMOTE, UDP, udp(STATION, REMOTE, 2152, 2152, gtp(255, 0x1000, inner)), ttl=ttl)):
         case.radio(make(64))
         case.at_network(make(63))
-    case.counter("routed", 2)
+    case.counter("routed", 3)
     case.to_host(0, ethernet(PORT_MACS[0], RADIO_MAC, ipv4(STATION, GATEWAY, TCP, tcp(STATION, GATEWAY, 1, 2))))
     case.to_host(0, ethernet(PORT_MACS[0], RADIO_MAC, bytes(28), 0x0806))
     case.write()

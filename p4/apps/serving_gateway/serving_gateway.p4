@@ -12,7 +12,7 @@
 // What it does not do, on purpose, and what then happens:
 // - Users' IPv6: not known to any record; dropped in tunnels (`unknown_user`), routed outside of them to the kernel.
 // - Error Indication and End Marker (TS 29.281, 7.3): none are sent; received ones are dropped and counted (`unsupported`).
-// - Fragmented tunnel packets: dropped (`unsupported`). The network to the base stations must have room for 36 bytes more than users' packets.
+// - Fragmented tunnel packets, and those with IPv4 options: dropped (`unsupported`), as is all UDP to the gateway that is so. The network to the base stations must have room for 36 bytes more than users' packets.
 // - Charging, quality of service, paging, the S5/S8 tunnel to another gateway: no part of it.
 //
 // -DSERVING_GATEWAY_LOCAL: the same without fault tolerance.
@@ -197,6 +197,8 @@ struct metadata_t {
     // The outer IPv4 header was made or changed here.
     bool    outer_changed;
     bool    signalling_changed;
+    // UDP of which is not known whether it is in a tunnel: a fragment, or behind IPv4 options.
+    bool    ports_unknown;
 }
 
 // Parser -------------------------------------------------------------------------------------------------------------------------------
@@ -207,6 +209,7 @@ parser GatewayParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         meta.extension_bytes = 0;
         meta.outer_changed = false;
         meta.signalling_changed = false;
+        meta.ports_unknown = false;
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.ether_type) {
             ETHERTYPE_IPV4: ipv4;
@@ -219,8 +222,15 @@ parser GatewayParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         ipv4_t first = packet.lookahead<ipv4_t>();
         transition select(first.version, first.header_words, first.more_fragments, first.fragment_offset, first.protocol) {
             (4, 5, 0, 0, PROTOCOL_UDP): ports;
+            (4, _, _, _, PROTOCOL_UDP): ports_unknown;
             default: plain;
         }
+    }
+
+    // Only a first fragment has ports, and what is for the gateway must not be told apart by that.
+    state ports_unknown {
+        meta.ports_unknown = true;
+        transition plain;
     }
 
     state plain {
@@ -346,7 +356,7 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
     counter(1, CounterType.packets) bad_signalling;
     // Dropped: older than the signalling packet that was carried out last.
     counter(1, CounterType.packets) late_signalling;
-    // Dropped: fragments of tunnel packets, other GTP-U messages, users' packets that are not IPv4.
+    // Dropped: fragments to the gateway and tunnel packets with IPv4 options, other GTP-U messages, users' packets that are not IPv4.
     counter(1, CounterType.packets) unsupported;
     // Dropped: for a tunnel, out of one or an answer, but no resolved way on (or too big for it).
     counter(1, CounterType.packets) no_next_hop;
@@ -359,9 +369,12 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
 
     action at_gateway() { }
 
+    // Of the first IPv4 header.
+    bit<32> sent_to = 0;
+
     // The gateway's own addresses, to which base stations and mobility managers send.
     table gateways {
-        key = { hdr.outer_ipv4.destination: exact; }
+        key = { sent_to: exact @name("hdr.outer_ipv4.destination"); }
         actions = { at_gateway; NoAction; }
         default_action = NoAction();
         size = 64;
@@ -432,13 +445,22 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
             to_host();
             return;
         }
+        sent_to = hdr.ipv4.destination;
+        if (hdr.outer_ipv4.isValid()) {
+            sent_to = hdr.outer_ipv4.destination;
+        }
+        bool ours = (hdr.outer_ipv4.isValid() || meta.ports_unknown) && gateways.apply().hit;
+        if (ours && meta.ports_unknown) {
+            unsupported.count(0);
+            mark_to_drop(standard_metadata);
+            return;
+        }
         if (!hdr.outer_ipv4.isValid() && (!hdr.ipv4.isValid() || hdr.ipv4.version != 4 || hdr.ipv4.header_words < 5 || hdr.ipv4.ttl <= 1)) {
             to_kernel.count(0);
             to_host();
             return;
         }
         // What goes by in tunnels of others is routed like anything else.
-        bool ours = hdr.outer_ipv4.isValid() && gateways.apply().hit;
         if (hdr.outer_ipv4.isValid() && !ours) {
             if (hdr.outer_ipv4.ttl <= 1
                 || fib_lookup_ipv4(hdr.outer_ipv4.source, hdr.outer_ipv4.destination, hdr.outer_ipv4.protocol, hdr.udp.source_port,
