@@ -94,6 +94,16 @@ impl Lives {
         self.open_at(t).filter(|l| l.end != End::Finished).count()
     }
 
+    /// Connections that were established after a moment, however long after they were opened.
+    pub fn established_after(&self, t: f64) -> impl Iterator<Item = &Life> {
+        self.lives.iter().filter(move |l| l.established.is_some_and(|e| e > t))
+    }
+
+    /// Of those, the lost ones.
+    pub fn lost_of_later(&self, t: f64) -> usize {
+        self.established_after(t).filter(|l| l.end != End::Finished).count()
+    }
+
     /// Events a second in bins: of answers, or of connections established.
     pub fn rate(times: impl Iterator<Item = f64>, bin_s: f64, end_s: f64) -> Vec<(f64, f64)> {
         let mut bins = vec![0u32; (end_s / bin_s).round() as usize];
@@ -438,6 +448,28 @@ mod tests {
         assert!(lives.lives.iter().all(|l| l.end == End::Silent && l.established.is_some()), "{:?}", lives.lives);
         assert_eq!(lives.lost_of(lives.lives[49].established.expect("established")), 50);
         drop(silent);
+    }
+
+    #[test]
+    fn a_lost_connection_counts_on_the_side_of_the_moment_on_which_it_was_established() {
+        let life = |opened: f64, established: Option<f64>, ended: f64, end| Life { opened, established, ended, end };
+        let lives = Lives {
+            lives: vec![
+                // Over before 3.0: on neither side.
+                life(0.0, Some(0.1), 1.5, End::Finished),
+                life(0.0, Some(0.1), 1.5, End::Reset),
+                life(2.0, Some(2.1), 3.5, End::Finished),
+                life(2.0, Some(2.1), 13.0, End::Silent),
+                // Its handshake was under way at that moment.
+                life(2.9, Some(3.4), 4.4, End::Reset),
+                life(3.1, Some(3.5), 13.5, End::Silent),
+                life(3.1, Some(3.5), 4.6, End::Finished),
+                life(3.1, None, 13.1, End::NotOpened),
+            ],
+            answers: Vec::new(),
+        };
+        assert_eq!((lives.open_at(3.0).count(), lives.lost_of(3.0)), (2, 1));
+        assert_eq!((lives.established_after(3.0).count(), lives.lost_of_later(3.0)), (3, 2));
     }
 
     #[test]

@@ -133,6 +133,9 @@ fn recovery(rates: &[(f64, f64)], failed_at: f64, end: f64) -> Option<f64> {
 struct Figures {
     established: f64,
     lost: f64,
+    /// After the failure, during the outage and when it was over.
+    established_later: f64,
+    lost_later: f64,
     not_opened: f64,
     lost_before: f64,
     silence_s: f64,
@@ -156,6 +159,8 @@ fn figures_of(run: &Run, plan: Plan) -> Figures {
     Figures {
         established: lives.open_at(t).count() as f64,
         lost: lives.lost_of(t) as f64,
+        established_later: lives.established_after(t).count() as f64,
+        lost_later: lives.lost_of_later(t) as f64,
         not_opened: not_opened as f64,
         lost_before: before as f64,
         silence_s: silence,
@@ -258,15 +263,12 @@ fn recall_rows(silences: &Result<Vec<f64>>) -> Vec<Row> {
 
 fn rows_of(name: &str, figures: &[Figures]) -> Vec<Row> {
     let over = |of: fn(&Figures) -> f64| summary(&figures.iter().map(of).collect::<Vec<_>>());
-    let lost = Row::value(
-        format!("{name}: connections lost of {:.0} established", over(|f| f.established).median),
-        "",
-        over(|f| f.lost),
-        0,
-        "",
-    );
-    let each: Vec<f64> = figures.iter().map(|figures| figures.lost).collect();
-    let lost = if name == SYSTEMS[0].name { lost.with_goal_of_each(Goal::AtMost(0.0), &each) } else { lost };
+    let lost = |what: &str, of: fn(&Figures) -> f64, lost: fn(&Figures) -> f64| {
+        let what = format!("{name}: connections lost of {:.0} established {what}", over(of).median);
+        let row = Row::value(what, "", over(lost), 0, "");
+        let each: Vec<f64> = figures.iter().map(lost).collect();
+        if name == SYSTEMS[0].name { row.with_goal_of_each(Goal::AtMost(0.0), &each) } else { row }
+    };
     let recoveries: Vec<f64> = figures.iter().filter_map(|f| f.recovery_s).collect();
     let recovery = if recoveries.len() == figures.len() {
         Row::value(format!("{name}: exchanges back to 80 %"), "", summary(&recoveries), 2, "s")
@@ -274,7 +276,8 @@ fn rows_of(name: &str, figures: &[Figures]) -> Vec<Row> {
         Row::text(format!("{name}: exchanges back to 80 %"), "", "not in every run")
     };
     vec![
-        lost,
+        lost("before the failure", |f| f.established, |f| f.lost),
+        lost("after it", |f| f.established_later, |f| f.lost_later),
         Row::value(format!("{name}: not opened within 10 s, after the failure"), "", over(|f| f.not_opened), 0, ""),
         recovery,
         Row::value(format!("{name}: longest time without any answer"), "", over(|f| f.silence_s), 2, "s"),
@@ -357,7 +360,8 @@ pub fn run(context: &Context) -> Result<Outcome> {
         let described = figures.iter().zip(runs).map(|(f, run)| {
             json!({
                 "failed_at_s": run.failed_at, "opened": run.lives.lives.len(), "answers": run.lives.answers.len(),
-                "established": f.established, "lost": f.lost, "not_opened": f.not_opened,
+                "established": f.established, "lost": f.lost, "established_after": f.established_later,
+                "lost_after": f.lost_later, "not_opened": f.not_opened,
                 "lost_before": f.lost_before, "longest_silence_s": f.silence_s, "recovery_s": f.recovery_s,
                 "answers_per_s": Lives::rate(run.lives.answers.iter().copied(), BIN_S, plan.end),
             })
@@ -384,6 +388,29 @@ mod tests {
         ];
         assert_eq!(good.reached, Some(true), "{good:?}");
         assert!(bad.iter().all(|row| row.goal.is_some() && row.reached == Some(false)), "{bad:?}");
+    }
+
+    #[test]
+    fn a_connection_lost_in_one_run_misses_the_goal_on_either_side_of_the_failure() {
+        let figures = |lost, lost_later| Figures {
+            established: 3_000.0,
+            lost,
+            established_later: 5_000.0,
+            lost_later,
+            not_opened: 0.0,
+            lost_before: 0.0,
+            silence_s: 0.2,
+            recovery_s: Some(0.2),
+        };
+        let reached = |name: &str, lost: f64, lost_later: f64| -> Vec<Option<bool>> {
+            // In the middle run only: the median does not show it.
+            let runs = [figures(0.0, 0.0), figures(lost, lost_later), figures(0.0, 0.0)];
+            rows_of(name, &runs)[..2].iter().map(|row| row.reached).collect()
+        };
+        assert_eq!(reached("stateplane", 0.0, 0.0), [Some(true), Some(true)]);
+        assert_eq!(reached("stateplane", 1.0, 0.0), [Some(false), Some(true)]);
+        assert_eq!(reached("stateplane", 0.0, 1.0), [Some(true), Some(false)]);
+        assert_eq!(reached("keepalived alone", 1.0, 1.0), [None, None]);
     }
 
     #[test]
