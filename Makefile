@@ -37,7 +37,7 @@ test: root lint ## everything that decides whether a change may land
 	cargo test --locked --quiet -p sim --features mutations --test mutations
 	target/debug/stateplane sim --seconds 60
 
-bench: root build ## the paper's evaluation, repeated: writes out/bench/index.html (QUICK=1: in six minutes)
+bench: root build ## the paper's evaluation, repeated: writes out/bench/index.html (QUICK=1: in eight minutes)
 	@scripts/need-bpf.sh bench
 	cargo build --release --locked --quiet -p bench
 	target/release/stateplane-bench all $(if $(QUICK),--quick)

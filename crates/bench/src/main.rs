@@ -42,7 +42,7 @@ enum Command {
 
 #[derive(Args, Debug)]
 struct How {
-    /// Fewer rounds and shorter runs: about five minutes for all, with wide spreads
+    /// Fewer rounds and shorter runs: about eight minutes for all, with wide spreads
     #[arg(long)]
     quick: bool,
     /// Only this application, by its folder in p4/apps, where an experiment has several; may be given again

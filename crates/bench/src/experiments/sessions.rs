@@ -1,18 +1,18 @@
-//! A million flows of one switch: what keeps their leases (docs/state-protocol.md, "Sessions").
+//! A million flows of one switch: what keeps their leases (docs/state-protocol.md, "Sessions"), and what becomes of them when they are idle.
 
 use super::Context;
 use crate::labs::{Running, Wanted};
 use crate::plot::{self, Axes, Line};
 use crate::report::Goal;
 use crate::results::{Figure, Outcome, Row};
-use crate::statistics::summary;
+use crate::statistics::{Summary, summary};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 const SWITCH: &str = "s1";
@@ -26,6 +26,8 @@ const WINDOW: usize = 1_024;
 const PATIENCE: Duration = Duration::from_millis(40);
 /// Rounds over those that are not open yet.
 const MOST_ROUNDS: usize = 200;
+/// Flows without packets must all be back at the store by then: `release_after_s` (60 s), and the sweeps that release them.
+const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(180);
 /// The share of the flows that is updated each second.
 const UPDATED: f64 = 0.01;
 /// Messages that the switch sends, by its counters.
@@ -40,20 +42,44 @@ fn ports(flow: usize) -> (usize, u16) {
 struct Arrivals {
     seen: Vec<AtomicU64>,
     count: AtomicUsize,
+    /// By flow, the number that the program gave the last packet.
+    numbers: Vec<AtomicU16>,
+    /// Packets in all, and those whose number was no higher than that of the flow's last: its count began anew (or a packet was overtaken, while flows are opened).
+    packets: AtomicU64,
+    backwards: AtomicU64,
     stop: AtomicBool,
 }
 
 impl Arrivals {
     fn new(flows: usize) -> Arrivals {
         let seen = (0..flows.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        Arrivals { seen, count: AtomicUsize::new(0), stop: AtomicBool::new(false) }
+        Arrivals {
+            seen,
+            count: AtomicUsize::new(0),
+            numbers: (0..flows).map(|_| AtomicU16::new(0)).collect(),
+            packets: AtomicU64::new(0),
+            backwards: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+        }
+    }
+
+    /// A flow's packet came with this number.
+    fn note(&self, flow: usize, number: u16) {
+        let (Some(word), Some(last)) = (self.seen.get(flow / 64), self.numbers.get(flow)) else { return };
+        self.packets.fetch_add(1, Ordering::Relaxed);
+        if last.swap(number, Ordering::Relaxed) >= number {
+            self.backwards.fetch_add(1, Ordering::Relaxed);
+        }
+        if word.fetch_or(1 << (flow % 64), Ordering::Relaxed) >> (flow % 64) & 1 == 0 {
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     fn has(&self, flow: usize) -> bool {
         self.seen[flow / 64].load(Ordering::Relaxed) >> (flow % 64) & 1 == 1
     }
 
-    /// Notes what comes to a packet socket, until it is told to stop: the flow's number stands in the UDP payload.
+    /// Notes what comes to a packet socket, until it is told to stop: which flow it is stands in the UDP payload, its count in the IPv4 identification.
     fn receive(&self, interface: &str) -> std::io::Result<()> {
         let socket = packet_socket(interface)?;
         socket.set_read_timeout(Some(Duration::from_millis(50)))?;
@@ -65,11 +91,7 @@ impl Arrivals {
                 continue;
             }
             let flow = u32::from_be_bytes([frame[28], frame[29], frame[30], frame[31]]) as usize;
-            if let Some(word) = self.seen.get(flow / 64)
-                && word.fetch_or(1 << (flow % 64), Ordering::Relaxed) >> (flow % 64) & 1 == 0
-            {
-                self.count.fetch_add(1, Ordering::Relaxed);
-            }
+            self.note(flow, u16::from_be_bytes([frame[4], frame[5]]));
         }
         Ok(())
     }
@@ -214,8 +236,8 @@ struct Measured {
     store_bytes: u64,
 }
 
-fn measure(context: &Context, lab: &Running, counts: &[usize], time: Duration) -> Result<Vec<Measured>> {
-    let most = counts.last().copied().unwrap_or(0);
+/// Has `work` done while arrivals are noted, of so many flows at the most.
+fn with_arrivals<T>(lab: &Running, most: usize, work: impl FnOnce(&Sender, &Arrivals) -> Result<T>) -> Result<T> {
     let ((_, inside), (interface, outside)) = (lab.host_port("inside")?, lab.host_port("outside")?);
     // What arrives is read from the interface; nobody listens, and nothing is answered.
     lab.run("outside", &["nft", "add table ip sink; add chain ip sink in { type filter hook prerouting priority -300; }; add rule ip sink in udp dport >= 30000 drop"])?;
@@ -224,31 +246,88 @@ fn measure(context: &Context, lab: &Running, counts: &[usize], time: Duration) -
     let sender = lab.netns("inside")?.run(|| Sender::open(inside, outside))?;
     std::thread::scope(|scope| {
         let receiver = scope.spawn(|| space.run(|| arrivals.receive(&interface)));
-        let result = (|| {
-            let (mut measured, mut opened) = (Vec::new(), 0);
-            for &flows in counts {
-                let start = Instant::now();
-                let packets = open(&sender, &arrivals, opened, flows)?;
-                let open_s = start.elapsed().as_secs_f64();
-                context.say(&format!("{flows} flows: {} opened in {open_s:.1} s by {packets} packets", flows - opened));
-                let (idle, _) = rates(lab, || {
-                    std::thread::sleep(time);
-                    Ok(0)
-                })?;
-                let (busy, busy_packets) =
-                    rates(lab, || Ok(sender.send_evenly(flows, flows as f64 * UPDATED, time)?))?;
-                let held = events(lab)?["flows"];
-                ensure!(held >= flows as u64, "the switch holds {held} of {flows} flows");
-                context.say(&format!("{flows} flows: idle {idle:.1?}, 1 % a second {busy:.1?}"));
-                opened = flows;
-                let store_bytes = store_bytes(lab)?;
-                measured.push(Measured { flows, open_s, packets, idle, busy, busy_packets, held, store_bytes });
-            }
-            Ok(measured)
-        })();
+        let result = work(&sender, &arrivals);
         arrivals.stop.store(true, Ordering::Relaxed);
         receiver.join().map_err(|_| anyhow::anyhow!("the receiver panicked"))?.context("receiver")?;
         result
+    })
+}
+
+/// Nothing is sent for so long.
+fn silence(time: Duration) -> Result<u64> {
+    std::thread::sleep(time);
+    Ok(0)
+}
+
+fn measure(context: &Context, lab: &Running, counts: &[usize], time: Duration) -> Result<Vec<Measured>> {
+    with_arrivals(lab, counts.last().copied().unwrap_or(0), |sender, arrivals| {
+        let (mut measured, mut opened) = (Vec::new(), 0);
+        for &flows in counts {
+            let start = Instant::now();
+            let packets = open(sender, arrivals, opened, flows)?;
+            let open_s = start.elapsed().as_secs_f64();
+            context.say(&format!("{flows} flows: {} opened in {open_s:.1} s by {packets} packets", flows - opened));
+            let (idle, _) = rates(lab, || silence(time))?;
+            let (busy, busy_packets) = rates(lab, || Ok(sender.send_evenly(flows, flows as f64 * UPDATED, time)?))?;
+            let held = events(lab)?["flows"];
+            ensure!(held >= flows as u64, "the switch holds {held} of {flows} flows");
+            context.say(&format!("{flows} flows: idle {idle:.1?}, 1 % a second {busy:.1?}"));
+            opened = flows;
+            let store_bytes = store_bytes(lab)?;
+            measured.push(Measured { flows, open_s, packets, idle, busy, busy_packets, held, store_bytes });
+        }
+        Ok(measured)
+    })
+}
+
+/// What becomes of flows that go back to the store for want of packets, as they do by default.
+struct GivenBack {
+    flows: usize,
+    /// From the last packet until the switch had none of them any more, in seconds.
+    gone_s: f64,
+    /// Releases that it took.
+    released: u64,
+    /// Messages a second when they were gone, and when packets came for 1 % of them each second.
+    silent: BTreeMap<&'static str, f64>,
+    busy: BTreeMap<&'static str, f64>,
+    /// Packets then, a second; in all; of these, how many came out; of these, how many had another number than the flow's next.
+    busy_packets: f64,
+    sent: u64,
+    came: u64,
+    anew: u64,
+}
+
+fn give_back(context: &Context, flows: usize, time: Duration) -> Result<GivenBack> {
+    // (`release_after_s` of this lab is the product's default.)
+    let vars = &[("flows", "1048576")];
+    let wanted = Wanted { file: "lab/flow_counter.toml", mode: "replicated", prefer: Some(SWITCH), vars };
+    let lab = Running::up(context, wanted)?;
+    lab.fail("s2")?;
+    with_arrivals(&lab, flows, |sender, arrivals| {
+        open(sender, arrivals, 0, flows)?;
+        let (start, before) = (Instant::now(), events(&lab)?["released"]);
+        context.say(&format!("{flows} flows opened; silent until the switch has given all back"));
+        while events(&lab)?["flows"] > 0 {
+            ensure!(start.elapsed() < GIVEN_BACK_WITHIN, "the switch still has {} flows", events(&lab)?["flows"]);
+            if lab::interrupt::requested() {
+                bail!("interrupted");
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        let gone_s = start.elapsed().as_secs_f64();
+        let released = events(&lab)?["released"] - before;
+        let (silent, _) = rates(&lab, || silence(time))?;
+        let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        let (came, backwards, mut sent) = (count(&arrivals.packets), count(&arrivals.backwards), 0);
+        let (busy, busy_packets) = rates(&lab, || {
+            sent = sender.send_evenly(flows, flows as f64 * UPDATED, time)?;
+            // The last ones' round trips.
+            std::thread::sleep(PATIENCE);
+            Ok(sent)
+        })?;
+        let (came, anew) = (count(&arrivals.packets) - came, count(&arrivals.backwards) - backwards);
+        context.say(&format!("{flows} flows given back within {gone_s:.0} s: silent {silent:.1?}, 1 % a second {busy:.1?}; {came} of {sent} came"));
+        Ok(GivenBack { flows, gone_s, released, silent, busy, busy_packets, sent, came, anew })
     })
 }
 
@@ -280,16 +359,58 @@ pub fn run(context: &Context) -> Result<Outcome> {
     let empty_store = store_bytes(&lab)?;
     let table = table_bytes(&lab, TABLE)?;
     let measured = measure(context, &lab, counts, time)?;
-    outcome(&measured, table as f64 / TABLE as f64, empty_store)
+    drop(lab);
+    let given_back = give_back(context, context.pick(10_000, 100_000), time)?;
+    outcome(&measured, &given_back, table as f64 / TABLE as f64, empty_store)
 }
 
-fn outcome(measured: &[Measured], table_bytes_per_flow: f64, empty_store: u64) -> Result<Outcome> {
+/// `few`: heartbeats a second of few flows.
+fn given_back_rows(given: &GivenBack, few: f64) -> Vec<Row> {
+    let flows = given.flows;
+    let others = |of: &BTreeMap<&str, f64>| {
+        of.iter().filter(|(name, _)| **name != "heartbeats").map(|(_, rate)| rate).sum::<f64>()
+    };
+    let one = |value: f64| Summary { low: value, median: value, high: value };
+    let text = format!("{} released, within {:.0} s", given.released, given.gone_s);
+    let silent = format!("{:.1} heartbeats/s, {:.1} others/s", given.silent["heartbeats"], others(&given.silent));
+    let busy = format!(
+        "{:.1} heartbeats/s, {:.0} fetched/s, {:.0} updates/s, {:.1} others/s for {:.0} packets/s",
+        given.busy["heartbeats"],
+        given.busy["parked"],
+        given.busy["updates"],
+        others(&given.busy) - given.busy["parked"] - given.busy["updates"],
+        given.busy_packets
+    );
+    let messages = (given.silent["heartbeats"] + others(&given.silent)) / few;
+    let came = given.came as f64 / given.sent.max(1) as f64;
+    vec![
+        Row::text(format!("{flows} flows, default release_after_s, idle: given back"), "", text),
+        Row::text(format!("{flows} flows, given back"), "", silent),
+        Row::text(format!("{flows} flows, given back, then 1 % used a second"), "", busy),
+        Row::value(format!("all messages of {flows} flows given back / heartbeats of few"), "", one(messages), 2, "")
+            .with_goal(Goal::AtMost(1.1)),
+        Row::value(format!("of {} packets of flows given back: came out", given.sent), "", one(came), 3, "")
+            .with_goal(Goal::AtLeast(0.99)),
+        Row::value("of these: count did not go on", "", one(given.anew as f64), 0, "").with_goal(Goal::AtMost(0.0)),
+    ]
+}
+
+fn outcome(
+    measured: &[Measured],
+    given_back: &GivenBack,
+    table_bytes_per_flow: f64,
+    empty_store: u64,
+) -> Result<Outcome> {
     let mut rows = Vec::new();
     for m in measured {
         let others: f64 = m.idle.iter().filter(|(name, _)| **name != "heartbeats").map(|(_, rate)| rate).sum();
         let renewals = 2.0 * m.flows as f64;
         let text = format!("{:.1} heartbeats/s, {others:.1} others/s", m.idle["heartbeats"]);
-        rows.push(Row::text(format!("{} flows, idle", m.flows), format!("{renewals:.0} renewals/s, if in use"), text));
+        rows.push(Row::text(
+            format!("{} flows, idle, kept by the switch", m.flows),
+            format!("{renewals:.0} renewals/s, if in use"),
+            text,
+        ));
         let text = format!(
             "{:.1} heartbeats/s, {:.0} updates/s, {:.1} sent again/s, {:.1} others/s for {:.0} packets/s",
             m.busy["heartbeats"],
@@ -298,13 +419,14 @@ fn outcome(measured: &[Measured], table_bytes_per_flow: f64, empty_store: u64) -
             m.busy["parked"] + m.busy["released"] + m.busy["read_commits"],
             m.busy_packets
         );
-        rows.push(Row::text(format!("{} flows, 1 % updated a second", m.flows), "", text));
+        rows.push(Row::text(format!("{} flows, kept, 1 % updated a second", m.flows), "", text));
     }
     let (Some(few), Some(many)) = (measured.first(), measured.last()) else { bail!("nothing was measured") };
     let beats = |of: &BTreeMap<&str, f64>| of["heartbeats"];
     let ratio = summary(&[beats(&many.idle) / beats(&few.idle), beats(&many.busy) / beats(&few.idle)]);
-    let what = format!("heartbeats of {} flows / of {}", many.flows, few.flows);
+    let what = format!("heartbeats of {} flows that the switch keeps / of {}", many.flows, few.flows);
     rows.push(Row::value(what, "grows with the flows", ratio, 2, "").with_goal(Goal::AtMost(1.1)));
+    rows.extend(given_back_rows(given_back, beats(&few.idle)));
     let per_flow = (many.store_bytes.saturating_sub(empty_store)) as f64 / many.flows as f64;
     rows.push(Row::text("memory of a flow at the switch", "", format!("{table_bytes_per_flow:.0} bytes")));
     rows.push(Row::text("memory of a flow at each store", "", format!("{per_flow:.0} bytes")));
@@ -334,10 +456,65 @@ fn outcome(measured: &[Measured], table_bytes_per_flow: f64, empty_store: u64) -
         })
     });
     let data = json!({
-        "measured": data.collect::<Vec<_>>(), "switch_bytes_per_flow": table_bytes_per_flow, "store_bytes_per_flow": per_flow,
+        "measured": data.collect::<Vec<_>>(),
+        "given_back": {
+            "flows": given_back.flows, "gone_s": given_back.gone_s, "released": given_back.released, "silent_per_s": given_back.silent,
+            "busy_per_s": given_back.busy, "busy_packets_per_s": given_back.busy_packets, "sent": given_back.sent, "came": given_back.came,
+            "count_did_not_go_on": given_back.anew,
+        },
+        "switch_bytes_per_flow": table_bytes_per_flow, "store_bytes_per_flow": per_flow,
     });
     let opened: Vec<String> =
         measured.iter().map(|m| format!("{} flows after another {:.1} s", m.flows, m.open_s)).collect();
     let notes = vec![format!("Opened: {}; at most {WINDOW} packets on their way at once.", opened.join(", "))];
     Ok(Outcome { rows, notes, figures: vec![Figure { name: "sessions".into(), svg }], data })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_that_begins_anew_is_seen() {
+        let arrivals = Arrivals::new(100);
+        for (flow, number) in [(7, 1), (7, 2), (8, 1), (8, 1), (7, 1), (100, 1)] {
+            arrivals.note(flow, number);
+        }
+        assert!(arrivals.has(7) && arrivals.has(8) && !arrivals.has(9));
+        assert_eq!(arrivals.count.load(Ordering::Relaxed), 2);
+        assert_eq!((arrivals.packets.load(Ordering::Relaxed), arrivals.backwards.load(Ordering::Relaxed)), (5, 2));
+    }
+
+    #[test]
+    fn flows_given_back_reach_their_goals_only_if_they_cost_nothing_and_come_back_whole() {
+        let reached = |parked: f64, came: u64, anew: u64| -> Vec<Option<bool>> {
+            let rates = |parked: f64| {
+                SENT.map(|name| {
+                    (
+                        name,
+                        match name {
+                            "heartbeats" => 10.0,
+                            "parked" => parked,
+                            _ => 0.0,
+                        },
+                    )
+                })
+                .into()
+            };
+            let given = GivenBack {
+                flows: 10_000,
+                gone_s: 64.0,
+                released: 10_000,
+                silent: rates(parked),
+                busy: rates(100.0),
+                busy_packets: 100.0,
+                sent: 300,
+                came,
+                anew,
+            };
+            given_back_rows(&given, 10.0)[3..].iter().map(|row| row.reached).collect()
+        };
+        assert_eq!(reached(0.0, 300, 0), [Some(true); 3]);
+        assert_eq!(reached(5.0, 290, 1), [Some(false); 3]);
+    }
 }
