@@ -261,7 +261,10 @@ fn processes(
         };
         std::fs::write(file, &text)?;
         watchdog.begins();
-        let wrong = p4_check::check_file(file, &p4_syntax::Options::default()).has_errors();
+        let outcome = p4_check::check_file(file, &p4_syntax::Options::default());
+        let wrong = outcome
+            .program
+            .is_none_or(|program| xdp_backend::generate(&program, &xdp_backend::Options::default()).is_err());
         watchdog.begins();
         let started = Instant::now();
         let status = Command::new(binary)

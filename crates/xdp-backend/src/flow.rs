@@ -42,7 +42,8 @@ impl Generator<'_> {
         for (what, bytes) in [("key", key_bytes), ("value", value_bytes)] {
             if bytes == 0 || bytes > MAX_BYTES {
                 let message = format!("FlowState {}: the {what} has {bytes} bytes, not 1 to 64", instance.name);
-                self.error(instance.location, &message, None);
+                let help = format!("drop or narrow fields of the {what}'s struct; each takes whole bytes");
+                self.error(instance.location, &message, Some(&help));
             }
         }
         let member = |index: usize| match instance.arguments.get(index) {
@@ -89,7 +90,8 @@ impl Generator<'_> {
         let Some(Type::Struct(id)) = ty else {
             let needs =
                 if instance.extern_type == "FlowState" { "structs as key and value" } else { "a struct as key" };
-            self.error(instance.location, &format!("{} needs {needs}", instance.extern_type), None);
+            let message = format!("{} needs {needs}", instance.extern_type);
+            self.error(instance.location, &message, Some("declare a struct, also around a single field"));
             return Vec::new();
         };
         let mut offset = 0;

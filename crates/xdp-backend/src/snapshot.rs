@@ -83,24 +83,34 @@ impl Generator<'_> {
         let most = MAX_SLOTS * 4 / slot_bytes;
         let name = &instance.name;
         let faults = [
-            (!(1..=64).contains(&key_bytes), format!("the key has {key_bytes} bytes, not 1 to 64")),
-            (width == 0, "slots must be bit<W>, W at most 64".into()),
-            (instances == 0, "needs room for at least one key".into()),
-            (!(1..=most).contains(&slots), format!("{slots} slots of {slot_bytes} bytes; possible are 1 to {most}")),
+            (
+                !(1..=64).contains(&key_bytes),
+                format!("the key has {key_bytes} bytes, not 1 to 64"),
+                "drop or narrow fields of the key's struct; each takes whole bytes",
+            ),
+            (width == 0, "slots must be bit<W>, W at most 64".into(), "name bit<32> or bit<64> as the second type"),
+            (instances == 0, "needs room for at least one key".into(), "the first argument says how many keys fit"),
+            (
+                !(1..=most).contains(&slots),
+                format!("{slots} slots of {slot_bytes} bytes; possible are 1 to {most}"),
+                "the second argument says how many slots a key has; more fit if they are bit<32> or narrower",
+            ),
             (
                 period_us != 0 && period_us < MIN_PERIOD_US,
                 format!("a period of {period_us} µs; the packet generator runs every {MIN_PERIOD_US} µs at most"),
+                "a longer period, or 0: no snapshots, the state lives in the switch only",
             ),
             (
                 period_us != 0 && epsilon_us <= period_us,
                 format!(
                     "ε is {epsilon_us} µs, not more than the period of {period_us} µs: the state would be overdue always"
                 ),
+                "a larger ε (the fourth argument) or a shorter period (the third)",
             ),
         ];
-        for (is_fault, message) in faults {
+        for (is_fault, message, help) in faults {
             if is_fault {
-                self.error(instance.location, &format!("SnapshotState {name}: {message}"), None);
+                self.error(instance.location, &format!("SnapshotState {name}: {message}"), Some(help));
             }
         }
         let flow_states = self.program.externs.iter().filter(|it| it.extern_type == "FlowState").count();
@@ -228,7 +238,7 @@ impl Generator<'_> {
         let found: Vec<(String, u32)> = fields.into_iter().map(|field| (field.bits.value, field.bits.width)).collect();
         if found.is_empty() || found.len() > MAX_EACH || found.iter().any(|(_, width)| *width > 32) {
             let message = format!("the indices of add_each must be a struct or list of 1 to {MAX_EACH} bit<32>");
-            self.error(location, &message, None);
+            self.error(location, &message, Some("write { first, second, … }; more sums take another add_each"));
             return vec![("0".into(), 32)];
         }
         found
@@ -245,7 +255,7 @@ impl Generator<'_> {
         };
         if fields.is_empty() {
             let message = format!("the results of this add_each must be a struct of {count} bit<{width}>");
-            self.error(location, &message, None);
+            self.error(location, &message, Some("declare a struct with a field of the slots' type for each index"));
         }
         for (index, field) in fields.into_iter().enumerate() {
             if let Place::Scalar(scalar) = field {

@@ -1,12 +1,12 @@
 //! `stateplane compile`
 
+use super::messages::{Report, backend_options};
 use manifest::Manifest;
-use p4_ir::{Location, Program};
-use p4_syntax::{Options as PreprocessOptions, SourceSpan};
-use serde_json::{Value, json};
-use std::io::IsTerminal;
+use p4_ir::Program;
+use p4_syntax::Options as PreprocessOptions;
+use serde_json::json;
 use std::path::{Path, PathBuf};
-use xdp_backend::{BackendError, CompileError, Compiled, Options};
+use xdp_backend::{CompileError, Compiled};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -46,7 +46,7 @@ pub struct Args {
 
 /// Runs the command; returns the process exit code.
 pub fn run(args: Args) -> u8 {
-    let mut report = Report { json: args.json, diagnostics: Vec::new() };
+    let mut report = Report::new(args.json);
     let code = compile(&args, &mut report);
     if args.json && code != 2 {
         let program = args.program.to_string_lossy();
@@ -67,8 +67,7 @@ fn compile(args: &Args, report: &mut Report) -> u8 {
     let outcome = p4_check::check_file(&args.program, &options);
     report.front_end(&outcome);
     let Some(program) = outcome.program else { return 1 };
-    let name = args.program.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    let options = Options { program_name: name, ..Options::default() };
+    let options = backend_options(&args.program);
     if to_stdout && args.output.is_none() {
         return match xdp_backend::generate(&program, &options) {
             Ok(generated) => {
@@ -95,61 +94,6 @@ fn compile(args: &Args, report: &mut Report) -> u8 {
         return report.failure(&error);
     }
     if args.no_verify { 0 } else { verify(&program, &object, &compiled, report) }
-}
-
-/// Where messages go: to standard error as they come, or into one JSON document at the end.
-struct Report {
-    json: bool,
-    diagnostics: Vec<Value>,
-}
-
-impl Report {
-    fn front_end(&mut self, outcome: &p4_check::Outcome) {
-        if !self.json {
-            eprint!("{}", outcome.render(std::io::stderr().is_terminal()));
-        } else if let Value::Array(list) = p4_syntax::all_to_json(&outcome.diagnostics, &outcome.source_map) {
-            self.diagnostics.extend(list);
-        }
-    }
-
-    fn unsupported(&mut self, program: &Program, errors: &[BackendError]) -> u8 {
-        for error in errors {
-            self.show(program, error.location, &error.message, error.help.as_deref());
-        }
-        1
-    }
-
-    /// What no line of the program is to blame for.
-    fn failure(&mut self, message: &str) -> u8 {
-        match self.json {
-            true => self.diagnostics.push(diagnostic(None, message, None)),
-            false => eprintln!("error: {message}"),
-        }
-        1
-    }
-
-    /// One message with its source line and a caret.
-    fn show(&mut self, program: &Program, location: Location, message: &str, help: Option<&str>) {
-        let place = (location.line > 0).then(|| source_span(program, location));
-        match self.json {
-            true => self.diagnostics.push(diagnostic(place.as_ref(), message, help)),
-            false => {
-                eprint!("{}", p4_syntax::render_error(place.as_ref(), message, help, std::io::stderr().is_terminal()));
-            }
-        }
-    }
-}
-
-/// An error of the back end, in the form of the front end's (`stateplane check --json`).
-fn diagnostic(place: Option<&SourceSpan>, message: &str, help: Option<&str>) -> Value {
-    let location = place.map(|place| {
-        json!({
-            "file": &*place.file_name, "line": place.line, "column": place.column,
-            "end_line": place.end_line, "end_column": place.end_column,
-        })
-    });
-    let notes: Vec<Value> = help.iter().map(|help| json!({ "message": help, "location": null })).collect();
-    json!({ "severity": "error", "message": message, "label": null, "location": location, "notes": notes })
 }
 
 /// Would one of the files that are written replace the program, or another of them?
@@ -203,20 +147,6 @@ fn verify(program: &Program, object: &Path, compiled: &Compiled, report: &mut Re
     }
 }
 
-fn source_span(program: &Program, location: Location) -> SourceSpan {
-    let file = program.files.get(location.file as usize).map_or("?", String::as_str);
-    let text = std::fs::read_to_string(file).unwrap_or_default();
-    SourceSpan {
-        file_name: file.into(),
-        builtin: false,
-        line: location.line,
-        column: location.column,
-        end_line: location.line,
-        end_column: location.column + 1,
-        line_text: text.lines().nth(location.line as usize - 1).unwrap_or_default().to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -241,7 +171,7 @@ mod tests {
         let args =
             Line::parse_from(["compile", &path.display().to_string(), "-o", &folder.join("x.o").display().to_string()])
                 .args;
-        let mut report = Report { json: true, diagnostics: Vec::new() };
+        let mut report = Report::new(true);
         assert_eq!(compile(&args, &mut report), 1);
         let [error] = &report.diagnostics[..] else { panic!("{:?}", report.diagnostics) };
         assert!(error["message"].as_str().is_some_and(|text| text.contains("4000000000 elements")), "{error}");

@@ -18,6 +18,7 @@ pub mod daemon;
 pub mod demo;
 pub mod keys;
 pub mod lab;
+mod messages;
 pub mod ports;
 pub mod register;
 pub mod sim;

@@ -1,0 +1,74 @@
+// Rules on FlowState objects.
+#include <core.p4>
+#include <v1model.p4>
+#include <stateplane.p4>
+
+header h_t {
+    bit<8> a;
+}
+struct headers_t {
+    h_t h;
+}
+struct metadata_t { }
+struct key_t {
+    bit<8> k;
+}
+struct value_t {
+    bit<32> v;
+}
+struct wide_t {
+    bit<128> a;
+    bit<128> b;
+    bit<128> c;
+    bit<56>  d;
+}
+struct wider_t {
+    bit<128> a;
+    bit<128> b;
+    bit<128> c;
+    bit<64>  d;
+}
+struct widest_t {
+    wide_t wide;
+}
+parser Parse(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    state start {
+        packet.extract(hdr.h);
+        transition accept;
+    }
+}
+control Verify(inout headers_t hdr, inout metadata_t meta) {
+    apply { }
+}
+
+control ThisIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    FlowState<key_t, value_t>(100000000, Consistency.LOCAL, Allocator.ZERO) many; // refused: 100000000 elements
+    FlowState<wider_t, wide_t>(16, Consistency.LINEARIZABLE, Allocator.ZERO) wide; // refused: 110 bytes together, not 111
+    FlowState<key_t, widest_t>(16, Consistency.LOCAL, Allocator.ZERO) nested; // refused: field wide is no scalar // refused: the value has 0 bytes
+    FlowState<bit<8>, value_t>(16, Consistency.LOCAL, Allocator.ZERO) scalar; // refused: FlowState needs structs as key and value // refused: the key has 0 bytes
+    FlowState<key_t, value_t>(16, Consistency.LINEARIZABLE, Allocator.ZERO) first;
+    FlowState<key_t, value_t>(16, Consistency.LINEARIZABLE, Allocator.ZERO) second;
+    FlowState<key_t, value_t>(16, Consistency.LOCAL, Allocator.ZERO) unread;
+    apply {
+        value_t value = { 0 };
+        many.get({ 1 }, value);
+        first.get_or_allocate({ 1 }, value);
+        second.get_or_allocate({ 1 }, value);
+        first.set({ 1 }, value);
+        second.set({ 1 }, value); // refused: a second LINEARIZABLE FlowState that is set
+        unread.set({ 1 }, value); // refused: set of FlowState ThisIngress.unread, which the program never gets
+        standard_metadata.egress_spec = 1;
+    }
+}
+control ThisEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    apply { }
+}
+control Compute(inout headers_t hdr, inout metadata_t meta) {
+    apply { }
+}
+control Deparse(packet_out packet, in headers_t hdr) {
+    apply {
+        packet.emit(hdr.h);
+    }
+}
+V1Switch(Parse(), Verify(), ThisIngress(), ThisEgress(), Compute(), Deparse()) main;
