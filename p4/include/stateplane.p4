@@ -46,7 +46,9 @@ enum Allocator {
 enum StateResult {
     /// The value is there and this switch may use it.
     HIT,
-    /// No such state. The packet may be processed further (most programs drop it). Linearizable: a packet can learn this of one key only.
+    /// No such state; of `get_or_allocate` and of SnapshotState: there is none, and none could be made, because the store (an object that lives in this switch only: this
+    /// switch's table) has no room, or the allocator nothing left. The packet may be processed further (most programs drop it). Linearizable: a packet can learn this of one
+    /// key only. What a program does not see: where the store has room but this switch's table has none, the packet is dropped, and counted as `flows_full`.
     MISS,
     /// This switch holds no lease: the packet, as it came in, is on its way to the store and will enter the program again with the lease.
     /// The program must touch nothing more: return. (RedPlane §5.1: state initialisation)
@@ -57,7 +59,7 @@ enum StateResult {
 /// At most one `set` on any path of a packet through the program, and all lookups before it: a packet that has set something and then looks up a flow whose
 /// lease this switch does not hold is dropped, and counted as `commit_conflicts` (it cannot wait for the lease: entering the program again, it would set twice).
 extern FlowState<K, V> {
-    /// `size`: flows that this switch can hold at a time.
+    /// `size`: flows that this switch can hold at a time. Packets of further flows are dropped, and counted as `flows_full`; only with Consistency.LOCAL the program sees them (MISS).
     FlowState(bit<32> size, Consistency consistency, Allocator allocator);
     /// The flow's state, if there is any.
     StateResult get(in K key, out V value);
@@ -88,11 +90,12 @@ enum Overdue {
 /// All accesses of one packet must be to the same key, and come after the lookups and updates of FlowState objects: a packet that waits for a lease runs
 /// through the program again, and would count twice (such a packet is dropped, and counted as `commit_conflicts`).
 extern SnapshotState<K, T> {
-    /// `instances`: keys that this switch can hold at a time. `slots`: of each, 1 to 16384 (8192 if T is wider than 32 bits). `period_us`: the time between two
+    /// `instances`: keys that this switch can hold at a time; packets of further keys are dropped, and counted as `flows_full`. `slots`: of each, 1 to 16384 (8192 if T is wider than 32 bits). `period_us`: the time between two
     /// snapshots of a key, at least 100; 0: none at all, the state lives in this switch only and dies with it (the baseline). `epsilon_us` (ε): a failure takes back
     /// no update that is older than this, or else `overdue` applies; more than `period_us`.
     SnapshotState(bit<32> instances, bit<32> slots, bit<32> period_us, bit<32> epsilon_us, Overdue overdue);
-    /// One slot. HIT: `value` is set. PENDING: return, the packet waits for the key's state or is dropped. MISS: no room for another key.
+    /// One slot. HIT: `value` is set. PENDING: return, the packet waits for the key's state or is dropped. MISS: the store has no room for another key
+    /// (or, if there are no snapshots, this switch).
     /// As in registers, an index out of range reads 0 and writes nothing.
     StateResult read(in K key, in bit<32> index, out T value);
     /// Replaces one slot's value.

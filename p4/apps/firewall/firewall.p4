@@ -442,7 +442,7 @@ control FirewallIngress(inout headers_t hdr, inout metadata_t meta, inout standa
     counter(1, CounterType.packets) steps;
     // Dropped: part of no connection, and may not open one.
     counter(1, CounterType.packets) no_connection;
-    // Dropped: no room for another connection.
+    // Dropped: the store (-DFIREWALL_LOCAL: this switch) has no room for another connection. (If only this switch has none, the runtime drops the packet: `flows_full`.)
     counter(1, CounterType.packets) no_room;
     // Dropped: an inside address on an outside port (RFC 2827).
     counter(1, CounterType.packets) spoofed;

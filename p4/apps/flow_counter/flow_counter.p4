@@ -117,7 +117,7 @@ control CounterIngress(inout headers_t hdr, inout metadata_t meta, inout standar
 
     // Packets numbered and sent on.
     counter(1, CounterType.packets) numbered;
-    // Dropped: no room for the flow.
+    // Dropped: the store (-DCOUNTER_LOCAL: this switch) has no room for the flow. (If only this switch has none, the runtime drops the packet: `flows_full`.)
     counter(1, CounterType.packets) no_room;
     // To the kernel: not IPv4 without options, hop limit reached, fragments, or no resolved next hop.
     counter(1, CounterType.packets) to_kernel;

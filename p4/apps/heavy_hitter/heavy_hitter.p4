@@ -160,7 +160,7 @@ control HeavyHitterIngress(inout headers_t hdr, inout metadata_t meta, inout sta
     // Packets whose tenant's updates the store lacks for longer than SKETCH_EPSILON_US, by OVERDUE_DSCP.
     counter(1, CounterType.packets) overdue;
 #endif
-    // Dropped: no room for another tenant.
+    // Dropped: the store (-DHEAVY_HITTER_LOCAL: this switch) has no room for another tenant. (If only this switch has none, the runtime drops the packet: `flows_full`.)
     counter(1, CounterType.packets) no_room;
 
     estimates_t estimates;

@@ -48,7 +48,7 @@ enum bit<8> Status {
     ABSENT = 2,
     // COMPARE_AND_SET: the key has another version; the reply has that and its value.
     CONFLICT = 3,
-    // No room for another key.
+    // The store (-DKEY_VALUE_LOCAL: the switch) has no room for another key. (If only the switch has none, there is no answer: `flows_full`.)
     FULL = 4,
     // The operation is unknown.
     UNKNOWN = 5

@@ -368,7 +368,8 @@ control BalancerIngress(inout headers_t hdr, inout metadata_t meta, inout standa
     counter(1, CounterType.packets) untranslated;
     // Dropped: for a virtual address and port, but part of no conversation, and not the beginning of one.
     counter(1, CounterType.packets) no_binding;
-    // Dropped: no backend takes new conversations, or no room.
+    // Dropped: no backend takes new conversations, or the store (-DLOAD_BALANCER_LOCAL: this switch) has no room. (If only this switch has none, the runtime drops the
+    // packet: `flows_full`.)
     counter(1, CounterType.packets) no_backend;
     // Dropped: an ICMP error that is not addressed to the sender of the packet that it is about.
     counter(1, CounterType.packets) forged_error;

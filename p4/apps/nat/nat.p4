@@ -409,7 +409,8 @@ control NatIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
     counter(1, CounterType.packets) untranslated;
     // Dropped: sent to an external address, but part of no conversation.
     counter(1, CounterType.packets) unknown_inbound;
-    // Dropped: the pool of external ports is used up, or an outbound packet that may not make a binding has none.
+    // Dropped: the pool of external ports is used up, or the store (-DNAT_LOCAL: this switch) has no room, or an outbound packet that may not make a binding has none.
+    // (If only this switch has no room, the runtime drops the packet: `flows_full`.)
     counter(1, CounterType.packets) no_binding;
     // Dropped: a fragment after the first, which has no ports.
     counter(1, CounterType.packets) fragments;
