@@ -84,7 +84,8 @@ run_part() {
     demos) demos ;;
     chaos)
       "$bin" lab chaos --rounds "${SOAK_ROUNDS:-200}" --out "$out/chaos" &&
-        "$bin" lab chaos --rounds "$((${SOAK_ROUNDS:-200} / 5))" --topology lab/firewall.toml --out "$out/chaos-firewall"
+        "$bin" lab chaos --rounds "$((${SOAK_ROUNDS:-200} / 5))" --topology lab/firewall.toml --out "$out/chaos-firewall" &&
+        "$bin" lab chaos --rounds "$((${SOAK_ROUNDS:-200} / 5))" --topology lab/load_balancer.toml --out "$out/chaos-load-balancer"
       ;;
     *) echo "no part '$1'" >&2; usage ;;
   esac

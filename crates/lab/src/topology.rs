@@ -61,6 +61,25 @@ pub struct Topology {
     /// What `lab chaos` sends through it, between a node `inside` and a node `outside`.
     #[serde(default)]
     pub chaos: Vec<Workload>,
+    /// Of `connections`: where they go, if not from `inside` to `outside`.
+    #[serde(default)]
+    pub chaos_service: Option<Service>,
+}
+
+/// Where the connections of `lab chaos` go through a load balancer.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Service {
+    /// The mode in which nobody else listens where the servers do.
+    pub mode: String,
+    /// The node that they come from.
+    pub client: String,
+    /// The address and port that they are opened to.
+    pub address: std::net::SocketAddrV4,
+    /// The nodes of which one answers each.
+    pub servers: Vec<String>,
+    /// The port that they listen on.
+    pub port: u16,
 }
 
 /// Traffic of `lab chaos`.

@@ -4,8 +4,11 @@
 //! way out the far end sees its value as the packet's source; on the way back a packet *to* that value must arrive at this flow. So each packet is an operation that began when it left one host
 //! and ended when it arrived at the other, and gave the register's value; and each flow's operations must be linearizable ([`history::linearizable::Binding`]). Lost packets say nothing.
 //! And no two flows have one value at the same time.
+//!
+//! Of a load balancer's flow the value is its server: on the way out the packet's destination when it arrives, on the way back the source that it left a server with; and many flows have one.
 
 use crate::chaos::Judge;
+use crate::chaos::ends::Ends;
 use crate::chaos::record::{Recorder, wait_for_times, wall_ns};
 use crate::error::{Error, Result};
 use crate::instance::Lab;
@@ -29,7 +32,7 @@ const MESSAGE_BYTES: [(u8, usize); 3] = [(TCP, 24), (UDP, 8), (UDP, 14)];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Passing {
     ns: u64,
-    /// At the inside host; otherwise at the outside one.
+    /// At the client's host; otherwise at a server's.
     inside: bool,
     outgoing: bool,
     protocol: u8,
@@ -95,20 +98,21 @@ impl Bindings {
     ///
     /// # Errors
     /// A packet socket or the file cannot be opened.
-    pub fn start(lab: &Lab, path: &Path, judge: &Arc<Judge>) -> Result<Self> {
+    pub fn start(lab: &Lab, ends: &Ends, path: &Path, judge: &Arc<Judge>) -> Result<Self> {
         let file = BufWriter::new(File::create(path).map_err(Error::io(path))?);
         let zero_ns = wall_ns();
         let mut bindings = Self {
             recorder: Recorder::new(),
             later: Vec::new(),
             zero_ns,
-            register: Register::default(),
+            register: Register { server_is_bound: ends.server_is_bound, ..Register::default() },
             judge: Arc::clone(judge),
             file,
             path: path.to_path_buf(),
             lost: 0,
         };
-        for (host, inside) in [("inside", true), ("outside", false)] {
+        let servers = ends.servers.iter().map(|(node, _)| (node.as_str(), false));
+        for (host, inside) in std::iter::once((ends.client.as_str(), true)).chain(servers) {
             let devices: Vec<String> = lab.topology().ports(host).map(|(device, ..)| device.to_string()).collect();
             for device in devices {
                 let interface = lab
@@ -201,14 +205,16 @@ struct Register {
     known: BTreeMap<Flow, u64>,
     /// Messages on their way, by protocol, direction and name: when, whose, and to whom. Also those of the round before, as what was sent at its very end arrives in this one.
     sent: [HashMap<(u8, bool, u64), Sent>; 2],
+    /// [`Ends::server_is_bound`]
+    server_is_bound: bool,
     figures: Figures,
 }
 
 #[derive(Clone, Copy)]
 struct Sent {
     ns: u64,
-    /// Where a message to the inside goes.
-    destination: SocketAddrV4,
+    /// Of a message of the client whose it is; of one to the client by which binding.
+    said: SocketAddrV4,
 }
 
 /// A binding as a number.
@@ -264,7 +270,8 @@ impl Register {
             What::Message(name) => (passing.protocol, name),
         };
         if passing.outgoing {
-            let sent = Sent { ns: passing.ns, destination: if outward { passing.source } else { passing.destination } };
+            let said = if outward || self.server_is_bound { passing.source } else { passing.destination };
+            let sent = Sent { ns: passing.ns, said };
             // Sent again, it was on its way before.
             self.sent[0].entry((protocol, outward, name)).or_insert(sent);
             return Ok(None);
@@ -278,8 +285,11 @@ impl Register {
                 passing.ns as f64 / 1e6
             ));
         };
-        let (inside, binding) =
-            if outward { (sent.destination, passing.source) } else { (passing.destination, sent.destination) };
+        let (inside, binding) = match outward {
+            true if self.server_is_bound => (sent.said, passing.destination),
+            true => (sent.said, passing.source),
+            false => (passing.destination, sent.said),
+        };
         let life = self.lives.get(&(protocol, inside)).map_or(0, |(_, life)| *life);
         let binding = number(binding);
         let returned = Some((passing.ns, binding));
@@ -321,6 +331,9 @@ impl Register {
         // By protocol and binding: from when until when, and whose.
         type Uses = Vec<(u64, u64, Flow)>;
         let mut users: BTreeMap<(u8, u64), Uses> = BTreeMap::new();
+        if self.server_is_bound {
+            return Vec::new();
+        }
         for (flow, operations) in flows {
             let from = operations.iter().map(|operation| operation.invoked).min().unwrap_or(0);
             let until = operations.iter().filter_map(|operation| Some(operation.returned?.0)).max().unwrap_or(0);
@@ -398,6 +411,23 @@ mod tests {
         let overlap = [apart[0].clone(), apart[1].clone(), exchange(30, one, binding, 3)];
         let found = problems(&mut Register::default(), &overlap);
         assert!(found.contains("at the same time"), "{found}");
+    }
+
+    #[test]
+    fn a_balancer_s_flow_has_one_server_and_a_server_many_flows() {
+        let service = at(10, 80);
+        let exchange = |ns, client, server, name| {
+            let mut all = exchange(ns, client, client, name);
+            (all[0].destination, all[1].destination) = (service, server);
+            (all[2].source, all[3].source) = (server, service);
+            all
+        };
+        let (one, other, server) = (at(1, 5_000), at(1, 5_001), at(21, 8_080));
+        let mut register = Register { server_is_bound: true, ..Register::default() };
+        let shared = [exchange(10, one, server, 1), exchange(11, other, server, 2), exchange(12, one, server, 3)];
+        assert_eq!(problems(&mut register, &shared), "");
+        let moved = problems(&mut register, &[exchange(20, one, at(22, 8_080), 4)]);
+        assert!(moved.contains("not linearizable"), "{moved}");
     }
 
     #[test]

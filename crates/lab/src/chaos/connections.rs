@@ -1,10 +1,11 @@
 //! Connections through the lab: what they carry, and when one is broken.
 //!
-//! Three kinds of TCP connections from `inside` to an echo server at `outside`: *busy* ones exchange a message each 20 to 50 ms, *sleepy* ones each 2 to
+//! Three kinds of TCP connections from a client to echo servers ([`super::ends`]): *busy* ones exchange a message each 20 to 50 ms, *sleepy* ones each 2 to
 //! 4 s, both for as long as the run lasts; *brief* ones are opened all the time, exchange a few messages and close. UDP flows tell from which address and port
 //! their datagrams arrive. The rules of judgement are in [`crate::chaos`].
 
 use crate::chaos::echo::limit_backoff;
+use crate::chaos::ends::Ends;
 use crate::chaos::random::Random;
 use crate::chaos::{Judge, client};
 use crate::error::{Error, Result};
@@ -101,9 +102,9 @@ impl Connections {
     ///
     /// # Errors
     /// They do not all work, even before anything fails.
-    pub fn start(lab: &Lab, to: SocketAddrV4, load: Load, seed: u64, judge: &Arc<Judge>) -> Result<Self> {
+    pub fn start(lab: &Lab, ends: &Ends, load: Load, seed: u64, judge: &Arc<Judge>) -> Result<Self> {
         let control = Arc::new(Control::default());
-        let netns = lab.netns("inside")?;
+        let (netns, to) = (lab.netns(&ends.client)?, ends.to);
         let random = Random::new(seed, "connections");
         let mut client = client::Client::new(to, load, random, Arc::clone(judge), Arc::clone(&control));
         let thread = std::thread::spawn(move || {

@@ -1,4 +1,5 @@
-//! The far end of the connections: answers every byte with itself, and every datagram with itself and the address that it came from.
+//! The far end of the connections: answers every byte with itself, and every datagram with itself and the address that it came from. A store that checks a
+//! backend's health by HTTP is told that it is well.
 
 use crate::error::{Error, Result};
 use crate::netns::Netns;
@@ -95,6 +96,11 @@ fn answer(stream: &mut TcpStream) -> bool {
     let mut buffer = [0; 4096];
     match stream.read(&mut buffer) {
         Ok(0) => false,
+        // The messages of the connections are numbers, none of which begins like this.
+        Ok(length) if buffer[..length].starts_with(b"GET /") => {
+            let _ = stream.write_all(b"HTTP/1.0 200 OK\r\n\r\n");
+            false
+        }
         // A client has one short message on its way at a time: there is always room for it.
         Ok(length) => stream.write_all(&buffer[..length]).is_ok(),
         Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,

@@ -29,6 +29,7 @@ mod client;
 pub mod connections;
 pub mod counts;
 mod echo;
+mod ends;
 mod held;
 pub mod inject;
 mod ledger;
@@ -226,7 +227,7 @@ fn up(
 ) -> Result<Running> {
     let options = Options {
         name: Some(format!("chaos-{}-{}", topology.name, std::process::id())),
-        mode: config.mode.clone(),
+        mode: config.mode.clone().or_else(|| topology.chaos_service.as_ref().map(|service| service.mode.clone())),
         // Of several topologies' variables its own ([`run`] has checked that each is somebody's).
         vars: config.vars.clone().into_iter().filter(|(name, _)| topology.variables().contains(name)).collect(),
         prefer: None,
@@ -238,7 +239,7 @@ fn up(
 
 /// The traffic of a lab.
 struct Traffic {
-    connections: Option<(connections::Connections, echo::Echo)>,
+    connections: Option<(connections::Connections, Vec<echo::Echo>)>,
     bindings: Option<bindings::Bindings>,
     counts: Option<counts::Counts>,
 }
@@ -252,12 +253,13 @@ impl Traffic {
         })?;
         let mut traffic = Self { connections: None, bindings: None, counts: None };
         if topology.chaos.contains(&Workload::Connections) {
-            let to = std::net::SocketAddrV4::new(far, 7_000);
+            let ends = ends::Ends::of(topology, far)?;
             let path = config.out.join(format!("history-{}.jsonl", topology.name));
-            traffic.bindings = Some(bindings::Bindings::start(lab, &path, judge)?);
-            let echo = echo::Echo::start(&lab.netns("outside")?, to)?;
-            let connections = connections::Connections::start(lab, to, config.connections, config.seed, judge)?;
-            traffic.connections = Some((connections, echo));
+            traffic.bindings = Some(bindings::Bindings::start(lab, &ends, &path, judge)?);
+            let listen = |(node, address): &(String, _)| echo::Echo::start(&lab.netns(node)?, *address);
+            let servers = ends.servers.iter().map(listen).collect::<Result<Vec<_>>>()?;
+            let connections = connections::Connections::start(lab, &ends, config.connections, config.seed, judge)?;
+            traffic.connections = Some((connections, servers));
         }
         if topology.chaos.contains(&Workload::Counts) {
             let to = std::net::SocketAddrV4::new(far, 7_001);
