@@ -126,20 +126,20 @@ fn an_owner_that_shows_nothing_is_asked_whether_it_has_the_flow() {
     }
 }
 
-/// The switch remembers for some seconds that it does not have a flow; a message that says so may be older, when nothing tells how old it is.
+/// The switch remembers for some seconds that it does not have a flow; a message that says so may be older, while nothing tells how old it is.
 #[test]
-fn a_new_head_takes_no_word_of_what_a_switch_lacks_before_another() {
+fn a_new_head_takes_no_word_of_what_a_switch_lacks_for_a_lease() {
     let mut chain = Chain::new(3);
     let key = nat_key(1, 1, 2_000, 53, 17);
     let grant = chain.ask(&lease(NAT, owner(1, 1), &key));
     chain.down.push(0);
     chain.adopt(2, &[(1, 2), (2, 3)], &[1, 2]);
-    chain.advance(2 * STORE_LEASE);
+    chain.advance(STORE_LEASE / 2);
     let lost = Message { object_id: NAT, value: &[], ..release(owner(1, 1), &key, grant.epoch(), 0, &[]) };
     let lost = Message { flags: Flags::UNKNOWN, ..lost };
     chain.send_to(1, &lost);
     assert_eq!(chain.sent(), []);
-    chain.advance(MS);
+    chain.advance(STORE_LEASE / 2 + MS);
     chain.send_to(1, &lost);
     assert_eq!(chain.sent(), [(1, MessageType::ReleaseAck)]);
 }

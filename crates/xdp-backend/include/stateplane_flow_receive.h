@@ -152,24 +152,26 @@ static __always_inline int sp_flow_recall(void *map, struct sp_flow_scratch *scr
 
 	if (!entry) {
 		/* The grant is lost or late. Who has said that it released an epoch must never take it again, however late grant and RELEASE are: so the epoch
-		 * is remembered, as of an entry that was never granted before, or where there is no room for one, beside the entries. Without room there, too,
-		 * there is no answer: a recall costs the session (Sessions 6), a probe comes again. */
+		 * is remembered, as of an entry that was never granted before, or beside the entries: where there is no room for one, and of a flow that nobody
+		 * waits for. Without room there, too, there is no answer: a recall costs the session (Sessions 6), a probe comes again. */
+		int beside = scratch->flags & SP_FLAG_PROBE && sp_flow_disown(scratch, key_bytes, now);
+
 		sp_flow_count(SP_STAT_RECALLED_UNKNOWN);
-		bpf_map_update_elem(map, scratch->key,
-				    sp_flow_new_entry(scratch, scratch->key, key_bytes, scratch->value, value_bytes),
-				    BPF_NOEXIST);
+		if (!beside)
+			bpf_map_update_elem(map, scratch->key,
+					    sp_flow_new_entry(scratch, scratch->key, key_bytes, scratch->value, value_bytes),
+					    BPF_NOEXIST);
 		entry = bpf_map_lookup_elem(map, scratch->key);
-		if (!entry) {
-			if (!sp_flow_disown(scratch, key_bytes, now)) {
-				sp_flow_count(SP_STAT_FLOWS_FULL);
-				return 0;
-			}
+		if (!entry && !beside) {
+			beside = sp_flow_disown(scratch, key_bytes, now);
 			/* Another CPU that looked there before has made its entry by now. */
 			entry = bpf_map_lookup_elem(map, scratch->key);
-			if (!entry) {
-				sp_flow_tell_unheld(scratch);
-				return 1;
-			}
+		}
+		if (!entry && !beside)
+			sp_flow_count(SP_STAT_FLOWS_FULL);
+		if (!entry) {
+			sp_flow_tell_unheld(scratch);
+			return beside;
 		}
 	}
 	bpf_spin_lock((struct bpf_spin_lock *)entry);

@@ -168,8 +168,9 @@ int sp_send(struct xdp_md *xdp)
 		sp_flow_count(SP_STAT_NO_HEAD);
 		return XDP_DROP;
 	}
-	/* An UPDATE's room was looked for before it was made. */
-	if ((scratch->type == SP_LEASE_REQUEST || scratch->type == SP_READ_COMMIT) && sp_session_full(session, settings))
+	/* An UPDATE's room was looked for before it was made; a READ_COMMIT without a packet answers a probe. */
+	if ((scratch->type == SP_LEASE_REQUEST || (scratch->type == SP_READ_COMMIT && scratch->with_packet)) &&
+	    sp_session_full(session, settings))
 		return XDP_DROP;
 	message_bytes = SP_FLOW_OUTER_BYTES + SP_FLOW_HEADER_BYTES + key_bytes + value_bytes;
 	packet_bytes = scratch->with_packet ? bpf_xdp_get_buff_len(xdp) : 0;

@@ -5,7 +5,7 @@
 /* Epochs of flows that this switch told the store it does not have. Each flow has one place, by its key's
  * hash. What it says counts until nothing that contradicts it can be under way: the store takes no RELEASE that is a second older than what it heard last, and
  * this switch no reply to a request that is a second old, so two seconds would do. */
-#define SP_UNHELD_PLACES 8192
+#define SP_UNHELD_PLACES 4096
 #define SP_UNHELD_NS 4000000000ull
 struct sp_unheld_flow {
 	struct bpf_spin_lock lock;

@@ -99,6 +99,10 @@ pub struct Server {
     was_ready: bool,
     /// No lease of an earlier chain can be alive from here on.
     serve_from_ns: u64,
+    /// Head: when the next probe is due, in ns; those before it are paid for.
+    next_probe_ns: u64,
+    /// Head: from then on it knows how old requests are, in ns of its clock.
+    knows_age_from_ns: u64,
     waiting: Waiting,
     idle: Idle,
     reply: Vec<u8>,
@@ -145,6 +149,8 @@ impl Server {
             broken: None,
             was_ready: false,
             serve_from_ns: 0,
+            next_probe_ns: 0,
+            knows_age_from_ns: 0,
             waiting: Waiting::default(),
             idle: Idle::default(),
             reply: Vec::new(),
@@ -205,6 +211,8 @@ impl Server {
             session.lease_until_ns = session.lease_until_ns.max(until_ns);
         }
         self.records.forget_unused();
+        // By then it has heard a new heartbeat of each switch whose lease still lives, and what is a second older is refused.
+        self.knows_age_from_ns = until_ns;
         self.watch_everything(now_ns);
         if self.index == 0 {
             // The chain's first entry: all its servers count from the same number.

@@ -10,6 +10,10 @@ use state_protocol::{Effect, Flags, Message, MessageType, Owner};
 const MOST_BACK_OFF: u64 = 8;
 /// A grant is in doubt no sooner than this, in ns: nearly all were taken by then, and show it.
 const PROBED_AFTER_NS: u64 = 2_000_000_000;
+/// A shard sends a probe in this time, in ns, on the average: however many flows a switch has that never answers.
+const PROBE_EVERY_NS: u64 = 1_000_000;
+/// So many can be ahead of that.
+const PROBES_AT_ONCE: u64 = 32;
 
 impl Server {
     /// Holds a request behind those that came before, if there is room, and sees to the flow that it waits for.
@@ -144,9 +148,13 @@ impl Server {
         let (epoch, number, client, request_ns) =
             (record.epoch, session.number, session.client, session.newest_request_ns);
         let dead = session.lease_until_ns <= now_ns;
-        if dead || request_ns == 0 || self.is_backed_up() || mutation::is(Mutation::NoProbe) {
+        // Probes leave room for what somebody waits for.
+        let room = self.log.len() < self.settings.limits.unacked / 4 && !self.is_backed_up();
+        let too_soon = now_ns + PROBES_AT_ONCE * PROBE_EVERY_NS < self.next_probe_ns;
+        if dead || request_ns == 0 || !room || too_soon || mutation::is(Mutation::NoProbe) {
             return;
         }
+        self.next_probe_ns = self.next_probe_ns.max(now_ns) + PROBE_EVERY_NS;
         self.counters.probes += 1;
         self.encode_recall(now_ns, slot, Flags::PROBE, (owner, number), epoch, request_ns);
         self.commit(&Effect::None, client, out);

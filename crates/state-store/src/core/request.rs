@@ -1,7 +1,7 @@
 //! The head's answers to a switch's requests: `docs/state-protocol.md`, "Rules of the store".
 
 use super::idle::NOBODY;
-use super::sessions::{NoSession, REPLAY_WINDOW_NS, Session};
+use super::sessions::{NoSession, REPLAY_WINDOW_NS};
 use super::settings::AllocatorSettings;
 use super::{Mutation, Outputs, Role, Server, mutation};
 use state_protocol::{Effect, Flags, Message, MessageType, RecordWrite};
@@ -27,8 +27,6 @@ pub(super) struct Request<'a> {
     pub session: u32,
     /// The lease that the answer may promise, counted from `request_ns`.
     pub lease_us: u32,
-    /// This head has heard nothing else of the session yet.
-    pub is_first: bool,
 }
 
 impl Request<'_> {
@@ -61,10 +59,8 @@ impl Server {
         self.counters.requests += u64::from(held.is_none());
         let received_ns = held.map_or(now_ns, |held| held.received_ns);
         let fresh_tag = held.is_none().then(|| state_protocol::tag_of(datagram));
-        let newest_request_ns = |session: &Session| session.newest_request_ns;
-        let is_first = self.records.sessions.of(&message.sender).map(newest_request_ns) == Some(0);
         let Some((session, lease_us)) = self.hear(received_ns, client, &message, fresh_tag, out) else { return };
-        let request = Request { message, object, client, datagram, held, now_ns, session, lease_us, is_first };
+        let request = Request { message, object, client, datagram, held, now_ns, session, lease_us };
         match message.message_type {
             MessageType::LeaseRequest => self.lease_request(&request, out),
             MessageType::Update => self.update(&request, out),
@@ -399,8 +395,8 @@ impl Server {
     /// Rule 7: the flow is nobody's, with its newest state.
     fn release(&mut self, request: &Request<'_>, out: &mut Outputs) {
         let message = &request.message;
-        if request.is_first && message.flags.contains(Flags::UNKNOWN) {
-            // The switch remembers for some seconds only that it does not have this epoch, and nothing tells here yet how old the message is.
+        if request.now_ns < self.knows_age_from_ns && message.flags.contains(Flags::UNKNOWN) {
+            // The switch remembers for some seconds only that it does not have this epoch, and how old the message is cannot be told yet.
             self.counters.replayed += 1;
             return;
         }
