@@ -43,6 +43,7 @@ struct headers_t {
 #define CONSISTENCY Consistency.LINEARIZABLE
 #endif
 
+// Flows on this switch.
 #ifndef FLOWS
 #define FLOWS 1024
 #endif
@@ -75,6 +76,8 @@ control CounterVerify(inout headers_t hdr, inout metadata_t meta) { apply { } }
 
 control CounterIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     FlowState<flow_t, count_t>(FLOWS, CONSISTENCY, Allocator.ZERO) counts;
+    // Packets that the program saw, and of whose flow there is no state.
+    counter(1, CounterType.packets) missed;
 
     apply {
         if (!hdr.payload.isValid()) {
@@ -84,6 +87,9 @@ control CounterIngress(inout headers_t hdr, inout metadata_t meta, inout standar
         flow_t key = { hdr.ipv4.source, hdr.ipv4.destination, hdr.udp.source_port, 80, hdr.ipv4.protocol };
         count_t count;
         StateResult found = counts.get_or_allocate(key, count);
+        if (found == StateResult.MISS) {
+            missed.count(0);
+        }
         if (found != StateResult.HIT) {
             mark_to_drop(standard_metadata); // PENDING: the packet waits at the store
             return;

@@ -362,3 +362,26 @@ fn an_asynchronous_object_s_packets_leave_at_once() {
         (MessageType::Release, 13, &20u64.to_be_bytes()[..])
     );
 }
+
+/// So p4/include/stateplane.p4 says of `size` and of MISS.
+#[test]
+fn a_switch_without_room_drops_what_the_store_grants_and_the_program_sees_only_what_the_store_has_no_room_for() {
+    let rig = rig(&["FLOWS=2"]);
+    let missed = || {
+        let counter = rig.dataplane.counter("CounterIngress.missed").unwrap();
+        rig.dataplane.read_counter(counter, 0).unwrap().packets
+    };
+    for flow in [1, 2] {
+        rig.own(flow, 5, 44, START + u64::from(flow));
+    }
+    let request = rig.asks(3, 0, START + 10);
+    assert_eq!(rig.grant(&request, 6, 44, 0, START + 11).0, Verdict::Drop);
+    assert_eq!((rig.count("flows_full"), rig.count("absent"), missed()), (1, 0, 0));
+
+    let request = rig.asks(4, 0, START + 20);
+    let request = Message::decode(&request).unwrap();
+    let grant = granted(&request, 0, 44, &[]);
+    let absent = Message { message_type: MessageType::Absent, flags: Flags::EXHAUSTED, ..grant };
+    assert_eq!(rig.reply(&absent, START + 21).0, Verdict::Drop);
+    assert_eq!((rig.count("flows_full"), rig.count("absent"), missed()), (1, 1, 1));
+}

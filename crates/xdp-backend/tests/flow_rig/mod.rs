@@ -160,8 +160,8 @@ impl Rig {
 
     pub fn count(&self, event: &str) -> u64 {
         use libbpf_rs::{MapCore, MapFlags};
-        let names = ["malformed", "bad_tag", "late", "window_full", "window_lost"];
-        let index = [11u32, 20, 21, 39, 40][names.iter().position(|name| *name == event).unwrap()];
+        let names = ["absent", "malformed", "flows_full", "bad_tag", "late", "window_full", "window_lost"];
+        let index = [2u32, 11, 14, 20, 21, 39, 40][names.iter().position(|name| *name == event).unwrap()];
         let map = self.dataplane.map("sp_flow_stats").unwrap();
         let values = map.lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
         values.iter().map(|bytes| u64::from_ne_bytes(bytes[..8].try_into().unwrap())).sum()
