@@ -104,6 +104,11 @@ extern SnapshotState<K, T> {
     StateResult add(in K key, in bit<32> index, in T delta, out T result);
     /// Adds to several slots at once, all or none in any snapshot: the rows of a sketch. I is a struct or list of bit<32>, R a struct of as many T.
     StateResult add_each<I, R>(in K key, in I indices, in T delta, out R results);
+    /// Windows: from the first packet of a newer window on, all slots count from zero, at one instant. The object's last slot is the number of the window that the others
+    /// are of: declare one slot more, at most 4096 in all, and leave it alone (reading it is fine). Call it before the packet's other accesses; `window` must grow, by
+    /// less than half of T's range at a time, and not be 0. A window that is not newer than the key's changes nothing: a packet then counts in the key's.
+    /// So snapshots, and a switch that takes over, have the counts of one window, never a mix, however clocks differ.
+    StateResult begin(in K key, in T window);
     /// Does the store lack an update of this key that is older than ε? Then a failure now would take back more than ε.
     /// Or (MARK, CONTINUE) is the lease over, so that another switch may have the key?
     bool is_overdue(in K key);
@@ -131,6 +136,10 @@ extern FibResult fib_lookup_ipv4(in bit<32> source, in bit<32> destination, in b
 extern FibResult fib_lookup_ipv6(in bit<128> source, in bit<128> destination, in bit<8> next_header,
                                  in bit<16> source_port, in bit<16> destination_port, in bit<16> payload_length, in bit<20> flow_label,
                                  out bit<9> port, out bit<48> source_mac, out bit<48> destination_mac);
+
+/// Nanoseconds since 1970 by this host's clock (CLOCK_TAI; UTC where nothing tells the kernel of leap seconds). What other switches read at the same moment differs
+/// from it by as much as their clocks do, and it may step, as it is set. (standard_metadata's time stamps begin at the host's boot, and never step.)
+extern bit<64> wall_clock_ns();
 
 /// Ends processing: the packet, as it came in, goes up to the kernel of this host.
 extern void to_host();

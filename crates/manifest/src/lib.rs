@@ -288,6 +288,9 @@ pub struct SnapshotState {
     pub instances: u32,
     /// Of each key.
     pub slots: u32,
+    /// The last slot is the number of the window that the others are of: the program calls `begin`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub windows: bool,
     /// Of a slot's value, in bits.
     pub width: u32,
     /// Of a slot on the wire: 4 or 8, big-endian.

@@ -201,6 +201,7 @@ impl<'a> Checker<'a> {
                 | "StateResult"
                 | "FlowPhase"
                 | "to_host"
+                | "wall_clock_ns"
         ) {
             d = d.help("add `#include <stateplane.p4>`");
         }

@@ -38,6 +38,8 @@ pub struct Outcome {
     pub snapshots: [u64; 3],
     /// Packets of a SnapshotState that went on without a lease.
     pub without_lease: u64,
+    /// Times that a switch began a key's window anew.
+    pub windows: u64,
 }
 
 impl Bench {
@@ -102,6 +104,7 @@ impl Bench {
             digest: world.digest(),
             snapshots: sketch.map_or([0; 3], |sketch| [sketch.snapshots, sketch.handed_over, sketch.lost]),
             without_lease: sketch.map_or(0, |sketch| sketch.without_lease),
+            windows: sketch.map_or(0, |sketch| sketch.windows),
         };
         let chart = world.chart.take();
         self.switches = world.into_switches();

@@ -55,6 +55,8 @@ pub struct SketchChecker {
     pub lost: u64,
     /// Packets that went on without a lease.
     pub without_lease: u64,
+    /// Times that a switch began a tenant's window.
+    pub windows: u64,
 }
 
 /// A key's slots in wire form.
@@ -103,6 +105,7 @@ impl SketchChecker {
             handed_over: 0,
             lost: 0,
             without_lease: 0,
+            windows: 0,
         }
     }
 
@@ -111,9 +114,9 @@ impl SketchChecker {
         self.updates_by_tenant.get(&tenant).copied().unwrap_or(0)
     }
 
-    /// Slots of a tenant.
+    /// Slots of a tenant that count.
     pub fn slots(&self) -> u32 {
-        self.object.slots
+        self.object.slots - u32::from(self.object.windows)
     }
 
     /// A switch lost its state.
@@ -192,6 +195,7 @@ impl SketchChecker {
         let Some(tenant) = tenant_of(frame) else { return Ok(()) };
         let word = |at: usize| u32::from_be_bytes(frame[at..at + 4].try_into().unwrap_or_default());
         let sum = |at: usize| u64::from_be_bytes(frame[at..at + 8].try_into().unwrap_or_default());
+        let counting = self.slots() as usize;
         let fresh = self.held.get(&(switch, tenant)).is_none_or(|held| held.epoch != epoch);
         if fresh {
             let (seq, slots) = self.granted.get(&(tenant, epoch)).ok_or_else(|| {
@@ -200,12 +204,21 @@ impl SketchChecker {
             let before = self.held.iter().filter(|((_, of), _)| *of == tenant).max_by_key(|(_, held)| held.epoch);
             if let Some((_, before)) = before {
                 self.handed_over += 1;
-                self.lost += before.slots.iter().sum::<u64>().saturating_sub(slots.iter().sum());
+                let counts = |slots: &Slots| slots.iter().take(counting).sum::<u64>();
+                self.lost += counts(&before.slots).saturating_sub(counts(slots));
             }
             let held = Held { epoch, slots: slots.clone(), seq: *seq, since_grant_ns: None };
             self.held.insert((switch, tenant), held);
         }
         let Some(held) = self.held.get_mut(&(switch, tenant)) else { return Ok(()) };
+        // The packet says in which window its switch's clock was. One that is not newer than the tenant's counts in the tenant's.
+        if let Some(window) = held.slots.get(counting)
+            && u64::from(word(42)) > *window
+        {
+            held.slots.fill(0);
+            held.slots[counting] = u64::from(word(42));
+            self.windows += 1;
+        }
         for at in 0..4 {
             let index = word(50 + 4 * at) as usize;
             let slot = &mut held.slots[index];

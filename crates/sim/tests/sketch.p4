@@ -2,6 +2,7 @@
 // with: what the state was at any instant can be computed from the packets.
 //
 // -DASK_OVERDUE: marks what is overdue. -DREGISTERS: the same on plain registers. -DSLOTS=N, -DWIDTH=W, -DPERIOD_US=N (0: local), -DEPSILON_US=N, -DOVERDUE=DROP|MARK|CONTINUE
+// -DWINDOW_US=N: all begins anew every N µs, and the packet carries out the number of its window. SLOTS are then those that count, and one more is the window's number.
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
@@ -20,6 +21,11 @@
 #endif
 #ifndef OVERDUE
 #define OVERDUE CONTINUE
+#endif
+#ifdef WINDOW_US
+#define WINDOW_SLOTS 1
+#else
+#define WINDOW_SLOTS 0
 #endif
 
 header ethernet_t {
@@ -88,7 +94,7 @@ control SketchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
 #ifdef REGISTERS
     register<bit<WIDTH>>(64 * SLOTS) sketches;
 #else
-    SnapshotState<tenant_t, bit<WIDTH>>(64, SLOTS, PERIOD_US, EPSILON_US, Overdue.OVERDUE) sketches;
+    SnapshotState<tenant_t, bit<WIDTH>>(64, SLOTS + WINDOW_SLOTS, PERIOD_US, EPSILON_US, Overdue.OVERDUE) sketches;
 #endif
 
     apply {
@@ -98,6 +104,14 @@ control SketchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         }
         tenant_t tenant = { hdr.payload.tenant };
         sums_t sums;
+#ifdef WINDOW_US
+        bit<32> window = (bit<32>)(wall_clock_ns() / (WINDOW_US * 1000));
+        if (sketches.begin(tenant, (bit<WIDTH>)window) != StateResult.HIT) {
+            mark_to_drop(standard_metadata);
+            return;
+        }
+        hdr.payload.packet = window;
+#endif
 #ifdef REGISTERS
         bit<32> base = (bit<32>)tenant.tenant * SLOTS;
         sketches.read(sums.sum0, base + hdr.payload.index0);

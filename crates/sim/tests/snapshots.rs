@@ -13,6 +13,7 @@ fn runs(defines: &[&str], seeds: std::ops::Range<u64>, faults: Faults) -> Outcom
         assert_eq!(outcome.violation, None, "seed {seed}");
         total.outputs += outcome.outputs;
         total.without_lease += outcome.without_lease;
+        total.windows += outcome.windows;
         total.snapshots.iter_mut().zip(outcome.snapshots).for_each(|(sum, part)| *sum += part);
     }
     let [snapshots, handed_over, lost] = total.snapshots;
@@ -102,6 +103,39 @@ fn continue_goes_on_without_a_lease() {
     let total = runs(&["OVERDUE=CONTINUE", "EPSILON_US=150000", "SLOTS=400"], 500..506, LEASES_END);
     println!("{} packets went on without a lease", total.without_lease);
     assert!(total.without_lease > 0);
+}
+
+/// Windows of 20 ms by switches' clocks, which run apart, while tenants move, switches die, and stores are away: each snapshot has the counts of one window, and a
+/// switch that takes over goes on in it, or in a newer one.
+#[test]
+fn windows_begin_anew() {
+    let moves = Faults { moves: 0.05, drift_ppm: WINDOWS_DRIFT_PPM, ..Faults::NONE };
+    let calm = runs(&["OVERDUE=DROP", "WINDOW_US=20000"], 600..603, moves);
+    let defines = ["OVERDUE=CONTINUE", "EPSILON_US=150000", "SLOTS=400", "WINDOW_US=20000"];
+    let faulty = runs(&defines, 700..706, Faults { drift_ppm: WINDOWS_DRIFT_PPM, ..LEASES_END });
+    println!("{} and {} windows", calm.windows, faulty.windows);
+    assert!(calm.windows > 20 && faulty.windows > 20 && faulty.without_lease > 0);
+}
+
+/// Within what is declared.
+const WINDOWS_DRIFT_PPM: i64 = 300;
+
+/// Can the checks fail? A window that begins in the copy, too, that a snapshot on its way is read from; and packets whose clock is behind, which begin an older window.
+#[test]
+fn what_is_wrong_with_windows_is_found() {
+    for (bug, number) in [("in both copies", 21), ("goes back", 22)] {
+        let defines = ["OVERDUE=CONTINUE", "EPSILON_US=150000", "WINDOW_US=20000"];
+        let program = Program::compile(Kind::Snapshots, &defines, &[&format!("SP_BUG={number}")]).unwrap();
+        let mut bench = Bench::with(program);
+        let faults = Faults { moves: 0.2, loss: 0.05, drift_ppm: WINDOWS_DRIFT_PPM, ..Faults::NONE };
+        let found = (600_000_000..600_001_000).find_map(|seed| {
+            let workload = Workload { flows: 3, packets: 300, pause_max_ns: 1_000_000, reads_percent: 0 };
+            let violation = bench.run(&Scenario::draw(seed, faults, workload), false).unwrap().0.violation?;
+            println!("{bug}: seed {seed}: {violation}");
+            Some(violation.check)
+        });
+        assert_eq!(found, Some("snapshots"), "{bug}");
+    }
 }
 
 /// Can the checks fail? Two bugs of the data plane (`SP_BUG_...` of stateplane_flow.h): packets without a lease are not marked; a copy is used on although parts of another

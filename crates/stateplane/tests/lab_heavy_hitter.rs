@@ -18,6 +18,8 @@ const THRESHOLD: u32 = 100;
 const MARK_DSCP: u8 = 46;
 const OVERDUE_DSCP: u8 = 8;
 const PACKETS_PER_S: f64 = 3_000.0;
+/// Sketches that only grow: no window ends in the middle of a test that does not look for it.
+const FOREVER: [&str; 2] = ["--set", "window_s=0"];
 
 /// One packet of each tenant, so that the switch has their sketches: from here on no packet waits for a lease, and packets leave in the order in which they are counted.
 fn warm_up(lab: &TestLab, log: &PacketLog, seed: u64) {
@@ -206,7 +208,7 @@ fn sketches_survive_the_switch_and_every_snapshot_is_of_one_instant() {
     }
     let _turn = one_at_a_time();
     let seed = tenants::seed();
-    let lab = TestLab::up("hitter", "heavy_hitter.toml", &[]);
+    let lab = TestLab::up("hitter", "heavy_hitter.toml", &FOREVER);
     let (s1, s2) = (PacketLog::start(&lab, "s1"), PacketLog::start(&lab, "s2"));
     warm_up(&lab, &s1, seed);
     let load = load(&lab, seed);
@@ -243,6 +245,133 @@ fn sketches_survive_the_switch_and_every_snapshot_is_of_one_instant() {
     lab.down();
 }
 
+/// So long that what is to happen in one window does.
+const WINDOW_S: u64 = 15;
+
+/// Waits until a window has just begun by the clock that the switches read; its number.
+fn next_window() -> u32 {
+    let now = || {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `time` is a `timespec` to be written.
+        assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_TAI, &raw mut time) }, 0);
+        time.tv_sec as u64 / WINDOW_S
+    };
+    let before = now();
+    while now() == before {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    now() as u32
+}
+
+/// Of a tenant's log, what is behind so many packets, without what was still sent of windows before this one.
+fn since(log: &mut Vec<Logged>, packets: usize, window: u32) -> Vec<Logged> {
+    let mut seen = 0;
+    let at = log.iter().position(|it| {
+        seen += usize::from(matches!(it, Logged::Packet { .. }));
+        seen > packets
+    });
+    let mut rest = at.map_or(vec![], |at| log.split_off(at));
+    rest.retain(|it| !matches!(it, Logged::Snapshot { window: of, .. } if *of < window));
+    rest
+}
+
+/// When a window is over, what was counted in it is, too: a flow that was over its threshold is within. A switch that takes over goes on in the same window, with the
+/// counts of that window only.
+#[test]
+fn sketches_begin_anew_with_each_window() {
+    if skip() {
+        return;
+    }
+    let _turn = one_at_a_time();
+    let seed = tenants::seed();
+    let set = format!("window_s={WINDOW_S}");
+    let lab = TestLab::up("windows", "heavy_hitter.toml", &["--set", &set, "--set", "lease_ms=250"]);
+    let (s1, s2) = (PacketLog::start(&lab, "s1"), PacketLog::start(&lab, "s2"));
+    warm_up(&lab, &s1, seed);
+    let warm = TENANTS.map(|tenant| s1.packets_of(tenant));
+
+    let first_window = next_window();
+    let load_1 = load(&lab, seed);
+    let in_window = |log: &PacketLog, tenant: u8, window: u32| match log.newest_in_window(tenant) {
+        Some((of, sketch)) if of == window => packets(&sketch),
+        _ => 0,
+    };
+    wait_for("flows go over their threshold", || {
+        TENANTS.iter().all(|tenant| in_window(&s1, *tenant, first_window) > 1_000)
+    });
+    load_1.finish();
+    // What is dropped is in no log, and what tenant 20 has not let out is still counted.
+    wait_for("the last packets are in a snapshot", || {
+        [MARKED, COUNTED]
+            .iter()
+            .zip([warm[0], warm[2]])
+            .all(|(tenant, warm)| in_window(&s1, *tenant, first_window) == (s1.packets_of(*tenant) - warm) as u32)
+    });
+    let before = TENANTS.map(|tenant| s1.packets_of(tenant));
+
+    // The same flows again, in a new window, and in the middle of it the switch dies.
+    let window = next_window();
+    let load_2 = load(&lab, seed);
+    wait_for("s1 counts in the new window", || TENANTS.iter().all(|tenant| in_window(&s1, *tenant, window) > 1_000));
+    lab.fail("s1");
+    wait_for("s2 counts under load", || TENANTS.iter().all(|tenant| s2.packets_of(*tenant) > 300));
+    load_2.finish();
+    wait_for("the last packets are in a snapshot", || {
+        [MARKED, COUNTED].iter().all(|tenant| {
+            let state = s2.with(|log| {
+                log.iter().find_map(|it| match it {
+                    Logged::State { tenant: t, sketch, .. } if t == tenant => Some(packets(sketch)),
+                    _ => None,
+                })
+            });
+            in_window(&s2, *tenant, window) == state.unwrap_or(0) + s2.packets_of(*tenant) as u32
+        })
+    });
+    wait_for("operators read the window and its counts", || {
+        let shown = lab.state(0, "heavy_hitter.json", &format!("snapshot vlan={MARKED}"));
+        let (of, sketch) = s2.newest_in_window(MARKED).expect("a snapshot");
+        shown[0]["window"] == of && shown[0]["slots"] == serde_json::json!(sketch.to_vec())
+    });
+    lab.equal_stores();
+
+    let (mut first, second) = (s1.finish(), s2.finish());
+    for (at, tenant) in TENANTS.into_iter().enumerate() {
+        let log = first.get_mut(&tenant).expect("a log");
+        let in_second = since(log, before[at], window);
+        let in_first = since(log, warm[at], first_window);
+        let same_window = |log: &[Logged], window: u32| {
+            let other = |it: &&Logged| match it {
+                Logged::Snapshot { window: of, .. } | Logged::State { window: of, .. } => *of != window,
+                _ => false,
+            };
+            assert_eq!(log.iter().filter(other).count(), 0, "tenant {tenant}: not all is of window {window}");
+        };
+        same_window(&in_first, first_window);
+        same_window(&in_second, window);
+        same_window(&second[&tenant], window);
+        goes_on_from_a_whole_snapshot(tenant, &in_second, &second[&tenant]);
+        match tenant {
+            DROPPED => {
+                for log in [in_first, in_second] {
+                    // Fewer, if others count in all of the flow's slots.
+                    let most = counts(&log).into_values().max().unwrap_or(0);
+                    assert!((THRESHOLD / 2..=THRESHOLD).contains(&most), "{most} packets of a flow came through");
+                }
+            }
+            _ => {
+                // Each is the sketch of the window's packets, and of no others; so are the marks.
+                for log in [in_first, in_second] {
+                    all_are_of_one_instant(&log);
+                    if tenant == MARKED {
+                        marks_are_right(&log);
+                    }
+                }
+            }
+        }
+    }
+    lab.down();
+}
+
 /// The slots of each result that `stateplane state` gives for these arguments.
 fn read_all(lab: &TestLab, store: usize, arguments: &str) -> Vec<Vec<u32>> {
     let found = lab.state(store, "heavy_hitter.json", arguments);
@@ -268,7 +397,7 @@ fn the_merged_sketch_of_two_switches_is_the_sum_of_their_logs() {
     }
     let _turn = one_at_a_time();
     let seed = tenants::seed();
-    let lab = TestLab::up("merge", "heavy_hitter.toml", &[]);
+    let lab = TestLab::up("merge", "heavy_hitter.toml", &FOREVER);
     // One tenant goes through s2, the others through s1.
     lab.must_run("core", "ip route add 10.1.0.0/24 via 10.0.2.2 dev s2 table 30");
     lab.must_run("core", &format!("ip rule add from 10.20.{COUNTED}.0/24 lookup 30"));
@@ -348,7 +477,7 @@ fn store_is_away(overdue: &str, more: &[&str], goes_as_declared: impl Fn(&[Logge
     let _turn = one_at_a_time();
     let seed = tenants::seed();
     let set = format!("overdue={overdue}");
-    let arguments = [&["--set", &set, "--set", "lease_ms=250"], more].concat();
+    let arguments = [&["--set", &set, "--set", "lease_ms=250"], &FOREVER[..], more].concat();
     let lab = TestLab::up(&format!("late-{}", overdue.to_lowercase()), "heavy_hitter.toml", &arguments);
     let log = PacketLog::start(&lab, "s1");
     warm_up(&lab, &log, seed);

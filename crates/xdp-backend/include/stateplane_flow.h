@@ -495,6 +495,8 @@ enum {
 	SP_BUG_NEVER_OVERDUE,
 	SP_BUG_UNMARKED_WITHOUT_LEASE = 19,
 	SP_BUG_COPY_SURVIVES_GRANT,
+	SP_BUG_WINDOW_IN_BOTH_COPIES,
+	SP_BUG_WINDOW_GOES_BACK,
 };
 
 #define sp_barrier() asm volatile("" ::: "memory")

@@ -18,7 +18,7 @@
 #define STATEPLANE_SNAPSHOT_H
 
 enum { SP_OVERDUE_DROP, SP_OVERDUE_MARK, SP_OVERDUE_CONTINUE };
-enum { SP_SLOT_READ, SP_SLOT_WRITE, SP_SLOT_ADD };
+enum { SP_SLOT_READ, SP_SLOT_WRITE, SP_SLOT_ADD, SP_SLOTS_BEGIN };
 
 struct sp_slot4 {
 	__u32 tag;
@@ -162,6 +162,57 @@ static __always_inline __u64 sp_slot_access(void *slots, __u32 slot_bytes, __u32
 	return value;
 }
 
+/* ---- windows: the last slot is the number of the window that the others are of; 0: none yet. A packet of a newer one (RFC 1982's order) has all of them begin anew.
+ * The number is a slot, so it is in every snapshot, and the counts that stand beside it are of that window and no other: also where another switch goes on. */
+
+/* Without the lock: has the window that the packet is of begun? What tag and copies tell together may be of two instants, but each copy is a number that
+ * was there, and numbers only grow: equal to the packet's means that the window is that one or a newer one. "No" is decided again under the lock. */
+static __always_inline int sp_window_is(void *slots, const struct sp_snapshot *object, __u64 window)
+{
+	__u32 last = object->slots - 1;
+
+	if (object->slot_bytes == 4) {
+		volatile struct sp_slot4 *slot = (struct sp_slot4 *)slots + last;
+
+		return slot->copy[slot->tag & 1] == window;
+	}
+	volatile struct sp_slot8 *slot = (struct sp_slot8 *)slots + last;
+
+	return slot->copy[slot->tag & 1] == window;
+}
+
+/* All slots are zero from here on: Algorithm 1's update of each, without a branch, which the verifier would follow both ways for each slot. */
+#define SP_SLOTS_BEGIN_ALL(type, slots, count, interval)                                                               \
+	_Pragma("clang loop unroll(disable)") for (__u32 i = 0; i < (count); i++)                                      \
+	{                                                                                                              \
+		struct type *slot = (struct type *)(slots) + i;                                                        \
+		__u64 sp_apart = slot->tag ^ (interval);                                                               \
+		__u32 sp_updated = (sp_apart - 1) >> 63; /* in this interval: the other copy is the flip's already */  \
+									                                                       \
+		slot->copy[~(interval)&1] =                                                                            \
+			SP_BUG == SP_BUG_WINDOW_IN_BOTH_COPIES ? 0 : slot->copy[(slot->tag ^ sp_updated) & 1];         \
+		slot->copy[(interval)&1] = 0;                                                                          \
+		slot->tag = (interval);                                                                                \
+	}
+
+/* Under the lock. Returns 1 if the window began here. */
+static __always_inline int sp_window_begin(void *slots, const struct sp_snapshot *object, __u32 interval, __u64 window)
+{
+	__u32 last = object->slots - 1;
+	__u64 was = sp_slot_access(slots, object->slot_bytes, last, interval, object->mask, SP_SLOT_READ, 0);
+	__u64 ahead = (window - was) & object->mask;
+
+	if (!ahead || (was && ahead > object->mask >> 1 && SP_BUG != SP_BUG_WINDOW_GOES_BACK))
+		return 0;
+	if (object->slot_bytes == 4) {
+		SP_SLOTS_BEGIN_ALL(sp_slot4, slots, object->slots, interval)
+	} else {
+		SP_SLOTS_BEGIN_ALL(sp_slot8, slots, object->slots, interval)
+	}
+	sp_slot_access(slots, object->slot_bytes, last, interval, object->mask, SP_SLOT_WRITE, window);
+	return 1;
+}
+
 /* An instance of zeros, in no session; 0: no room. */
 static __always_inline void *sp_snapshot_make(const struct sp_snapshot *object, const void *key)
 {
@@ -245,7 +296,7 @@ static __always_inline int sp_snapshot_want(struct sp_snapshot_book *book, __u64
 
 enum { SP_ACCESS_DONE, SP_ACCESS_GONE, SP_ACCESS_OVERDUE, SP_ACCESS_ASK };
 
-/* Reads, writes or adds to `count` slots in one go. Returns a state result. */
+/* Reads, writes or adds to `count` slots in one go, or begins the window `operand` (which may be done twice: so the packet may run again). Returns a state result. */
 static __always_inline __u32 sp_snapshot_access(struct sp_flow_context *flow, const struct sp_snapshot *object, const __u8 *key,
 						int what, const __u32 *index, __u32 count, __u64 operand, __u64 *result)
 {
@@ -278,6 +329,8 @@ static __always_inline __u32 sp_snapshot_access(struct sp_flow_context *flow, co
 	}
 	book = SP_SNAPSHOT_BOOK(entry, object->key_bytes);
 	slots = sp_snapshot_slots(entry, object);
+	if (what == SP_SLOTS_BEGIN && sp_window_is(slots, object, operand))
+		return SP_STATE_HIT;
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
 	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, key, object->key_bytes) &&
 	    !(entry->flags & (SP_FLOW_RELEASED | SP_FLOW_DYING)) &&
@@ -293,6 +346,11 @@ static __always_inline __u32 sp_snapshot_access(struct sp_flow_context *flow, co
 		}
 		if (overdue && object->overdue == SP_OVERDUE_DROP && SP_BUG != SP_BUG_NEVER_OVERDUE) {
 			outcome = SP_ACCESS_OVERDUE;
+		} else if (what == SP_SLOTS_BEGIN) {
+			/* Whether there is a lease, and who asks for it, is for the accesses that follow. */
+			outcome = SP_ACCESS_DONE;
+			if (sp_window_begin(slots, object, interval, operand) && object->period_ns)
+				queue = sp_snapshot_dirty(entry, book, now);
 		} else if (unleased && !flow->updated && sp_snapshot_want(book, now)) {
 			outcome = SP_ACCESS_ASK;
 		} else {
@@ -320,9 +378,9 @@ static __always_inline __u32 sp_snapshot_access(struct sp_flow_context *flow, co
 		flow->kind = SP_FLOW_PARK;
 		return SP_STATE_PENDING;
 	}
-	if (unleased)
+	if (unleased && what != SP_SLOTS_BEGIN)
 		sp_flow_count(SP_STAT_SNAPSHOT_WITHOUT_LEASE);
-	if (object->period_ns && what != SP_SLOT_READ)
+	if (object->period_ns && what != SP_SLOT_READ && what != SP_SLOTS_BEGIN)
 		flow->updated = 1;
 	if (queue) {
 		struct sp_flow_scratch *scratch = sp_flow_get_scratch();

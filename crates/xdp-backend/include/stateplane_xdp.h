@@ -158,6 +158,12 @@ SP_INLINE __u64 sp_now_ns(void)
 	return bpf_ktime_get_ns();
 }
 
+/* What all machines call now, as far as their clocks are set: unlike the clock above, which each begins at its own boot. */
+SP_INLINE __u64 sp_wall_clock_ns(void)
+{
+	return sp_virtual_clock ? sp_now_ns() : bpf_ktime_get_tai_ns();
+}
+
 /* ---- Ports and verdicts ---- */
 /* A call, not a load: once for each packet. */
 SP_INLINE __u32 sp_length(struct xdp_md *xdp) { return (__u32)bpf_xdp_get_buff_len(xdp); }

@@ -132,6 +132,11 @@ impl Generator<'_> {
                 self.out.line(format!("{variable} = {length};"));
             }
             "to_host" => self.out.line("goto verdict_to_host;"),
+            "wall_clock_ns" => {
+                if let Some(target) = result {
+                    self.store(target, "sp_wall_clock_ns()");
+                }
+            }
             "fib_lookup_ipv4" | "fib_lookup_ipv6" => self.fib_lookup(name, arguments, result, location),
             other => {
                 let message = format!("{other} is not supported by the XDP target yet");

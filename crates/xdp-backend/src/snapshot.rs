@@ -35,6 +35,8 @@ const MAX_SLOTS: u32 = 16384;
 const MIN_PERIOD_US: u32 = 100;
 /// Slots that one `add_each` takes: the loop is unrolled, and its indices and sums stand on the stack.
 const MAX_EACH: usize = 16;
+/// `begin` sets this many slots to zero while it holds the lock that packets and the generator wait for: some microseconds.
+const MAX_SLOTS_OF_WINDOWS: u32 = 4096;
 /// Members of `Overdue`.
 const OVERDUE: [&str; 3] = ["drop", "mark", "continue"];
 const MARK: u32 = 1;
@@ -122,6 +124,7 @@ impl Generator<'_> {
             map: instance.c_name.clone(),
             instances,
             slots,
+            windows: false,
             width,
             slot_bytes,
             map_slot_bytes: if slot_bytes == 4 { 12 } else { 24 },
@@ -161,7 +164,21 @@ impl Generator<'_> {
         }
     }
 
-    /// `read`, `write`, `add`, `add_each`, `is_overdue`
+    /// The object's slots begin anew with each window, whose number is the last of them.
+    fn note_windows(&mut self, object: &SnapshotObject, location: Location) {
+        if !(2..=MAX_SLOTS_OF_WINDOWS).contains(&object.slots) {
+            let message = format!(
+                "begin: windows need 2 to {MAX_SLOTS_OF_WINDOWS} slots, not {}: the last one is the window's number, and one packet sets all others to zero",
+                object.slots
+            );
+            self.error(location, &message, None);
+        }
+        if let Some(it) = self.manifest.snapshot_states.iter_mut().find(|it| it.object_id == object.object_id) {
+            it.windows = true;
+        }
+    }
+
+    /// `read`, `write`, `add`, `add_each`, `begin`, `is_overdue`
     pub fn snapshot_call(
         &mut self,
         instance: &ExternInstance,
@@ -192,6 +209,8 @@ impl Generator<'_> {
         };
         let indices = match (name, value(1)) {
             ("add_each", Some(list)) => self.slot_indices(list, location),
+            // The runtime knows which.
+            ("begin", _) => vec![("0".into(), 32)],
             (_, Some(index)) => {
                 let width = self.width(index);
                 vec![(self.expr(index), width)]
@@ -201,6 +220,10 @@ impl Generator<'_> {
         let (what, operand, out) = match name {
             "read" => ("SP_SLOT_READ", None, arguments.get(2)),
             "write" => ("SP_SLOT_WRITE", value(2), None),
+            "begin" => {
+                self.note_windows(&object, location);
+                ("SP_SLOTS_BEGIN", value(1), None)
+            }
             _ => ("SP_SLOT_ADD", value(2), arguments.get(3)),
         };
         let operand = operand.map_or("0".into(), |operand| self.expr(operand));

@@ -79,3 +79,14 @@ fn flow_states_that_no_message_can_carry() {
     one_error(&wide("wider_t", "LINEARIZABLE"), "f.get(ww, w);", OBJECTS_LINE, "110 bytes together, not 111");
     assert_eq!(errors(&wide("wider_t", "LOCAL"), "f.get(ww, w);"), []);
 }
+
+#[test]
+fn windows_of_more_slots_than_one_packet_sets_to_zero() {
+    let object =
+        |slots: u32| format!("SnapshotState<k_t, bit<32>>(16, {slots}, 1000, 100000, Overdue.CONTINUE) sketch;");
+    let (begin, apply) = ("sketch.begin({ 1 }, 7);", OBJECTS_LINE + 1);
+    assert_eq!(errors(&object(4096), begin), []);
+    assert_eq!(errors(&object(4097), "bit<32> v; sketch.read({ 1 }, 0, v);"), []);
+    one_error(&object(4097), begin, apply, "2 to 4096 slots, not 4097");
+    one_error(&object(1), begin, apply, "2 to 4096 slots, not 1");
+}

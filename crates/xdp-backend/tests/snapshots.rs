@@ -140,6 +140,96 @@ fn the_look_nearest_to_its_time_takes_a_snapshot() {
     assert!(rig.generate(taken_ns).is_some());
 }
 
+/// Windows against the model: while snapshots are on their way, packets of newer windows begin all slots anew, and those of an older one change nothing.
+fn one_cpu_with_windows(defines: &[&str], slots: u64, seed: u64) {
+    let rig = rig(&[defines, &["WINDOW_US=5000"]].concat(), true);
+    assert!(rig.object().windows && u64::from(rig.object().slots) == slots + 1);
+    let mut random = Random(seed);
+    let (mut now_ns, last) = (START, slots as usize);
+    let mut model = vec![0u64; last + 1];
+    let count = |model: &mut Vec<u64>, indices: [u32; 4], now_ns: u64| {
+        let window = now_ns / 5_000_000;
+        if window > model[last] {
+            model.fill(0);
+            model[last] = window;
+        }
+        indices.map(|index| {
+            model[index as usize] += 1;
+            model[index as usize]
+        })
+    };
+    rig.own(1, [0; 4], EPOCH, 40, &model, now_ns);
+    count(&mut model, [0; 4], now_ns);
+    let mut taken = (40, vec![]);
+    let (mut windows, mut late, mut begun_in_flight) = (0, 0, 0);
+    for step in 0..3000 {
+        now_ns += random.below(200_000);
+        if random.below(4) > 0 {
+            let indices = std::array::from_fn(|_| random.below(slots) as u32);
+            // Two CPUs can read the clock in one order and get the lock in the other; and it may be set back.
+            let at_ns = if random.below(5) == 0 { now_ns - random.below(10_000_000) } else { now_ns };
+            let before = model[last];
+            let expected = count(&mut model, indices, at_ns);
+            windows += u64::from(model[last] > before);
+            begun_in_flight += u64::from(model[last] > before && !taken.1.is_empty());
+            late += u64::from(at_ns / 5_000_000 < before);
+            let (verdict, frame) = rig.packet(1, indices, at_ns);
+            assert_eq!((verdict, carried(&frame).0), (OUT, expected), "seed {seed}, step {step}");
+            continue;
+        }
+        let Some(datagram) = rig.generate(now_ns) else { continue };
+        let part = rig.part(datagram);
+        if part.seq > taken.0 {
+            taken = (part.seq, model.clone());
+        }
+        let first = part.part * rig.per_part();
+        assert_eq!(
+            part.slots[..],
+            taken.1[first..first + part.slots.len()],
+            "seed {seed}, step {step}, part {}",
+            part.part
+        );
+        if random.below(3) == 0 {
+            rig.acknowledge(&part, part.seq, (1u64 << part.parts) - 1, now_ns);
+            taken.1.clear();
+        }
+    }
+    println!(
+        "seed {seed}: {windows} windows, {begun_in_flight} while a snapshot was on its way, {late} packets of an older one"
+    );
+    assert!(windows > 30 && late > 30 && begun_in_flight > 10);
+    assert_eq!(rig.event(34), 0, "nothing was overdue");
+}
+
+#[test]
+fn a_window_begins_at_one_instant() {
+    for seed in 11..14 {
+        one_cpu_with_windows(&["EPSILON_US=5000000"], 192, seed);
+    }
+    one_cpu_with_windows(&["EPSILON_US=5000000", "SLOTS=1100"], 1100, 14);
+    one_cpu_with_windows(&["EPSILON_US=5000000", "WIDTH=64", "SLOTS=330"], 330, 15);
+    // As many as there may be.
+    one_cpu_with_windows(&["EPSILON_US=5000000", "SLOTS=4095"], 4095, 16);
+}
+
+/// A switch that takes over goes on in the window of the state, if its own clock does not say a newer one; also without a lease a window begins, and no packet waits.
+#[test]
+fn a_take_over_goes_on_in_the_same_window() {
+    let rig = rig(&["WINDOW_US=5000"], true);
+    let window = START / 5_000_000;
+    let mut state = vec![7; 193];
+    for (tenant, of_state, expected) in [(1, window, 8), (2, window + 1, 8), (3, window - 1, 1), (4, 0, 1)] {
+        state[192] = of_state;
+        rig.own_for(100_000, tenant, [190; 4], (EPOCH, 40), &state, START);
+        let (verdict, out) = rig.packet(tenant, [0, 1, 2, 3], START + 1);
+        assert_eq!((verdict, carried(&out).0), (OUT, [expected; 4]), "a state of window {of_state} at {window}");
+    }
+    let later = START + 2_000 * MILLISECOND;
+    let (verdict, out) = rig.packet(1, [0, 1, 2, 3], later);
+    assert_eq!((verdict, carried(&out).0), (OUT, [1; 4]));
+    assert_eq!(rig.event(37), 1, "packets without a lease are counted once");
+}
+
 /// A switch takes over only when all parts of one snapshot are there.
 #[test]
 fn a_mix_of_two_snapshots_is_never_installed() {
@@ -329,20 +419,86 @@ fn two_cpus_and_the_generator() {
     assert_eq!(carried(&out).0, [total(0) + 5, total(1) + 1, total(0) + 6, total(1) + 2]);
 }
 
+/// Two CPUs whose packets begin windows, while a third thread takes snapshots: in each snapshot both threads' rows have as many counts as the thread's own slot, so
+/// that nothing of an older window is left, and nothing of this one was taken.
+#[test]
+fn windows_of_two_cpus() {
+    const SLOTS: usize = 1100;
+    const FRAMES: usize = 61;
+    const REPEAT: u32 = 2_000;
+    let rig = rig(&["SLOTS=1100", "PERIOD_US=100", "WINDOW_US=2000"], false);
+    let _ready = rig.dataplane.keep_ready("sp_main").expect("root");
+    let mut random = Random(2);
+    let now_ns = 0; // the kernel's clock runs
+    rig.own(3, [2, 368, 734, 0], EPOCH, 0, &[0; SLOTS + 1], now_ns);
+    let lists: Vec<Vec<[u32; 4]>> = (0..2u32)
+        .map(|thread| {
+            let mut index = |row: u64| 2 + row as u32 * 366 + thread * 183 + random.below(183) as u32;
+            (0..FRAMES).map(|_| [thread, index(0), index(1), index(2)]).collect()
+        })
+        .collect();
+    let stop = AtomicBool::new(false);
+    let (mut snapshots, mut both) = (0, 0);
+    let mut windows: Vec<u64> = vec![];
+    std::thread::scope(|scope| {
+        for list in &lists {
+            let (rig, stop) = (&rig, &stop);
+            scope.spawn(move || {
+                for indices in list.iter().cycle() {
+                    rig.dataplane.time(&frame(3, *indices), HOST_PORT, REPEAT).unwrap();
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            });
+        }
+        let mut whole: Vec<Option<Vec<u64>>> = vec![None; 4];
+        for _ in 0..4_000_000 {
+            let Some(datagram) = rig.generate(now_ns) else { continue };
+            let part = rig.part(datagram);
+            whole[part.part] = Some(part.slots.clone());
+            if whole.iter().any(Option::is_none) {
+                continue;
+            }
+            let state: Vec<u64> = whole.iter_mut().flat_map(|part| part.take().unwrap()).collect();
+            assert!(windows.last().is_none_or(|window| state[SLOTS] >= *window), "window {} again", state[SLOTS]);
+            windows.push(state[SLOTS]);
+            windows.dedup();
+            for thread in 0..2 {
+                for row in 0..3 {
+                    let first = 2 + row * 366 + thread * 183;
+                    let sum = state[first..first + 183].iter().sum::<u64>();
+                    assert_eq!(sum, state[thread], "snapshot {}, window {}, row {row}", part.seq, state[SLOTS]);
+                }
+            }
+            both += u64::from(state[0] > 0 && state[1] > 0);
+            snapshots += 1;
+            rig.acknowledge(&part, part.seq, (1 << part.parts) - 1, now_ns);
+            if snapshots >= 150 && both > 20 && windows.len() > 20 {
+                break;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    println!("{snapshots} snapshots of {} windows, {both} with counts of both threads", windows.len());
+    assert!(snapshots >= 150 && both > 20 && windows.len() > 20, "{snapshots} snapshots, {both}, {}", windows.len());
+}
+
 /// What a packet costs, in ns: cargo test --release -p xdp-backend --test snapshots cost -- --ignored --nocapture
 #[test]
 #[ignore = "measures"]
 fn cost() {
-    let variants: [(&str, &[&str]); 4] = [
+    let variants: [(&str, &[&str]); 5] = [
         ("registers", &["REGISTERS"]),
         ("local", &["PERIOD_US=0"]),
         ("snapshots", &[]),
         ("snapshots, is_overdue asked", &["ASK_OVERDUE"]),
+        ("snapshots, in windows", &["WINDOW_US=60000000"]),
     ];
     let rigs: Vec<(&str, Rig)> = variants.iter().map(|(name, defines)| (*name, rig(defines, false))).collect();
     for (name, rig) in &rigs {
         if name.starts_with("snapshots") {
-            rig.own(3, [0; 4], EPOCH, 0, &[0; 192], 0);
+            rig.own(3, [0; 4], EPOCH, 0, &vec![0; rig.object().slots as usize], 0);
         }
     }
     let mut times = vec![Vec::new(); rigs.len()];

@@ -43,8 +43,7 @@ def tagged(tenant, destination, source, packet):
     return frame if tenant is None else frame[:12] + struct.pack("!HH", 0x8100, tenant) + frame[12:]
 
 
-lines = f"""
-# Estimates of flows, tenant by tenant, and what happens to those over their threshold.
+HEAD = f"""
 # Written by generate_stf.py.
 # define: HEAVY_HITTER_LOCAL
 # port: 0 mac {PORT_MACS[0]} address 10.0.0.1/24
@@ -55,6 +54,7 @@ add HeavyHitterIngress.tenants meta.tenant.vlan:0 HeavyHitterIngress.mark(thresh
 add HeavyHitterIngress.tenants meta.tenant.vlan:5 HeavyHitterIngress.drop_over(threshold:2)
 add HeavyHitterIngress.tenants meta.tenant.vlan:4095 HeavyHitterIngress.mark(threshold:1, dscp:{MARKED})
 """.strip().split("\n")
+lines = ["# Estimates of flows, tenant by tenant, and what happens to those over their threshold.", *HEAD]
 
 
 def note(text):
@@ -121,3 +121,48 @@ to_kernel(ethernet(PORT_MACS[0], A_MAC, bytes(28), ether_type=0x0806))
 counted_udp(5, shared[2] + 1, 2000)
 
 (HERE / "estimate.stf").write_text("\n".join(lines) + "\n")
+
+# In windows of ten seconds (the clock begins anywhere, so a whole window later it is certainly another).
+WINDOW_S = 10
+sketches.clear()
+lines = ["# Every window's counts begin anew, tenant by tenant.", *HEAD]
+lines.insert(3, f"# define: HEAVY_HITTER_WINDOW_S={WINDOW_S}")
+
+
+def next_window():
+    lines.append(f"clock {WINDOW_S}s")
+    sketches.clear()
+
+
+note("over the threshold in the first window: dropped, marked")
+for number in range(4):
+    counted_udp(5, 1000, 2000)
+for number in range(5):
+    counted_udp(None, 1000, 2000)
+note("within the same window nothing begins anew")
+lines.append("clock 1ms")
+counted_udp(5, 1000, 2000)
+note("in the next one the same flows are within, until they are over again; a tenant whose first packet comes late begins then")
+next_window()
+for number in range(4):
+    counted_udp(5, 1000, 2000)
+lines.append("clock 1ms")
+for number in range(4):
+    counted_udp(None, 1000, 2000)
+note("many windows without a packet are as one")
+for number in range(3):
+    next_window()
+for number in range(3):
+    counted_udp(5, 1000, 2000)
+(HERE / "windows.stf").write_text("\n".join(lines) + "\n")
+
+# Sketches that only grow.
+sketches.clear()
+lines = ["# Without windows nothing begins anew.", *HEAD]
+lines.insert(3, "# define: HEAVY_HITTER_WINDOW_S=0")
+note("dropped from the third packet on, also a day later")
+for number in range(3):
+    counted_udp(5, 1000, 2000)
+lines.append("clock 86400s")
+counted_udp(5, 1000, 2000)
+(HERE / "forever.stf").write_text("\n".join(lines) + "\n")

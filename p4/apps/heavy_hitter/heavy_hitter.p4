@@ -2,14 +2,18 @@
 //
 // Each tenant (VLAN ID; untagged packets are tenant 0) has count-min sketches of its own, three rows of 64 32-bit slots (RedPlane §6): a packet adds one to
 // a slot of each row, chosen by a hash of its five-tuple, and the smallest of the three is never less than the flow's packets. The table `tenants` says what happens
-// to packets of flows whose estimate is over the tenant's threshold. Sketches only grow: nothing begins them anew.
+// to packets of flows whose estimate is over the tenant's threshold.
+//
+// Every HEAVY_HITTER_WINDOW_S seconds a tenant's sketches begin anew, so a threshold is a number of packets in that time. 60 by default, and not "never": sketches
+// that only grow have every flow of a tenant over its threshold in the end. The window's number (the host's clock in seconds since 1970, divided by that) is the
+// object's last slot, and in every snapshot: a switch that takes over goes on in the same window. -DHEAVY_HITTER_WINDOW_S=0: they only grow.
 //
 // A sketch is approximate, so it need not be saved packet by packet: every SKETCH_PERIOD_US whole snapshots go to the store, and a switch that takes over
 // goes on from the newest (RedPlane §4.4). When the store lacks updates older than SKETCH_EPSILON_US, SKETCH_OVERDUE applies; with -DOVERDUE_DSCP=N
 // and Overdue.MARK such packets get that DSCP.
 //
 // -DHEAVY_HITTER_LOCAL: the same without fault tolerance. -DHEAVY_HITTER_REGISTERS: on plain v1model registers, which two CPUs may write at once
-// (for comparing speed).
+// (for comparing speed); they only grow.
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
@@ -28,6 +32,14 @@
 #define SKETCH_PERIOD_US 0
 #endif
 
+#ifndef HEAVY_HITTER_WINDOW_S
+#define HEAVY_HITTER_WINDOW_S 60
+#endif
+#ifdef HEAVY_HITTER_REGISTERS
+#undef HEAVY_HITTER_WINDOW_S
+#define HEAVY_HITTER_WINDOW_S 0
+#endif
+
 // Tenants on this switch at a time.
 #ifndef TENANTS
 #define TENANTS 4096
@@ -35,6 +47,12 @@
 
 #define ROWS 3
 #define COLUMNS 64
+// One slot more, behind the rows, is the window's number.
+#if HEAVY_HITTER_WINDOW_S > 0
+#define WINDOW_SLOTS 1
+#else
+#define WINDOW_SLOTS 0
+#endif
 
 const bit<16> ETHERTYPE_VLAN = 0x8100;
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
@@ -147,7 +165,7 @@ control HeavyHitterIngress(inout headers_t hdr, inout metadata_t meta, inout sta
 #ifdef HEAVY_HITTER_REGISTERS
     register<bit<32>>(4096 * ROWS * COLUMNS) sketches;
 #else
-    SnapshotState<tenant_t, bit<32>>(TENANTS, ROWS * COLUMNS, SKETCH_PERIOD_US, SKETCH_EPSILON_US, SKETCH_OVERDUE) sketches;
+    SnapshotState<tenant_t, bit<32>>(TENANTS, ROWS * COLUMNS + WINDOW_SLOTS, SKETCH_PERIOD_US, SKETCH_EPSILON_US, SKETCH_OVERDUE) sketches;
 #endif
 
     // Packets sent on that were within their tenant's threshold, or of a tenant that is not watched.
@@ -226,6 +244,17 @@ control HeavyHitterIngress(inout headers_t hdr, inout metadata_t meta, inout sta
         sketches.write(base + COLUMNS + (bit<32>)flow_hash[15:10], estimates.row1);
         sketches.write(base + 2 * COLUMNS + (bit<32>)flow_hash[25:20], estimates.row2);
 #else
+#if HEAVY_HITTER_WINDOW_S > 0
+        StateResult begun = sketches.begin(meta.tenant, (bit<32>)(wall_clock_ns() / (HEAVY_HITTER_WINDOW_S * 64w1000000000)));
+        if (begun == StateResult.PENDING) {
+            return;
+        }
+        if (begun == StateResult.MISS) {
+            no_room.count(0);
+            mark_to_drop(standard_metadata);
+            return;
+        }
+#endif
         StateResult result = sketches.add_each(meta.tenant,
             { (bit<32>)flow_hash[5:0], COLUMNS + (bit<32>)flow_hash[15:10], 2 * COLUMNS + (bit<32>)flow_hash[25:20] },
             1, estimates);

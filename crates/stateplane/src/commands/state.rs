@@ -119,13 +119,20 @@ struct Shown {
 }
 
 /// A snapshot's slots.
-#[derive(Serialize)]
+#[derive(Serialize, Debug, Default, PartialEq, Eq)]
 struct Slots {
     object: String,
     /// Whose; more than one if they are merged.
     keys: Vec<BTreeMap<String, String>>,
     /// Which, in the order of the keys.
     snapshots: Vec<SnapshotInfo>,
+    /// The window that the slots are of, where the program's begin anew with each.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    window: Option<u64>,
+    /// Of merged ones: keys that had no packet yet in the newest window of any, and so nothing to add to it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    of_older_windows: Vec<BTreeMap<String, String>>,
+    /// Those that count.
     slots: Vec<u64>,
 }
 
@@ -151,6 +158,8 @@ struct Object<'a> {
     id: u16,
     key: &'a [WireField],
     value: &'a [WireField],
+    /// Of a SnapshotState: its last slot is the window's number.
+    windows: bool,
 }
 
 struct Names(Option<Manifest>);
@@ -166,9 +175,16 @@ impl Names {
             id: it.object_id,
             key: &it.key,
             value: &it.value,
+            windows: false,
         });
-        let snapshots = self.0.iter().flat_map(|manifest| &manifest.snapshot_states);
-        flows.chain(snapshots.map(|it| Object { name: &it.name, id: it.object_id, key: &it.key, value: &[] }))
+        let snapshots = self.0.iter().flat_map(|manifest| &manifest.snapshot_states).map(|it| Object {
+            name: &it.name,
+            id: it.object_id,
+            key: &it.key,
+            value: &[],
+            windows: it.windows,
+        });
+        flows.chain(snapshots)
     }
 
     fn of(&self, id: u16) -> Option<Object<'_>> {
@@ -485,15 +501,13 @@ fn snapshot(from: &From, key: Option<&str>, merge: Option<Merge>, top: Option<us
         if record.snapshot.is_none() {
             continue;
         }
-        let Some((info, slots)) = stores.slots(&record)? else { continue };
+        let Some((info, mut slots)) = stores.slots(&record)? else { continue };
+        let window = if names.of(record.object).is_some_and(|it| it.windows) { slots.pop() } else { None };
         let Shown { object, key, .. } = names.show(record);
-        match (merge, all.iter_mut().find(|sum| sum.object == object)) {
-            (Some(how), Some(sum)) => {
-                merge_into(&mut sum.slots, &slots, how);
-                sum.keys.push(key);
-                sum.snapshots.push(info);
-            }
-            _ => all.push(Slots { object, keys: vec![key], snapshots: vec![info], slots }),
+        let one = Slots { object, keys: vec![key], snapshots: vec![info], window, of_older_windows: vec![], slots };
+        match (merge, all.iter_mut().find(|sum| sum.object == one.object)) {
+            (Some(how), Some(sum)) => merge_windows(sum, one, how),
+            _ => all.push(one),
         }
     }
     if from.json {
@@ -505,6 +519,20 @@ fn snapshot(from: &From, key: Option<&str>, merge: Option<Merge>, top: Option<us
         eprintln!("stateplane state: there is no whole snapshot of such a key");
     }
     Ok(u8::from(all.is_empty()))
+}
+
+/// Only counts of one window can be merged, and it is the newest that any key has: one whose newest snapshot is of an older window has counted nothing in it.
+fn merge_windows(sum: &mut Slots, mut one: Slots, how: Merge) {
+    if one.window > sum.window {
+        std::mem::swap(sum, &mut one);
+    }
+    if one.window == sum.window {
+        merge_into(&mut sum.slots, &one.slots, how);
+        sum.keys.append(&mut one.keys);
+        sum.snapshots.append(&mut one.snapshots);
+    }
+    sum.of_older_windows.append(&mut one.keys);
+    sum.of_older_windows.append(&mut one.of_older_windows);
 }
 
 fn merge_into(sum: &mut Vec<u64>, slots: &[u64], how: Merge) {
@@ -520,7 +548,12 @@ fn merge_into(sum: &mut Vec<u64>, slots: &[u64], how: Merge) {
 fn print_slots(it: &Slots, top: Option<usize>) {
     let keys: Vec<String> = it.keys.iter().map(words).collect();
     let which: Vec<String> = it.snapshots.iter().map(|it| format!("{} of epoch {}", it.seq, it.epoch)).collect();
-    outln!("{}  {}: snapshot {}", it.object, keys.join(" + "), which.join(" + "));
+    let window = it.window.map_or(String::new(), |window| format!(", window {window}"));
+    outln!("{}  {}: snapshot {}{window}", it.object, keys.join(" + "), which.join(" + "));
+    if !it.of_older_windows.is_empty() {
+        let keys: Vec<String> = it.of_older_windows.iter().map(words).collect();
+        outln!("without counts in this window: {}", keys.join(", "));
+    }
     let mut slots: Vec<(usize, u64)> = it.slots.iter().copied().enumerate().filter(|(_, value)| *value > 0).collect();
     if let Some(top) = top {
         slots.sort_by_key(|(slot, value)| (std::cmp::Reverse(*value), *slot));
@@ -549,5 +582,22 @@ mod tests {
         assert_eq!(sum, [11, 3, 5]);
         merge_into(&mut sum, &[0, u64::MAX], Merge::Max);
         assert_eq!(sum, [11, u64::MAX, 5]);
+    }
+
+    #[test]
+    fn only_the_newest_window_is_merged() {
+        let of = |key: &str, window, slots: &[u64]| Slots {
+            keys: vec![BTreeMap::from([("vlan".to_owned(), key.to_owned())])],
+            window: Some(window),
+            slots: slots.to_vec(),
+            ..Slots::default()
+        };
+        let mut sum = of("a", 7, &[1, 1]);
+        for one in [of("b", 8, &[2, 0]), of("c", 7, &[5, 5]), of("d", 8, &[0, 3])] {
+            merge_windows(&mut sum, one, Merge::Sum);
+        }
+        let keys = |keys: &[BTreeMap<String, String>]| keys.iter().map(words).collect::<Vec<_>>().join(" ");
+        assert_eq!((sum.window, sum.slots.as_slice()), (Some(8), [2, 3].as_slice()));
+        assert_eq!((keys(&sum.keys), keys(&sum.of_older_windows)), ("vlan=b vlan=d".into(), "vlan=a vlan=c".into()));
     }
 }

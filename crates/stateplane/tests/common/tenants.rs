@@ -58,6 +58,7 @@ pub enum Logged {
         tenant: u8,
         epoch: u32,
         seq: u64,
+        window: u32,
         sketch: Box<Sketch>,
     },
     /// A `SNAPSHOT_ACK` that says that all of it is stored.
@@ -69,6 +70,7 @@ pub enum Logged {
     State {
         tenant: u8,
         seq: u64,
+        window: u32,
         sketch: Box<Sketch>,
     },
 }
@@ -97,17 +99,20 @@ fn logged(frame: &capture::Frame<'_>) -> Option<Logged> {
     let message = Message::decode(datagram.payload).ok()?;
     let tenant = u8::try_from(u16::from_be_bytes(message.key.try_into().ok()?)).ok()?;
     let (epoch, seq) = (message.epoch, message.seq);
-    let sketch = || {
-        let part = SnapshotPart::decode_message(&message, SLOTS, 4)?;
+    // With windows there is one slot more, the window's number; without, the window is 0.
+    let decoded = || {
+        let part = [SLOTS, SLOTS + 1].iter().find_map(|slots| SnapshotPart::decode_message(&message, *slots, 4))?;
+        let mut slots =
+            part.slots.chunks_exact(4).map(|slot| slot.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte)));
         let mut sketch = [0; SLOTS];
-        for (slot, bytes) in sketch.iter_mut().zip(part.slots.chunks_exact(4)) {
-            *slot = u32::from_be_bytes(bytes.try_into().ok()?);
-        }
-        Some(Box::new(sketch))
+        sketch.iter_mut().zip(&mut slots).for_each(|(to, slot)| *to = slot);
+        Some((slots.next().unwrap_or(0), Box::new(sketch)))
     };
     match message.message_type {
-        MessageType::Snapshot => Some(Logged::Snapshot { tenant, epoch, seq, sketch: sketch()? }),
-        MessageType::SnapshotState => Some(Logged::State { tenant, seq, sketch: sketch()? }),
+        MessageType::Snapshot => {
+            decoded().map(|(window, sketch)| Logged::Snapshot { tenant, epoch, seq, window, sketch })
+        }
+        MessageType::SnapshotState => decoded().map(|(window, sketch)| Logged::State { tenant, seq, window, sketch }),
         MessageType::SnapshotAck => {
             (message.value == 1u64.to_be_bytes()).then_some(Logged::Acknowledged { tenant, seq })
         }
@@ -159,9 +164,14 @@ impl PacketLog {
 
     /// The newest snapshot of a tenant.
     pub fn newest(&self, tenant: u8) -> Option<Sketch> {
+        self.newest_in_window(tenant).map(|(_, sketch)| sketch)
+    }
+
+    /// The same, and its window.
+    pub fn newest_in_window(&self, tenant: u8) -> Option<(u32, Sketch)> {
         self.with(|log| {
             log.iter().rev().find_map(|it| match it {
-                Logged::Snapshot { tenant: t, sketch, .. } if *t == tenant => Some(**sketch),
+                Logged::Snapshot { tenant: t, window, sketch, .. } if *t == tenant => Some((*window, **sketch)),
                 _ => None,
             })
         })
