@@ -141,6 +141,9 @@ extern FibResult fib_lookup_ipv6(in bit<128> source, in bit<128> destination, in
 /// from it by as much as their clocks do, and it may step, as it is set. (standard_metadata's time stamps begin at the host's boot, and never step.)
 extern bit<64> wall_clock_ns();
 
+/// This switch's number in the state protocol (`switch_id` of its configuration: no other switch has it); 0 without one. In a key it makes the state this switch's own.
+extern bit<32> switch_id();
+
 /// Ends processing: the packet, as it came in, goes up to the kernel of this host.
 extern void to_host();
 

@@ -202,6 +202,7 @@ impl<'a> Checker<'a> {
                 | "FlowPhase"
                 | "to_host"
                 | "wall_clock_ns"
+                | "switch_id"
         ) {
             d = d.help("add `#include <stateplane.p4>`");
         }

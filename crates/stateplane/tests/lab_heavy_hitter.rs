@@ -428,23 +428,76 @@ fn the_merged_sketch_of_two_switches_is_the_sum_of_their_logs() {
     let merged = read_one(&lab, 2, "snapshot --merge sum");
     assert_eq!(read_one(&lab, 1, "snapshot vlan=0"), untagged, "somebody else sends");
 
-    let mut expected = [0; SLOTS];
+    let sketches = logs.each_ref().map(|(tenant, log)| log.sketch_of(*tenant));
+    for slot in 0..SLOTS {
+        assert_eq!(merged[slot], sketches[0][slot] + sketches[1][slot] + untagged[slot], "slot {slot}");
+    }
     for (tenant, log) in logs {
         let of_switch = log.finish();
-        let packets: Vec<&Logged> =
-            of_switch.values().flatten().filter(|it| matches!(it, Logged::Packet { .. })).collect();
-        assert!(packets.iter().all(|it| it.tenant() == tenant), "another switch's packets");
-        assert!(packets.len() > 2_000);
-        for it in packets {
-            if let Logged::Packet { flow, .. } = it {
-                count(&mut expected, flow);
+        assert!(
+            of_switch
+                .iter()
+                .all(|(of, log)| *of == tenant || !log.iter().any(|it| matches!(it, Logged::Packet { .. }))),
+            "another switch's packets"
+        );
+    }
+    println!("{} packets through both switches, merged slot by slot", packets(&sketches[0]) + packets(&sketches[1]));
+    lab.down();
+}
+
+/// ECMP takes each tenant's flows to both switches, which have sketches of their own of it: merged, they are the sketch of all its packets, also when one of the switches is
+/// dead, and when it is back.
+#[test]
+fn a_tenant_at_two_switches_has_one_merged_sketch() {
+    if skip() {
+        return;
+    }
+    let _turn = one_at_a_time();
+    let seed = tenants::seed();
+    let more = ["--prefer", "", "--set", "macro=-DHEAVY_HITTER_PER_SWITCH", "--set", "lease_ms=250"];
+    let lab = TestLab::up("ecmp", "heavy_hitter.toml", &[&FOREVER[..], &more].concat());
+    wait_for("both switches are used", || lab.both_used("10.1.0.0/24"));
+    let logs = [PacketLog::start(&lab, "s1"), PacketLog::start(&lab, "s2")];
+    let tenants = [MARKED, COUNTED];
+    let stored = |store, tenant: u8, switch_id: usize| {
+        read_one(&lab, store, &format!("snapshot vlan={tenant},switch_id={switch_id}"))
+    };
+    // Sends until the switches that live have counted so many packets more of each tenant, and all of them are stored.
+    let run = |round: u64, alive: &[usize]| {
+        let counts = || tenants.map(|tenant| logs.each_ref().map(|log| log.packets_of(tenant)));
+        let before = counts();
+        let injector = Injector::open(&lab);
+        let traces = tenants.iter().map(|tenant| injector.trace(seed + round, *tenant, 20_000)).collect();
+        let load = Load::start(injector, traces, PACKETS_PER_S);
+        wait_for("switches count under load", || {
+            let more = |now: &[usize; 2], before: &[usize; 2]| alive.iter().all(|at| now[*at] > before[*at] + 300);
+            counts().iter().zip(&before).all(|(now, before)| more(now, before))
+        });
+        load.finish();
+        for tenant in tenants {
+            for (at, log) in logs.iter().enumerate() {
+                wait_for("the store has each switch's sketch", || stored(at, tenant, at + 1) == log.sketch_of(tenant));
             }
+            let merged = read_one(&lab, 2, &format!("snapshot vlan={tenant} --merge sum"));
+            let [s1, s2] = logs.each_ref().map(|log| log.sketch_of(tenant));
+            let sum: Vec<u32> = s1.iter().zip(&s2).map(|(s1, s2)| s1 + s2).collect();
+            assert_eq!(merged, sum, "round {round}, tenant {tenant}: not the sum of both logs");
         }
-    }
-    for slot in 0..SLOTS {
-        assert_eq!(merged[slot], expected[slot] + untagged[slot], "slot {slot}");
-    }
-    println!("{} packets through both switches, merged slot by slot", packets(&expected));
+    };
+    run(1, &[0, 1]);
+    // What the dead switch has counted goes on counting.
+    let before = tenants.map(|tenant| stored(1, tenant, 1));
+    lab.fail("s1");
+    run(2, &[1]);
+    assert_eq!(tenants.map(|tenant| stored(1, tenant, 1)), before);
+    // When it is back, it goes on from there.
+    lab.restore("s1");
+    wait_for("both switches are used again", || lab.both_used("10.1.0.0/24"));
+    run(3, &[0, 1]);
+    let owners = lab.state(0, "heavy_hitter.json", &format!("get vlan={COUNTED}"));
+    let owners: Vec<_> = owners.as_array().expect("records").iter().map(|it| it["owner"].as_u64()).collect();
+    assert_eq!(owners, [Some(1), Some(2)], "each has its own");
+    lab.equal_stores();
     lab.down();
 }
 

@@ -499,6 +499,15 @@ enum {
 	SP_BUG_WINDOW_GOES_BACK,
 };
 
+/* Of switch.toml; 0 until the agent has written it, and where it has none. */
+static __always_inline __u32 sp_flow_switch_id(void)
+{
+	__u32 zero = 0;
+	struct sp_flow_settings *settings = bpf_map_lookup_elem(&sp_flow_config, &zero);
+
+	return settings ? settings->switch_id : 0;
+}
+
 #define sp_barrier() asm volatile("" ::: "memory")
 
 static __always_inline void sp_flow_count_by(__u32 stat, __u64 by)

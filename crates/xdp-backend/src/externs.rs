@@ -137,6 +137,13 @@ impl Generator<'_> {
                     self.store(target, "sp_wall_clock_ns()");
                 }
             }
+            "switch_id" => {
+                // The number is the state protocol's: a program without state has no use for one.
+                let value = if self.has_state() { "sp_flow_switch_id()" } else { "0" };
+                if let Some(target) = result {
+                    self.store(target, value);
+                }
+            }
             "fib_lookup_ipv4" | "fib_lookup_ipv6" => self.fib_lookup(name, arguments, result, location),
             other => {
                 let message = format!("{other} is not supported by the XDP target yet");

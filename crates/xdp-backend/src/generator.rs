@@ -204,7 +204,7 @@ impl<'a> Generator<'a> {
     }
 
     /// Are there FlowState or SnapshotState objects?
-    fn has_state(&self) -> bool {
+    pub fn has_state(&self) -> bool {
         !self.flows.is_empty() || !self.snapshots.is_empty()
     }
 

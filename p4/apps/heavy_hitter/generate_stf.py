@@ -166,3 +166,14 @@ for number in range(3):
 lines.append("clock 86400s")
 counted_udp(5, 1000, 2000)
 (HERE / "forever.stf").write_text("\n".join(lines) + "\n")
+
+# Each switch's own sketches: the same to one switch's packets.
+sketches.clear()
+lines = ["# With sketches of its own for each switch, one switch's packets fare as without.", *HEAD]
+lines.insert(3, "# define: HEAVY_HITTER_PER_SWITCH")
+note("two tenants, dropped and marked over their thresholds")
+for number in range(4):
+    counted_udp(5, 1000, 2000)
+for number in range(5):
+    counted_udp(None, 1000, 2000)
+(HERE / "per_switch.stf").write_text("\n".join(lines) + "\n")

@@ -12,6 +12,10 @@
 // goes on from the newest (RedPlane §4.4). When the store lacks updates older than SKETCH_EPSILON_US, SKETCH_OVERDUE applies; with -DOVERDUE_DSCP=N
 // and Overdue.MARK such packets get that DSCP.
 //
+// A tenant's sketches are one switch's at a time. With -DHEAVY_HITTER_PER_SWITCH each switch has sketches of its own of each tenant, of the packets that came to it, and
+// thresholds are held against these: for tenants whose packets take several switches at once (ECMP). All have one hash, so the sum of a tenant's sketches is that of
+// all its packets (`stateplane state snapshot vlan=N --merge sum`).
+//
 // -DHEAVY_HITTER_LOCAL: the same without fault tolerance. -DHEAVY_HITTER_REGISTERS: on plain v1model registers, which two CPUs may write at once
 // (for comparing speed); they only grow.
 #include <core.p4>
@@ -104,6 +108,9 @@ struct headers_t {
 
 struct tenant_t {
     bit<12> vlan;
+#ifdef HEAVY_HITTER_PER_SWITCH
+    bit<32> switch_id;
+#endif
 }
 
 struct estimates_t {
@@ -121,6 +128,9 @@ struct metadata_t {
 parser HeavyHitterParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     state start {
         meta.tenant.vlan = 0;
+#ifdef HEAVY_HITTER_PER_SWITCH
+        meta.tenant.switch_id = switch_id();
+#endif
         meta.source_port = 0;
         meta.destination_port = 0;
         packet.extract(hdr.ethernet);

@@ -97,7 +97,8 @@ fn logged(frame: &capture::Frame<'_>) -> Option<Logged> {
     }
     let datagram = capture::datagram(frame)?;
     let message = Message::decode(datagram.payload).ok()?;
-    let tenant = u8::try_from(u16::from_be_bytes(message.key.try_into().ok()?)).ok()?;
+    // With HEAVY_HITTER_PER_SWITCH the switch's number follows.
+    let tenant = u8::try_from(u16::from_be_bytes(message.key.get(..2)?.try_into().ok()?)).ok()?;
     let (epoch, seq) = (message.epoch, message.seq);
     // With windows there is one slot more, the window's number; without, the window is 0.
     let decoded = || {
@@ -154,6 +155,21 @@ impl PacketLog {
 
     pub fn packets_of(&self, tenant: u8) -> usize {
         self.with(|log| log.iter().filter(|it| matches!(it, Logged::Packet { tenant: t, .. } if *t == tenant)).count())
+    }
+
+    /// The sketch of all of a tenant's packets.
+    pub fn sketch_of(&self, tenant: u8) -> Sketch {
+        let mut sketch = [0; SLOTS];
+        self.with(|log| {
+            for it in log {
+                if let Logged::Packet { tenant: of, flow, .. } = it
+                    && *of == tenant
+                {
+                    count(&mut sketch, flow);
+                }
+            }
+        });
+        sketch
     }
 
     pub fn snapshots_of(&self, tenant: u8) -> usize {
