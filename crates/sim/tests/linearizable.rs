@@ -56,6 +56,29 @@ fn idle_flows_leave_the_switch_and_come_back_with_their_state() {
     assert!(world.operations.counts().1 >= 40 + 5 * 4);
 }
 
+/// Four flows and room for two: grants find none, what is recalled or asked for has no entry, and what a switch said that it does not have it never takes. (That all get
+/// through in bounded time nobody promises here.)
+#[test]
+fn tables_that_are_too_small_cost_packets_only() {
+    let program = Program::compile(Kind::Linearizable, &["FLOWS=2"], &[]).unwrap();
+    let times = std::env::var("SIM_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let faults =
+        Faults { loss: 0.05, duplication: 0.05, delay_max_ns: 5_000_000, moves: 0.1, store_crashes: 0.003, ..CALM };
+    let (mut sent, mut out) = (0, 0);
+    for seed in 900_000_000..900_000_000 + 12 * times {
+        let workload = Workload { flows: 4, packets: 200, pause_max_ns: 30_000_000, reads_percent: 20 };
+        let scenario = Scenario::draw(seed, faults, workload);
+        let mut world = World::start(&program, Vec::new(), &scenario, false).unwrap();
+        world.run(&scenario.steps).unwrap();
+        assert_eq!(world.violation, None, "seed {seed}");
+        assert_eq!(world.operations.check(true), Ok(()), "seed {seed}");
+        let counts = world.operations.counts();
+        (sent, out) = (sent + counts.0, out + counts.1);
+    }
+    println!("{out} of {sent} packets went out");
+    assert!(out * 10 > sent && out < sent, "{out} of {sent}");
+}
+
 const CALM: Faults = Faults::NONE;
 
 #[test]

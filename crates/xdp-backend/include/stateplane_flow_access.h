@@ -161,6 +161,9 @@ static __always_inline __u32 sp_flow_allocate_backend(void *map, const __u8 *key
 		struct sp_backend *backend = bpf_map_lookup_elem(&sp_backends, &slot);
 		if (!backend || !backend->address)
 			continue;
+		/* The virtual address itself: the packet would come back as it is. */
+		if (backend->address == *(const __be32 *)(key + 4) && backend->port == *(const __be16 *)(key + 10))
+			continue;
 		*(__be32 *)value = backend->address;
 		*(__be16 *)(value + 4) = backend->port;
 		/* That of the backend's answers: the same client, another server. */

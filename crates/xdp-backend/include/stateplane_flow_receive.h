@@ -24,10 +24,10 @@ static __always_inline int sp_flow_install(void *map, struct sp_flow_scratch *sc
 			return SP_EFFECT_NO_ROOM;
 		}
 	}
-	if (scratch->epoch > entry->epoch && sp_flow_is_disowned(scratch, key_bytes)) {
+	if (sp_flow_is_disowned(scratch, key_bytes)) {
 		/* That RELEASE is under way, or was lost: it leaves again. */
 		sp_flow_count(SP_STAT_IGNORED_GRANTS);
-		if (!sp_flow_disown(scratch, key_bytes, now))
+		if (!sp_flow_disown(scratch, key_bytes, 0, now))
 			return SP_EFFECT_NO_ROOM;
 		sp_flow_tell_unheld(scratch);
 		return SP_EFFECT_ANSWER;
@@ -154,7 +154,7 @@ static __always_inline int sp_flow_recall(void *map, struct sp_flow_scratch *scr
 		/* The grant is lost or late. Who has said that it released an epoch must never take it again, however late grant and RELEASE are: so the epoch
 		 * is remembered, as of an entry that was never granted before, or beside the entries: where there is no room for one, and of a flow that nobody
 		 * waits for. Without room there, too, there is no answer: a recall costs the session (Sessions 6), a probe comes again. */
-		int beside = scratch->flags & SP_FLAG_PROBE && sp_flow_disown(scratch, key_bytes, now);
+		int beside = scratch->flags & SP_FLAG_PROBE && sp_flow_disown(scratch, key_bytes, 1, now);
 
 		sp_flow_count(SP_STAT_RECALLED_UNKNOWN);
 		if (!beside)
@@ -163,7 +163,7 @@ static __always_inline int sp_flow_recall(void *map, struct sp_flow_scratch *scr
 					    BPF_NOEXIST);
 		entry = bpf_map_lookup_elem(map, scratch->key);
 		if (!entry && !beside) {
-			beside = sp_flow_disown(scratch, key_bytes, now);
+			beside = sp_flow_disown(scratch, key_bytes, 0, now);
 			/* Another CPU that looked there before has made its entry by now. */
 			entry = bpf_map_lookup_elem(map, scratch->key);
 		}

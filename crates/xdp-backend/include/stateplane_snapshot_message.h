@@ -443,7 +443,7 @@ static __always_inline int sp_snapshot_apply(struct xdp_md *xdp, const struct sp
 	if (!entry && (scratch->type == SP_SNAPSHOT_STATE || scratch->type == SP_RECALL)) {
 		/* Who was recalled must remember that it never takes that epoch again (as sp_flow_recall). */
 		entry = sp_snapshot_make(object, scratch->key);
-		if (!entry && scratch->type == SP_RECALL && sp_flow_disown(scratch, object->key_bytes, now)) {
+		if (!entry && scratch->type == SP_RECALL && sp_flow_disown(scratch, object->key_bytes, 0, now)) {
 			entry = bpf_map_lookup_elem(object->map, scratch->key);
 			if (!entry) {
 				sp_flow_tell_unheld(scratch);

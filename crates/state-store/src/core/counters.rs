@@ -62,6 +62,8 @@ counters! {
     releases_stale,
     /// Releases dropped because they are of a grant that was never made.
     releases_unknown,
+    /// Releases without a value that came too soon after a change of the head to be told from late ones; they come again.
+    releases_of_unknown_age,
     /// Datagrams dropped because their tag is not genuine.
     bad_tag,
     /// Requests dropped because newer ones of their switch came more than a second before.

@@ -397,7 +397,7 @@ impl Server {
         let message = &request.message;
         if request.now_ns < self.knows_age_from_ns && message.flags.contains(Flags::UNKNOWN) {
             // The switch remembers for some seconds only that it does not have this epoch, and how old the message is cannot be told yet.
-            self.counters.replayed += 1;
+            self.counters.releases_of_unknown_age += 1;
             return;
         }
         let ack = request.reply(MessageType::ReleaseAck);
