@@ -206,7 +206,6 @@ static __always_inline int sp_flow_recall(void *map, struct sp_flow_scratch *scr
 		scratch->flags = 0;
 		scratch->port = SP_FLOW_DROP_PORT | SP_FLOW_PORT_READ;
 		scratch->value_bytes = 0;
-		sp_flow_count(SP_STAT_READ_COMMITS);
 		return 1;
 	}
 	if (queue)

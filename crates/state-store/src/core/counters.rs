@@ -52,6 +52,8 @@ counters! {
     recalls_resent,
     /// Owners asked whether they have a flow that they were granted, as nothing showed it.
     probes,
+    /// Of those that answered that they have it.
+    probes_held,
     /// Flows released.
     releases,
     /// Parts of snapshots recorded.

@@ -363,7 +363,10 @@ impl Server {
         if self.records.get(slot).seq < request.message.seq && !mutation::is(Mutation::ReadCommitNotHeld) {
             return self.hold(request, slot, out);
         }
-        self.counters.read_commits += 1;
+        // Without a packet it is the answer to a probe.
+        let asked = request.message.packet.is_empty();
+        self.counters.probes_held += u64::from(asked);
+        self.counters.read_commits += u64::from(!asked);
         self.acknowledge(request, slot, out);
     }
 
