@@ -84,6 +84,7 @@ run_part() {
     demos) demos ;;
     chaos)
       "$bin" lab chaos --rounds "${SOAK_ROUNDS:-200}" --out "$out/chaos" &&
+        "$bin" lab chaos --rounds "$((${SOAK_ROUNDS:-200} / 5))" --mode etcd --out "$out/chaos-etcd" &&
         "$bin" lab chaos --rounds "$((${SOAK_ROUNDS:-200} / 5))" --topology lab/firewall.toml --out "$out/chaos-firewall" &&
         "$bin" lab chaos --rounds "$((${SOAK_ROUNDS:-200} / 5))" --topology lab/load_balancer.toml --out "$out/chaos-load-balancer"
       ;;

@@ -117,7 +117,7 @@ impl Lab {
         fixed.insert("lab_dir".to_string(), dir.display().to_string());
         fixed.insert("mode".to_string(), mode.clone());
         fixed.insert("topology_dir".to_string(), topology_dir.display().to_string());
-        let mut vars = topology.vars.clone();
+        let mut vars = topology.vars_in(&mode);
         vars.extend(fixed.clone());
         let netns = topology.node.keys().map(|node| (node.clone(), format!("sp-{name}-{node}"))).collect();
         let owner = if options.owned { Identity::of(std::process::id() as i32) } else { None };

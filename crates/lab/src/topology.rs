@@ -37,6 +37,9 @@ pub struct Topology {
     /// Values for `${name}` in texts; a node's own and the command line's win over these.
     #[serde(default)]
     pub vars: BTreeMap<String, String>,
+    /// By mode: what is different in it; these win over `vars`.
+    #[serde(default)]
+    pub mode_vars: BTreeMap<String, BTreeMap<String, String>>,
     /// A node whose routes are preferred to its equals' (BGP local preference): all traffic takes it while it is up.
     /// Without one, equal paths share the flows (ECMP on the 5-tuple).
     #[serde(default)]
@@ -108,8 +111,10 @@ impl Bfd {
     fn default_interval_ms() -> u32 {
         20
     }
+    /// 100 ms with the default interval: machines stop for 60 ms now and then (virtual ones, and busy ones), and a live link is then taken for a dead one. A switch's
+    /// flows wait for its lease (250 ms by default) anyway when it dies.
     fn default_multiplier() -> u32 {
-        3
+        5
     }
 }
 
@@ -344,9 +349,16 @@ impl Topology {
         self.modes.first().map_or("", String::as_str)
     }
 
+    /// The topology's own values for `${name}` in a mode.
+    pub fn vars_in(&self, mode: &str) -> BTreeMap<String, String> {
+        let of_mode = self.mode_vars.get(mode).into_iter().flatten();
+        self.vars.iter().chain(of_mode).map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+
     /// Names that `--set` may give a value: those with a default, those that are only used, and `stateplane`, the program; not what the lab itself fills in.
     pub fn variables(&self) -> BTreeSet<String> {
-        let defaults = self.node.values().flat_map(|node| node.vars.keys()).chain(self.vars.keys());
+        let of_modes = self.mode_vars.values().flat_map(BTreeMap::keys);
+        let defaults = self.node.values().flat_map(|node| node.vars.keys()).chain(self.vars.keys()).chain(of_modes);
         // Wherever a text may be: in the whole topology.
         let text = serde_json::to_string(self).unwrap_or_default();
         let used = text.split("${").skip(1).filter_map(|rest| Some(rest.split_once('}')?.0.trim().to_owned()));
@@ -394,6 +406,9 @@ impl Topology {
             self.known_node("prefer", prefer)?;
         }
         self.check_commands("build", &self.build)?;
+        for mode in self.mode_vars.keys() {
+            self.check_modes(&format!("mode_vars.{mode}"), std::slice::from_ref(mode))?;
+        }
         for (i, probe) in self.ready.iter().enumerate() {
             self.known_node(&format!("ready[{i}].node"), &probe.node)?;
             check_command(&format!("ready[{i}].command"), &probe.command)?;

@@ -54,6 +54,7 @@ fn a_fault_is_reported_by_its_field() {
         ("asn = 65001", "daemon = [{ name = \"d\", command = [\"x\"], modes = [\"two\"] }]", "node.b.daemon[0].modes"),
         ("[[link]]", "[[ready]]\nnode = \"z\"\ncommand = [\"x\"]\n[[link]]", "ready[0].node"),
         ("modes = [\"one\"]", "prefer = \"z\"", "prefer"),
+        ("modes = [\"one\"]", "modes = [\"one\"]\nmode_vars = { two = { a = \"1\" } }", "mode_vars.two"),
     ];
     for (old, new, field) in cases {
         assert!(PAIR.contains(old), "{old}");

@@ -4,6 +4,7 @@ mod common;
 
 use common::{must, one_at_a_time, skip, stateplane, topology};
 use history::{Event, Timed, linearizable};
+use lab::chaos::plan;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -143,5 +144,35 @@ fn broken_connections_and_counts_that_come_twice_are_found() {
     let folders = std::fs::read_dir(folder.path()).expect("the results").flatten();
     let names: Vec<String> = folders.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     assert!(names.contains(&"nat-round-1".to_string()), "{names:?}");
+    nothing_left();
+}
+
+/// A member of etcd and a controller beside each store: two rounds in which both are killed, in each lab.
+#[test]
+fn controllers_that_elect_one_of_them_survive_random_failures() {
+    if skip() {
+        return;
+    }
+    let _turn = one_at_a_time();
+    let killed = |file: &str, round: u64| -> BTreeSet<String> {
+        let lab = lab::topology::Topology::read(Path::new(&topology(file))).expect("a topology");
+        let steps = plan::draw(1, &lab.name, round, &plan::Site::of(&lab, "etcd"));
+        let of_process = |step: plan::Step| match step.fault {
+            plan::Fault::Process { daemon, .. } => Some(daemon),
+            _ => None,
+        };
+        steps.into_iter().filter_map(of_process).collect()
+    };
+    let both = |file: &str, from: u64| {
+        let all = killed(file, from).union(&killed(file, from + 1)).cloned().collect::<BTreeSet<_>>();
+        all.contains("etcd") && all.contains("controller")
+    };
+    let from = (1..10_000).find(|from| both("nat.toml", *from) && both("flow_counter.toml", *from)).expect("a round");
+    let folder = tempfile::tempdir().expect("a folder");
+    let report = chaos(folder.path(), "2", &["--mode", "etcd", "--from", &from.to_string(), "--json"], must);
+    let report: Value = serde_json::from_str(&report).expect("JSON");
+    assert_eq!(report["labs"][0]["rounds"].as_array().map(Vec::len), Some(2), "{report}");
+    assert!(report["labs"][0]["connections"]["exchanges"].as_u64() > Some(500), "{report}");
+    assert!(report["labs"][1]["counts"]["out"].as_u64() > Some(500), "{report}");
     nothing_left();
 }

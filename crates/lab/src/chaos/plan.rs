@@ -134,7 +134,8 @@ impl Site {
         }
         if !site.controllers.is_empty() {
             // Chains of f + 1 servers, three by default.
-            site.f = site.stores.len().saturating_sub(1).min(2);
+            let servers: BTreeSet<&String> = site.stores.iter().map(|(node, _)| node).collect();
+            site.f = servers.len().saturating_sub(1).min(2);
         }
         site
     }
@@ -264,6 +265,25 @@ mod tests {
         assert_eq!(site.switches, ["s1", "s2"]);
         assert_eq!((site.fabric.len(), site.stores.len(), site.agents.len()), (4, 3, 2), "{site:?}");
         assert_eq!(Site::of(&nat(), "nftables").agents.len(), 0);
+    }
+
+    #[test]
+    fn with_etcd_each_store_has_three_processes_and_a_round_hurts_two_stores_at_the_most() {
+        let site = Site::of(&nat(), "etcd");
+        assert_eq!((site.controllers.len(), site.stores.len(), site.f), (3, 6, 2), "{site:?}");
+        let mut killed = BTreeSet::new();
+        for round in 0..2_000 {
+            let steps = draw(3, "nat", round, &site);
+            let deciders = |fault: &&Fault| matches!(fault, Fault::Process { daemon, .. } if daemon == "controller");
+            let others = steps.iter().map(|step| &step.fault).filter(|fault| !deciders(fault));
+            let stores: BTreeSet<&str> = others.filter_map(node_of).filter(|node| node.starts_with("store")).collect();
+            assert!(stores.len() <= 2, "{steps:?}");
+            killed.extend(steps.iter().filter_map(|step| match &step.fault {
+                Fault::Process { node, daemon } if node.starts_with("store") => Some(format!("{node} {daemon}")),
+                _ => None,
+            }));
+        }
+        assert_eq!(killed.len(), 9, "{killed:?}");
     }
 
     #[test]
