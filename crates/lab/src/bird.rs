@@ -18,6 +18,7 @@ pub fn config(topology: &Topology, name: &str, node: &Node, mode: &str) -> Optio
         "# Rendered by stateplane lab for node {name}.\n\
          router id {router_id};\n\
          log stderr all;\n\
+         debug protocols {{ states, events }};\n\
          protocol device {{ scan time 1; }}\n\
          protocol direct {{ ipv4; interface {interfaces}; }}\n\
          protocol kernel {{ merge paths on; ipv4 {{ export filter {{ if source = RTS_BGP then accept; reject; }}; }}; }}\n\

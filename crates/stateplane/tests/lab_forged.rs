@@ -71,11 +71,17 @@ impl Raw {
     }
 
     fn send(&self, message: &Message5407) {
+        self.send_with(message, &[]);
+    }
+
+    /// With IPv4 options: whole words.
+    fn send_with(&self, message: &Message5407, options: &[u8]) {
         let udp_bytes = 8 + message.payload.len();
-        let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0];
-        packet[2..4].copy_from_slice(&(20 + udp_bytes as u16).to_be_bytes());
+        let mut packet = vec![0x45 + (options.len() / 4) as u8, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0];
+        packet[2..4].copy_from_slice(&((20 + options.len() + udp_bytes) as u16).to_be_bytes());
         packet.extend(message.source.ip().octets());
         packet.extend(message.destination.ip().octets());
+        packet.extend(options);
         packet.extend(message.source.port().to_be_bytes());
         packet.extend(message.destination.port().to_be_bytes());
         packet.extend((udp_bytes as u16).to_be_bytes());
@@ -268,13 +274,17 @@ fn refusals(lab: &TestLab, reasons: &[&str]) -> BTreeMap<String, u64> {
 
 /// Sends the messages; every node must then have refused just as many more, for the given reasons, as were sent to it.
 fn all_are_counted(lab: &TestLab, what: &str, from: &Raw, messages: &[Message5407], reasons: &[&str]) {
+    all_sent_are_counted(lab, what, messages, reasons, || from.send_all(messages));
+}
+
+fn all_sent_are_counted(lab: &TestLab, what: &str, messages: &[Message5407], reasons: &[&str], send: impl FnOnce()) {
     let before = refusals(lab, reasons);
     let mut expected = before.clone();
     for message in messages {
         let node = node_of(*message.destination.ip());
         *expected.get_mut(&node).unwrap_or_else(|| panic!("{}", message.destination)) += 1;
     }
-    from.send_all(messages);
+    send();
     let mut now = before.clone();
     let deadline = Instant::now() + Duration::from_secs(10);
     while now != expected && Instant::now() < deadline {
@@ -393,6 +403,10 @@ fn forge(lab: &TestLab, random: &mut Random, host: &str, genuine: &[Message5407]
     );
     let replies: Vec<_> = genuine.iter().filter(|it| it.is_reply()).cloned().collect();
     all_are_counted(lab, &format!("{host}: late replies"), &raw, &some_of_each(&replies, 100), &["late"]);
+    // Genuine as they are, but no message has options: fresh ones would be refused, too. (A store's kernel takes options off before the store sees the message.)
+    let (what, with_options) = (format!("{host}: with IPv4 options"), some_of_each(&replies, 10));
+    let send = || with_options.iter().for_each(|message| raw.send_with(message, &[1, 1, 1, 0]));
+    all_sent_are_counted(lab, &what, &with_options, &["malformed"], send);
     let requests: Vec<_> = genuine.iter().filter(|it| it.is_request()).cloned().collect();
     all_are_counted(lab, &format!("{host}: late requests"), &raw, &some_of_each(&requests, 100), &["replayed"]);
     // What the stores say to each other repeats itself anyway: each says again and again what it has. It is counted (`chain_duplicates` and others), but not one by one.

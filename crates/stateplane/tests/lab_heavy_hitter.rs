@@ -423,10 +423,13 @@ fn the_merged_sketch_of_two_switches_is_the_sum_of_their_logs() {
         let stored = |tenant: u8| read_one(&lab, 0, &format!("snapshot vlan={tenant}"));
         logs.iter().zip(&newest).all(|((tenant, _), sketch)| stored(*tenant) == sketch)
     });
-    // What is not tagged (the lab's own pings) is a tenant too, with sketches that no log has.
-    let untagged = read_one(&lab, 1, "snapshot vlan=0");
-    let merged = read_one(&lab, 2, "snapshot --merge sum");
-    assert_eq!(read_one(&lab, 1, "snapshot vlan=0"), untagged, "somebody else sends");
+    // What is not tagged (the lab's own pings, BGP's keepalives) is a tenant too, with sketches that no log has: looked at before and after, with none of it in between.
+    let (mut untagged, mut merged) = (Vec::new(), Vec::new());
+    wait_for("a look at the merged sketch while nobody else sends", || {
+        untagged = read_one(&lab, 1, "snapshot vlan=0");
+        merged = read_one(&lab, 2, "snapshot --merge sum");
+        read_one(&lab, 1, "snapshot vlan=0") == untagged
+    });
 
     let sketches = logs.each_ref().map(|(tenant, log)| log.sketch_of(*tenant));
     for slot in 0..SLOTS {

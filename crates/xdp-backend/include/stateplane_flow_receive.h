@@ -521,6 +521,23 @@ int sp_receive(struct xdp_md *xdp)
 	+(period_us != 0)
 #define SP_FLOW_ANY_REMOTE (0 SP_FLOW_OBJECTS(SP_FLOW_REMOTE_PART) SP_SNAPSHOT_OBJECTS(SP_SNAPSHOT_REMOTE_PART))
 
+/* A UDP packet with IPv4 options. Nobody of a fabric sends messages so: one that looks like a message to this switch is an attempt. */
+static __always_inline int sp_flow_with_options(struct xdp_md *xdp, const struct sp_flow_outer *outer)
+{
+	__u32 zero = 0, header_bytes = (outer->version_ihl & 15) * 4;
+	struct sp_flow_settings *settings = bpf_map_lookup_elem(&sp_flow_config, &zero);
+	__be32 destination = outer->destination;
+	__be16 port;
+
+	if (outer->version_ihl >> 4 != 4 || header_bytes < 20 || !settings || !settings->protocol_address ||
+	    destination != settings->protocol_address ||
+	    bpf_xdp_load_bytes(xdp, __builtin_offsetof(struct sp_flow_outer, version_ihl) + header_bytes + 2, &port, sizeof(port)) ||
+	    port != bpf_htons(SP_FLOW_PORT))
+		return -1;
+	sp_flow_count(SP_STAT_MALFORMED);
+	return XDP_DROP;
+}
+
 /* Every packet comes by here first. -1: an ordinary packet; else the XDP verdict. */
 static __always_inline int sp_flow_receive(struct xdp_md *xdp)
 {
@@ -530,9 +547,11 @@ static __always_inline int sp_flow_receive(struct xdp_md *xdp)
 
 	if (!SP_FLOW_ANY_REMOTE)
 		return -1;
-	if ((void *)(outer + 1) > (void *)(long)xdp->data_end || outer->protocol != 17 ||
-	    outer->destination_port != bpf_htons(SP_FLOW_PORT) || outer->ethertype != bpf_htons(0x0800) ||
-	    outer->version_ihl != 0x45)
+	if ((void *)(outer + 1) > (void *)(long)xdp->data_end || outer->protocol != 17 || outer->ethertype != bpf_htons(0x0800))
+		return -1;
+	if (outer->version_ihl != 0x45)
+		return sp_flow_with_options(xdp, outer);
+	if (outer->destination_port != bpf_htons(SP_FLOW_PORT))
 		return -1;
 	settings = bpf_map_lookup_elem(&sp_flow_config, &zero);
 	if (!settings || !settings->protocol_address || outer->destination != settings->protocol_address)

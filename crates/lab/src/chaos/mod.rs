@@ -11,7 +11,7 @@
 //!   happens*: that its packets were lost in a failure window is no excuse, as TCP sends them again. Nor may it be silent: within [`SETTLE_LIMIT`] after the failure
 //!   window each has to answer a message that was sent after it.
 //! - An attempt to connect fails that no failure window overlaps. (Those are the only connections that "had no traffic outside the failure window": they are counted as
-//!   excused. So are attempts while routing went down by itself, which BIRD's times of change tell: on a busy machine BFD misses its 60 ms now and then.)
+//!   excused. So are attempts while routing went down by itself, which BIRD's times of change tell: on a busy machine BFD misses its 100 ms now and then.)
 //! - The far end sees a UDP flow come from another address or port than before.
 //! - The history of a translated flow, captured at both hosts, is not linearizable ([`bindings`]), or an outside address and port is two flows' at the same time.
 //! - The history of the counted packets, with the counter that is read at a round's end, is not linearizable, flow by flow: two packets with the same count, a count above the number of packets
