@@ -81,6 +81,8 @@ pub struct Lives {
     pub lives: Vec<Life>,
     /// When answers came, in order.
     pub answers: Vec<f64>,
+    /// Each handshake and each message: when it was sent first, and when its answer came (infinity: never).
+    pub exchanges: Vec<(f64, f64)>,
 }
 
 impl Lives {
@@ -187,6 +189,8 @@ struct Connection {
     opened: f64,
     established: Option<f64>,
     ended: f64,
+    /// When what is waited for was sent.
+    asked: f64,
     /// A timer of an older turn is void.
     turn: u32,
 }
@@ -199,6 +203,7 @@ struct Client<'a> {
     /// (when in ns, connection, turn)
     timers: BinaryHeap<Reverse<(u64, usize, u32)>>,
     answers: Vec<f64>,
+    exchanges: Vec<(f64, f64)>,
     open: usize,
     rng: StdRng,
 }
@@ -216,6 +221,7 @@ pub fn run(load: &Load, start: Instant, stop: &AtomicBool) -> Result<Lives> {
         connections: Vec::new(),
         timers: BinaryHeap::new(),
         answers: Vec::new(),
+        exchanges: Vec::new(),
         open: 0,
         rng: StdRng::seed_from_u64(load.seed),
     };
@@ -229,7 +235,7 @@ pub fn run(load: &Load, start: Instant, stop: &AtomicBool) -> Result<Lives> {
             _ => End::Silent,
         },
     });
-    Ok(Lives { lives: lives.collect(), answers: client.answers })
+    Ok(Lives { lives: lives.collect(), answers: client.answers, exchanges: client.exchanges })
 }
 
 /// Tens of thousands of sockets at the worst.
@@ -281,6 +287,7 @@ impl Client<'_> {
             opened,
             established: None,
             ended: opened,
+            asked: opened,
             turn: 0,
         };
         if let Some(socket) = self.connect(number)? {
@@ -345,6 +352,9 @@ impl Client<'_> {
     fn end(&mut self, index: usize, end: End) {
         let ended = self.now();
         let connection = &mut self.connections[index];
+        if matches!(connection.state, State::Connecting | State::Waiting { .. }) && end != End::Finished {
+            self.exchanges.push((connection.asked, f64::INFINITY));
+        }
         connection.state = State::Over(end);
         connection.ended = ended;
         connection.stream = None;
@@ -358,6 +368,7 @@ impl Client<'_> {
             return;
         }
         self.connections[index].state = State::Waiting { received: 0 };
+        self.connections[index].asked = self.now();
         self.timer(index, self.load.answer_timeout_s);
     }
 
@@ -379,7 +390,9 @@ impl Client<'_> {
             self.end(index, End::NotOpened);
             return;
         }
-        self.connections[index].established = Some(self.now());
+        let now = self.now();
+        self.connections[index].established = Some(now);
+        self.exchanges.push((self.connections[index].opened, now));
         self.send(index);
     }
 
@@ -400,6 +413,7 @@ impl Client<'_> {
     fn answered(&mut self, index: usize) {
         let now = self.now();
         self.answers.push(now);
+        self.exchanges.push((self.connections[index].asked, now));
         if now - self.connections[index].opened >= self.load.life_s {
             self.end(index, End::Finished);
         } else {
@@ -446,6 +460,9 @@ mod tests {
         let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 47_312);
         let lives = run(&load(address), Instant::now(), &AtomicBool::new(false)).expect("run");
         assert!(lives.lives.iter().all(|l| l.end == End::Silent && l.established.is_some()), "{:?}", lives.lives);
+        // Each handshake was answered, and no message was.
+        let answered = lives.exchanges.iter().filter(|(asked, answered)| answered.is_finite() && answered >= asked);
+        assert_eq!((answered.count(), lives.exchanges.len()), (50, 100), "{:?}", lives.exchanges);
         assert_eq!(lives.lost_of(lives.lives[49].established.expect("established")), 50);
         drop(silent);
     }
@@ -466,7 +483,7 @@ mod tests {
                 life(3.1, Some(3.5), 4.6, End::Finished),
                 life(3.1, None, 13.1, End::NotOpened),
             ],
-            answers: Vec::new(),
+            ..Lives::default()
         };
         assert_eq!((lives.open_at(3.0).count(), lives.lost_of(3.0)), (2, 1));
         assert_eq!((lives.established_after(3.0).count(), lives.lost_of_later(3.0)), (3, 2));
