@@ -10,7 +10,7 @@
 char _license[] SEC("license") = "Dual BSD/GPL";
 
 struct frame {
-	__u32 bytes;
+	__u32 bytes; /* of the packet: those after FRAME_BYTES are zero */
 	__u32 zero;
 	__u64 words[FRAME_BYTES / 8];
 };

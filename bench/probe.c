@@ -113,7 +113,8 @@ struct {
 	__type(value, __u32);
 } play_to SEC(".maps");
 
-/* A frame comes with FRAME_BYTES, as the kernel makes it or as its last receiver left it; it leaves as the list has it. */
+/* A frame comes with FRAME_BYTES, as the kernel makes it or as its last receiver left it; it leaves as the list has it, as long as that says (the kernel zeroes what
+ * is added). */
 SEC("xdp")
 int play(struct xdp_md *xdp)
 {

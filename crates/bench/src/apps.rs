@@ -5,6 +5,7 @@ use crate::labs::{Running, Wanted};
 use crate::line::Line;
 use crate::packets::{self, KV_PORT, Signal, UDP_PAYLOAD, UPLINK_PAYLOAD};
 use crate::probe::{Path, Shape};
+use crate::trace::Played;
 use anyhow::{Context as _, Result};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::net::Ipv4Addr;
@@ -18,7 +19,7 @@ const VIRTUAL: (Ipv4Addr, u16) = (Ipv4Addr::new(203, 0, 113, 10), 80);
 const BACKEND_PORT: u16 = 8_080;
 const USERS: u32 = u32::from_be_bytes([100, 64, 1, 0]);
 /// Where measured packets go; the programs that count know them by it.
-const PORT: u16 = 7;
+pub const PORT: u16 = 7;
 /// Flows of one host.
 const FLOWS_A_HOST: u32 = 16;
 /// Setup packets a second: no faster than a store takes new flows.
@@ -229,13 +230,22 @@ impl App {
         Wanted { file: self.lab, mode, prefer: Some("s1"), vars: &[] }
     }
 
-    /// Brings its lab up and sends its setup packets; the lab, and the traffic for it.
+    /// Brings its lab up and sends its setup packets; the lab, and the traffic for it: that of a capture, if one is given and any packets will do.
     ///
     /// # Errors
     /// The lab does not come up, or setup packets cannot be sent.
-    pub fn bring_up(&self, context: &Context, wanted: Wanted, flows: u32) -> Result<(Running, Traffic)> {
+    pub fn bring_up(
+        &self,
+        context: &Context,
+        wanted: Wanted,
+        flows: u32,
+        captured: Option<&Played>,
+    ) -> Result<(Running, Traffic)> {
         let lab = Running::up(context, wanted)?;
-        let traffic = (self.traffic)(flows, 1);
+        let traffic = match captured.filter(|_| self.any_udp) {
+            Some(played) => Traffic { setup: Vec::new(), frames: played.frames.clone() },
+            None => (self.traffic)(flows, 1),
+        };
         self.prepare(context, &lab, &traffic.setup)?;
         Ok((lab, traffic))
     }

@@ -73,15 +73,23 @@ pub fn sum_percpu(map: &MapHandle, offset: usize) -> Result<u64> {
 
 /// Puts frames, none longer than `most_bytes` (FRAME_BYTES of the object's source), into the list of an object that includes bench/feed.h; the first comes next.
 pub fn write_frames(object: &CObject, frames: &[Vec<u8>], most_bytes: usize) -> Result<()> {
+    if let Some(frame) = frames.iter().find(|frame| frame.len() > most_bytes) {
+        bail!("a frame of {} bytes is longer than {most_bytes}", frame.len());
+    }
+    write_heads(object, frames, most_bytes)
+}
+
+/// The same for frames of any length, for a program that makes the first bytes of each and leaves the rest zero, but for the length.
+///
+/// # Errors
+/// As [`write_frames`].
+pub fn write_heads(object: &CObject, frames: &[Vec<u8>], head_bytes: usize) -> Result<()> {
     let list = object.map("list")?;
     for (index, frame) in frames.iter().enumerate() {
-        if frame.len() > most_bytes {
-            bail!("a frame of {} bytes is longer than {most_bytes}", frame.len());
-        }
         let mut element = (frame.len() as u32).to_ne_bytes().to_vec();
         element.extend_from_slice(&[0; 4]);
-        element.extend_from_slice(frame);
-        element.resize(8 + most_bytes, 0);
+        element.extend_from_slice(&frame[..frame.len().min(head_bytes)]);
+        element.resize(8 + head_bytes, 0);
         write(&list, &(index as u32).to_ne_bytes(), &element)?;
     }
     next_frame(object, u32::try_from(frames.len())?, 0)

@@ -13,8 +13,10 @@ use libbpf_rs::Link;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// FRAME_BYTES of bench/probe.c.
+/// FRAME_BYTES of bench/probe.c: what it makes of a packet; the rest, if there is more, is zero.
 const FRAME_BYTES: usize = 128;
+/// The longest frame that links of the labs take.
+const LONGEST_BYTES: usize = 1_514;
 /// Frames that one system call makes when the rate has no limit: short enough to notice the end.
 const BURST: u32 = 1_024;
 /// The same where what comes out is waited for: half of what a veth's ring holds, so that there is always room for what routing daemons send.
@@ -63,6 +65,9 @@ impl Line {
     /// # Errors
     /// A node is missing, or a frame is too long.
     pub fn new(places: &Places, lab: &Running, path: Path, frames: &[Vec<u8>], counted_port: u16) -> Result<Line> {
+        if let Some(frame) = frames.iter().find(|frame| frame.len() > LONGEST_BYTES) {
+            bail!("a frame of {} bytes is longer than {LONGEST_BYTES}", frame.len());
+        }
         let object = places.compile_c_as("probe", "line", &[format!("COUNT_PORT={counted_port}")])?;
         let counters = vec![
             probe::attach(&object, lab, path.far, path.switch, "count")?,
@@ -75,7 +80,7 @@ impl Line {
             frame[..6].copy_from_slice(&switch_mac);
             frame[6..12].copy_from_slice(&near_mac);
         }
-        kernel::write_frames(&player, &frames, FRAME_BYTES)?;
+        kernel::write_heads(&player, &frames, FRAME_BYTES)?;
         let ifindex = counters[1].2;
         // A device map finds a device in the namespace of who writes it.
         let near = lab.netns(path.near)?;

@@ -48,7 +48,7 @@ struct How {
     /// Only this application, by its folder in p4/apps, where an experiment has several; may be given again
     #[arg(long = "app", value_name = "FOLDER", value_parser = clap::builder::PossibleValuesParser::new(bench::apps::folders()))]
     apps: Vec<String>,
-    /// Play this capture's conversations (pcap or pcapng) instead of a seeded trace, where an experiment plays one: fig08, fig09
+    /// Play this capture's conversations (pcap or pcapng) instead of the packets of fig08, fig09, fig10 and fig12
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
     /// The repository

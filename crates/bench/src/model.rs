@@ -1,6 +1,7 @@
 //! The analytical model of the state protocol's bandwidth: what messages a switch's traffic makes, by docs/state-protocol.md and docs/snapshots.md alone. It is
 //! computed, not fitted; experiments compare it with what was on the wire.
 
+use crate::trace::packets_by_flow;
 use anyhow::{Context, Result};
 use lab::Lab;
 use manifest::Manifest;
@@ -23,7 +24,7 @@ const REPORTS_A_SECOND: f64 = 20.0;
 const GENERATED_EVERY_S: f64 = 0.005;
 
 /// An application and its cluster, as far as bandwidth goes.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Model {
     /// Of the program's state object, on the wire.
     pub key_bytes: f64,
@@ -33,8 +34,10 @@ pub struct Model {
     pub updates: f64,
     /// Mean length of those packets, as they come in and as they leave: each travels with its update and back.
     pub update_packet_bytes: f64,
-    /// Flows whose updates the generator sends, without the packets: each at most one in 5 ms, with its newest value. None: each packet travels with its update.
-    pub asynchronous_flows: Option<f64>,
+    /// Flows whose updates the generator sends, without the packets: each at most one in 5 ms, with its newest value. Each flow's share of the updates; none: each
+    /// packet travels with its update.
+    #[serde(skip)]
+    pub asynchronous_flows: Option<Vec<f64>>,
     /// Controllers that hear of the switch.
     pub controllers: f64,
     /// Bytes of a `REPORT` behind its header.
@@ -55,6 +58,12 @@ fn report_bytes(switch_id: u32, shards: f64) -> f64 {
         "reporter": { "switch": { "switch_id": switch_id } }, "version": 10, "shards": shards as u64, "heard_ms": 0, "replicas": [],
     });
     report.to_string().len() as f64
+}
+
+/// Parts of the whole.
+fn shares(counts: &[u32]) -> Vec<f64> {
+    let all = f64::from(counts.iter().sum::<u32>().max(1));
+    counts.iter().map(|count| f64::from(*count) / all).collect()
 }
 
 fn number(lab: &Lab, name: &str) -> Result<f64> {
@@ -85,7 +94,7 @@ impl Model {
             value_bytes: object.map_or(0.0, |o| f64::from(o.value_bytes)),
             updates: updating.len() as f64 / frames.len().max(1) as f64,
             update_packet_bytes: bytes as f64 / updating.len().max(1) as f64,
-            asynchronous_flows: asynchronous.then_some(updating.len() as f64),
+            asynchronous_flows: asynchronous.then(|| shares(&packets_by_flow(updating.iter().copied()))),
             controllers: lab.topology().node.keys().filter(|node| node.starts_with("controller")).count() as f64,
             report_bytes: report_bytes(1, shards),
             shards,
@@ -103,8 +112,11 @@ impl Model {
 
     /// Updates that leave in each second, at a rate of packets.
     fn updates_a_second(&self, packets_per_s: f64) -> f64 {
-        let most = self.asynchronous_flows.map_or(f64::INFINITY, |flows| flows / GENERATED_EVERY_S);
-        (self.updates * packets_per_s).min(most)
+        let updates = self.updates * packets_per_s;
+        match &self.asynchronous_flows {
+            None => updates,
+            Some(shares) => shares.iter().map(|share| (share * updates).min(1.0 / GENERATED_EVERY_S)).sum(),
+        }
     }
 
     /// Messages for each second, in bytes, however much traffic there is: heartbeats, reports and snapshots.
@@ -159,13 +171,16 @@ mod tests {
         assert_eq!(counter.bytes_an_update(), 374.0);
         assert_eq!(counter.bytes_a_second(), 96.0 * 212.0);
         // Three controllers, and each REPORT and HEARD with a header; 100 bytes of JSON.
-        let controlled = Model { controllers: 3.0, report_bytes: 100.0, ..counter };
+        let controlled = Model { controllers: 3.0, report_bytes: 100.0, ..counter.clone() };
         assert_eq!(controlled.bytes_a_second(), 96.0 * 212.0 + 3.0 * 20.0 * 312.0);
         // An UPDATE 106 + 13 + 8 and its UPDATE_ACK 106 + 13, without the packet, no more than 200 a second and flow.
-        let asynchronous = Model { asynchronous_flows: Some(1_024.0), ..counter };
+        let asynchronous = Model { asynchronous_flows: Some(vec![1.0 / 1_024.0; 1_024]), ..counter.clone() };
         assert_eq!(asynchronous.bytes_per_s(10_000.0), 10_000.0 * 246.0 + 96.0 * 212.0);
         assert_eq!(asynchronous.bytes_per_s(1e9), 204_800.0 * 246.0 + 96.0 * 212.0);
-        let sketch = Model { updates: 0.0, snapshot: Some((1_012.0, 0.001)), sketches: 3.0, ..counter };
+        // One flow of two has nine packets of ten: it sends no more than its 200.
+        let uneven = Model { asynchronous_flows: Some(shares(&[9, 1])), ..counter.clone() };
+        assert_eq!(uneven.bytes_per_s(1_000.0), 300.0 * 246.0 + 96.0 * 212.0);
+        let sketch = Model { updates: 0.0, snapshot: Some((1_012.0, 0.001)), sketches: 3.0, ..counter.clone() };
         assert!((sketch.bytes_a_second() - (96.0 * 212.0 + 3_036_000.0)).abs() < 1e-3);
         assert_eq!(counter.share_percent(1.0, 1e6, 64.0), counter.share_percent(10_000.0, 1e6, 64.0));
     }

@@ -8,6 +8,7 @@ use crate::build::Places;
 use crate::contention::{Stretch, taken_percent};
 use crate::kernel::{self, CObject};
 use crate::labs::Running;
+use crate::apps::PORT;
 use crate::packets;
 use anyhow::{Context, Result, bail};
 use libbpf_rs::{Link, MapHandle};
@@ -349,7 +350,6 @@ pub fn replayed(
 ) -> Result<(Vec<Vec<u8>>, traffic::Replay)> {
     const BYTES: std::ops::RangeInclusive<usize> = 64..=1_500;
     const FIRST_PORT: u16 = 1_024;
-    const SERVER_PORT: u16 = 443;
     let replay = traffic::Replay::read(path, most)?;
     if replay.packets.is_empty() {
         bail!(
@@ -361,7 +361,7 @@ pub fn replayed(
     let frame = |packet: &traffic::Replayed| {
         let host = inside.host(packet.conversation);
         let port = FIRST_PORT + (packet.conversation / inside.hosts()) as u16;
-        packets::udp((host, port), (server, SERVER_PORT), packet.frame_bytes.clamp(*BYTES.start(), *BYTES.end()))
+        packets::udp((host, port), (server, PORT), packet.frame_bytes.clamp(*BYTES.start(), *BYTES.end()))
     };
     Ok((replay.packets.iter().map(frame).collect(), replay))
 }

@@ -112,7 +112,7 @@ pub struct Record {
     pub quick: bool,
     /// What reproduces it.
     pub command: String,
-    /// The capture that was played instead of the seeded trace.
+    /// The capture that was played instead of its own packets.
     #[serde(default)]
     pub pcap: Option<String>,
     /// `uname -r`.

@@ -7,6 +7,7 @@ use crate::plot::{self, Axes, Group};
 use crate::report::Goal;
 use crate::results::{Figure, Row};
 use crate::statistics::Summary;
+use crate::trace::Played;
 use anyhow::{Result, anyhow};
 
 /// One of the two, ready for `T` to measure it. Fields end in the order in which they stand.
@@ -25,9 +26,10 @@ pub fn both<T>(
     context: &Context,
     app: &App,
     flows: u32,
+    captured: Option<&Played>,
     make: impl Fn(&Running, Traffic) -> Result<T>,
 ) -> Result<[Side<T>; 2]> {
-    let up = |fault_tolerant| app.bring_up(context, app.lab(fault_tolerant), flows);
+    let up = |fault_tolerant| app.bring_up(context, app.lab(fault_tolerant), flows, captured);
     let (with, without) = at_once(|| up(true), || up(false));
     let side = |(lab, traffic): (Running, Traffic)| -> Result<Side<T>> { Ok(Side { tool: make(&lab, traffic)?, lab }) };
     Ok([side(with?)?, side(without?)?])

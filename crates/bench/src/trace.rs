@@ -4,6 +4,7 @@ use crate::experiments::Context;
 use crate::probe;
 use anyhow::Result;
 use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
 /// Who the flows' hosts are, and where they send.
@@ -16,6 +17,25 @@ pub struct Played {
     pub frames: Vec<Vec<u8>>,
     /// What is to be said of a capture, and the same as data.
     pub capture: Option<(String, Value)>,
+}
+
+/// Packets of each flow, the busiest first. The frames are UDP over IPv4 without options or tags, as all are that are played.
+pub fn packets_by_flow<'a>(frames: impl IntoIterator<Item = &'a Vec<u8>>) -> Vec<u32> {
+    let mut by_flow: HashMap<&[u8], u32> = HashMap::new();
+    for frame in frames {
+        *by_flow.entry(frame.get(26..38).unwrap_or_default()).or_default() += 1;
+    }
+    let mut packets: Vec<u32> = by_flow.into_values().collect();
+    packets.sort_unstable_by_key(|count| std::cmp::Reverse(*count));
+    packets
+}
+
+/// The capture that was given, if one was: at most so many packets of it.
+///
+/// # Errors
+/// As [`play`].
+pub fn captured(context: &Context, packets: u32) -> Result<Option<Played>> {
+    context.pcap.as_ref().map(|_| play(context, packets, 0)).transpose()
 }
 
 /// So many packets of the seeded trace, of so many flows; or the capture's that was given, at most as many.

@@ -23,7 +23,7 @@ const TRACE: u32 = 4_096;
 /// Round trips by turn, with fault tolerance first. `trace`: what is played where any UDP packets will do.
 fn measure(context: &Context, app: &App, trace: &[Vec<u8>], turns: usize, packets: usize) -> Result<[Vec<Times>; 2]> {
     let shape = app.shape.context("an application whose packets do not come back")?;
-    let mut sides = sides::both(context, app, FLOWS, |lab, _| Probe::new(&context.places, lab, app.path, shape))?;
+    let mut sides = sides::both(context, app, FLOWS, None, |lab, _| Probe::new(&context.places, lab, app.path, shape))?;
     let frames = if app.any_udp { trace.to_vec() } else { (app.traffic)(FLOWS, 1).frames };
     // Signalling packets among the data have no room for a stamp, and are answered to somebody else.
     let frames: Vec<Vec<u8>> = frames.into_iter().filter(|f| f.len() >= shape.sent + STAMP_BYTES).collect();

@@ -11,12 +11,15 @@ use crate::report::Goal;
 use crate::results::{Figure, Outcome, Row};
 use crate::sides::{self, Aim, Missing};
 use crate::statistics::{Summary, summary};
+use crate::trace::{self, Played};
 use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::Duration;
 
 const FLOWS: u32 = 1_024;
+/// Packets of a capture that are played, round and round.
+const CAPTURED: u32 = 4_096;
 /// Offered rates, in packets a second: the model must be right at each.
 const RATES: [f64; 3] = [5_000.0, 10_000.0, 20_000.0];
 /// Read-centric applications: at most this share, in percent, at [`MODEL_SWITCH_PPS`].
@@ -83,6 +86,7 @@ impl Load {
 /// One application.
 #[derive(Serialize)]
 struct Measured {
+    flows: usize,
     /// Every flow's first packet asks the store.
     from_nothing: Load,
     /// Known flows, by rate and round.
@@ -104,19 +108,32 @@ fn connected(mut load: impl FnMut() -> Result<Load>) -> Result<Load> {
     bail!("no message of the switch in {TRIES} loads: it has no way to the stores (is the machine too busy for BFD?)")
 }
 
-fn measure(context: &Context, app: &App, rounds: u32, seconds: f64) -> Result<Measured> {
-    let (lab, traffic) = app.bring_up(context, app.lab(true), FLOWS)?;
+fn measure(
+    context: &Context,
+    app: &App,
+    captured: Option<&Played>,
+    (rounds, seconds): (u32, f64),
+) -> Result<Measured> {
+    let (lab, traffic) = app.bring_up(context, app.lab(true), FLOWS, captured)?;
+    let flows = match captured.filter(|_| app.any_udp) {
+        Some(played) => trace::packets_by_flow(&played.frames).len(),
+        None => FLOWS as usize,
+    };
     let model = Model::of(&lab, app.folder, &traffic.frames, app.updates)?;
     let line = app.line(context, &lab, &traffic.frames)?;
     let at = |rate: f64| connected(|| Load::measure(&lab, &line, (rate * seconds) as u64, rate));
-    let from_nothing = at(RATES[1])?;
+    // Each flow comes in it.
+    let from_nothing = connected(|| {
+        let packets = ((RATES[1] * seconds) as u64).max(traffic.frames.len() as u64);
+        Load::measure(&lab, &line, packets, RATES[1])
+    })?;
     let mut loads = vec![Vec::new(); RATES.len()];
     for _ in 0..rounds {
         for (rate, loads) in RATES.iter().zip(&mut loads) {
             loads.push(at(*rate)?);
         }
     }
-    Ok(Measured { from_nothing, loads, model, frame_bytes: line.frame_bytes() })
+    Ok(Measured { flows, from_nothing, loads, model, frame_bytes: line.frame_bytes() })
 }
 
 fn over_name(app: &App) -> String {
@@ -147,9 +164,9 @@ fn rows(app: &App, measured: &Measured, rows: &mut Vec<Row>) -> Summary {
     rows.push(if app.read_centric { row.with_goal(Goal::AtMost(READ_CENTRIC_PERCENT)) } else { row });
     let cold = &measured.from_nothing;
     rows.push(Row::text(
-        format!("{}: from nothing, {FLOWS} flows", app.name),
+        format!("{}: from nothing, {} flows", app.name, measured.flows),
         "",
-        format!("{:.2} % of all bytes, {:.2} messages a flow", cold.share_percent(), cold.messages / f64::from(FLOWS)),
+        format!("{:.2} % of all bytes, {:.2} messages a flow", cold.share_percent(), cold.messages / measured.flows as f64),
     ));
     share
 }
@@ -165,15 +182,17 @@ fn curve(app: &App, model: &Model) -> Curve {
 /// # Errors
 /// A figure cannot be drawn; an application that cannot be measured is named in a note, and misses its goals.
 pub fn run(context: &Context) -> Result<Outcome> {
-    let (rounds, seconds) = context.pick((2, 0.4), (7, 2.0));
+    let amount = context.pick((2, 0.4), (7, 2.0));
+    // What is wrong with a capture is said before anything is brought up.
+    let captured = trace::captured(context, CAPTURED)?;
     let (mut all, mut groups, mut curves, mut data) = (Vec::new(), Vec::new(), Vec::new(), serde_json::Map::new());
     let mut heartbeats = None;
-    let Missing { notes, rows: missed } = sides::each_app(
+    let Missing { mut notes, rows: missed } = sides::each_app(
         context,
         |_| true,
         aims,
         |app| {
-            let measured = measure(context, app, rounds, seconds)?;
+            let measured = measure(context, app, captured.as_ref(), amount)?;
             let share = rows(app, &measured, &mut all);
             let model = measured.model.share_percent(1.0, RATES[2], measured.frame_bytes);
             let bars = vec![Some((share.median, share.low, share.high)), Some((model, model, model))];
@@ -199,6 +218,10 @@ pub fn run(context: &Context) -> Result<Outcome> {
         format!("{:.0} a second, each answered", Model::reports_a_second(10_000.0)),
     ));
     all.extend(missed);
+    if let Some((note, described)) = captured.and_then(|played| played.capture) {
+        notes.push(format!("{note} Applications that take only packets of their own have these."));
+        data.insert("pcap".to_owned(), described);
+    }
     let axes = Axes {
         title: "Share of bandwidth that the state protocol takes, 20k packets/s".into(),
         y: "% of all bytes".into(),

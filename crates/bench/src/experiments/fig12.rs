@@ -11,12 +11,15 @@ use crate::results::{Outcome, Row};
 use crate::sides::{self, Aim, Missing};
 use crate::statistics::{ratio_summary, summary};
 use crate::xdp_time::{Counting, Program};
+use crate::trace::{self, Played};
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 use serde_json::Value;
 use std::time::Duration;
 
 const FLOWS: u32 = 1_024;
+/// Packets of a capture that are played, round and round.
+const CAPTURED: u32 = 4_096;
 /// The controller's node and daemon in the labs.
 const CONTROLLER: &str = "controller";
 /// Packets a second at which CPU time is taken, where more would come through without waiting.
@@ -142,8 +145,8 @@ fn rate_of(app: &App, delivered: &Delivered) -> f64 {
     if !app.waits() { delivered.per_cpu_s.unwrap_or_default() } else { delivered.delivered }
 }
 
-fn measure(context: &Context, app: &App, amount: Amount) -> Result<Measured> {
-    let mut sides = sides::both(context, app, FLOWS, |lab, traffic| {
+fn measure(context: &Context, app: &App, captured: Option<&Played>, amount: Amount) -> Result<Measured> {
+    let mut sides = sides::both(context, app, FLOWS, captured, |lab, traffic| {
         // Every flow has its lease before anything is counted.
         app.prepare(context, lab, &traffic.frames)?;
         Meter::new(context, lab, app.line(context, lab, &traffic.frames)?)
@@ -241,13 +244,15 @@ pub fn run(context: &Context) -> Result<Outcome> {
             rated_rounds: 7,
         },
     );
+    // What is wrong with a capture is said before anything is brought up.
+    let captured = trace::captured(context, CAPTURED)?;
     let (mut all, mut groups, mut data) = (Vec::new(), Vec::new(), serde_json::Map::new());
-    let Missing { notes, rows: missed } = sides::each_app(
+    let Missing { mut notes, rows: missed } = sides::each_app(
         context,
         |_| true,
         aims,
         |app| {
-            let measured = measure(context, app, amount)?;
+            let measured = measure(context, app, captured.as_ref(), amount)?;
             rows(app, &measured, &mut all);
             let side = |side: usize| {
                 summary(
@@ -263,6 +268,12 @@ pub fn run(context: &Context) -> Result<Outcome> {
         },
     );
     all.extend(missed);
-    let figure = sides::figure("fig12", "Throughput of each application, 64-byte packets", "M packets/s", &groups)?;
+    let packets = if captured.is_some() { "a capture's packets" } else { "64-byte packets" };
+    if let Some((note, described)) = captured.and_then(|played| played.capture) {
+        notes.push(format!("{note} Applications that take only packets of their own have these, of 64 bytes."));
+        data.insert("pcap".to_owned(), described);
+    }
+    let title = format!("Throughput of each application, {packets}");
+    let figure = sides::figure("fig12", &title, "M packets/s", &groups)?;
     Ok(Outcome { rows: all, notes, figures: vec![figure], data: Value::Object(data) })
 }

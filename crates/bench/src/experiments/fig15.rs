@@ -95,7 +95,7 @@ pub fn run(context: &Context) -> Result<Outcome> {
     let app = apps::named("flow_counter")?;
     let (rates, seconds) =
         context.pick((&[5_000.0, 20_000.0][..], 0.6), (&[5_000.0, 10_000.0, 20_000.0, 40_000.0][..], 2.0));
-    let (lab, traffic) = app.bring_up(context, app.lab(true), FLOWS)?;
+    let (lab, traffic) = app.bring_up(context, app.lab(true), FLOWS, None)?;
     app.prepare(context, &lab, &traffic.frames)?;
     let line = app.line(context, &lab, &traffic.frames)?;
     let (mut rows, mut curves, mut data) = (Vec::new(), Vec::new(), Vec::new());

@@ -29,7 +29,7 @@ pub struct Experiment {
     pub name: &'static str,
     /// `bench/NAME.toml`.
     page: &'static str,
-    /// Whether it plays a trace, for which a capture can be given.
+    /// Whether a capture can be given, to be played instead of its own packets.
     pub plays_a_trace: bool,
     run: fn(&Context) -> Result<Outcome>,
 }
@@ -53,9 +53,9 @@ pub const ALL: &[Experiment] = &[
     experiment("nat", include_str!("../../../../bench/nat.toml"), nat::run),
     Experiment { plays_a_trace: true, ..experiment("fig08", include_str!("../../../../bench/fig08.toml"), fig08::run) },
     Experiment { plays_a_trace: true, ..experiment("fig09", include_str!("../../../../bench/fig09.toml"), fig09::run) },
-    experiment("fig10", include_str!("../../../../bench/fig10.toml"), fig10::run),
+    Experiment { plays_a_trace: true, ..experiment("fig10", include_str!("../../../../bench/fig10.toml"), fig10::run) },
     experiment("fig11", include_str!("../../../../bench/fig11.toml"), fig11::run),
-    experiment("fig12", include_str!("../../../../bench/fig12.toml"), fig12::run),
+    Experiment { plays_a_trace: true, ..experiment("fig12", include_str!("../../../../bench/fig12.toml"), fig12::run) },
     experiment("fig13", include_str!("../../../../bench/fig13.toml"), fig13::run),
     experiment("sessions", include_str!("../../../../bench/sessions.toml"), sessions::run),
     experiment("fig14", include_str!("../../../../bench/fig14.toml"), fig14::run),
@@ -78,7 +78,7 @@ pub fn refuse_capture<'a>(chosen: impl Iterator<Item = &'a Experiment>) -> std::
         return Ok(());
     }
     let with = names(&mut ALL.iter().filter(|e| e.plays_a_trace));
-    Err(format!("--pcap means nothing to {without}: no trace is played there; it is for {with}"))
+    Err(format!("--pcap means nothing to {without}: their packets are no trace; it is for {with}"))
 }
 
 /// What is asked for on the command line.
@@ -88,7 +88,7 @@ pub struct Asked {
     pub quick: bool,
     /// Folders of the only applications to run; empty: all.
     pub apps: Vec<String>,
-    /// A capture to play instead of the seeded trace.
+    /// A capture to play instead of an experiment's own packets.
     pub pcap: Option<PathBuf>,
 }
 
@@ -101,7 +101,7 @@ pub struct Context {
     pub quick: bool,
     /// Folders of the only applications to run; empty: all.
     pub apps: Vec<String>,
-    /// A capture to play instead of the seeded trace.
+    /// A capture to play instead of an experiment's own packets.
     pub pcap: Option<PathBuf>,
     name: &'static str,
 }
