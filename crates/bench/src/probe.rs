@@ -4,11 +4,11 @@
 //! are back. So what is timed is: send system call, link, switch, link, reflection, link, switch, link; no host's network stack, and no process that has to wake up.
 //! One packet is under way at a time.
 
+use crate::apps::PORT;
 use crate::build::Places;
 use crate::contention::{Stretch, taken_percent};
 use crate::kernel::{self, CObject};
 use crate::labs::Running;
-use crate::apps::PORT;
 use crate::packets;
 use anyhow::{Context, Result, bail};
 use libbpf_rs::{Link, MapHandle};

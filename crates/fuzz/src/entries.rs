@@ -4,7 +4,7 @@
 use crate::nat::{Binding, Key, word16};
 use crate::network::{FABRIC_PORT, PROTOCOL_ADDRESS};
 use state_protocol::{KeyRing, Message, MessageType, Owner};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::Ipv4Addr;
 
 /// Who this switch is.
@@ -78,8 +78,8 @@ pub struct Entries {
     pub sessions: [Session; SHARDS as usize],
     /// When the last message about a released flow was sent.
     pub sent_ns: HashMap<Key, u64>,
-    /// Tags of replies, by their place in the switch's table.
-    pub seen_replies: HashMap<u64, u64>,
+    /// Tags of replies, the oldest first, by their set in the switch's table.
+    pub seen_replies: HashMap<u64, VecDeque<u64>>,
 }
 
 impl Entries {
@@ -146,8 +146,10 @@ pub const REPLAYED: usize = 35;
 /// The same.
 pub const OTHER_INCARNATION: usize = 36;
 
-/// `SP_SEEN_REPLIES`.
-const SEEN_REPLIES: u64 = 1 << 18;
+/// `SP_SEEN_SETS`.
+const SEEN_SETS: u64 = 1 << 17;
+/// `SP_SEEN_IN_SET`.
+const SEEN_IN_SET: usize = 7;
 
 const ETHERNET: usize = 14;
 const OUTER: usize = 42;
@@ -204,9 +206,14 @@ pub fn receive(entries: &mut Entries, ring: &KeyRing, frame: &[u8], port: u32, n
         return Received::Refused(&[LATE]);
     }
     let tag = datagram.get(56..64).and_then(|tag| tag.try_into().ok()).map_or(0, u64::from_be_bytes);
-    if entries.seen_replies.insert(tag % SEEN_REPLIES, tag) == Some(tag) {
+    let seen = entries.seen_replies.entry(tag % SEEN_SETS).or_default();
+    if seen.contains(&tag) {
         return Received::Refused(&[REPLAYED]);
     }
+    if seen.len() == SEEN_IN_SET {
+        seen.pop_front();
+    }
+    seen.push_back(tag);
     let value_bytes = if message.message_type == LeaseGrant { 6 } else { 0 };
     let known = !matches!(message.message_type, SnapshotAck | SnapshotState)
         && message.object_id == OBJECT

@@ -79,6 +79,8 @@ const STORE: Ipv4Addr = Ipv4Addr::new(10, 2, 1, 10);
 /// Where its replies come from ([`carrier`]).
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 2, 3, 10);
 const SECRET: [u8; 16] = *b"a model's secret";
+/// `struct sp_seen_set`.
+const SEEN_SET_BYTES: usize = 64;
 /// The lease that the model's store grants, in µs.
 const LEASE_US: u32 = 250_000;
 /// `struct sp_flow_entry_head` and the padded key: where the value begins.
@@ -222,8 +224,8 @@ impl Rig {
             for shard in 0..u32::from(entries::SHARDS) {
                 self.dataplane.clear_session(shard)?;
             }
-            for place in self.entries.seen_replies.keys() {
-                self.dataplane.write_array("sp_seen_replies", *place as u32, &[0; 8])?;
+            for set in self.entries.seen_replies.keys() {
+                self.dataplane.write_array("sp_seen_replies", *set as u32, &[0; SEEN_SET_BYTES])?;
             }
         }
         let addresses: Vec<Ipv4Addr> = (0..pool.addresses).map(external).map(Ipv4Addr::from).collect();

@@ -28,13 +28,8 @@ pub struct Datagram {
 /// What waits for its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A datagram arrives; `copy`: another one like it was sent.
-    Arrives {
-        /// The datagram.
-        datagram: Datagram,
-        /// The network made it.
-        copy: bool,
-    },
+    /// A datagram arrives.
+    Arrives(Datagram),
     /// A host's packet waits for a switch that stands still.
     Packet(usize, Vec<u8>),
     /// A server begins another life.
@@ -97,7 +92,7 @@ impl Network {
     /// What has been sent and will arrive.
     pub fn under_way(&self) -> impl Iterator<Item = &Datagram> {
         self.events.values().filter_map(|event| match event {
-            Event::Arrives { datagram, .. } => Some(datagram),
+            Event::Arrives(datagram) => Some(datagram),
             _ => None,
         })
     }
@@ -142,7 +137,7 @@ impl Network {
             return false;
         }
         let doubled = self.rng.random_bool(self.faults.duplication);
-        for copy in [false, true].into_iter().take(1 + usize::from(doubled)) {
+        for _ in 0..1 + usize::from(doubled) {
             let mut at_ns = now_ns + self.rng.random_range(10_000..self.faults.delay_max_ns.max(20_000));
             if hand_over && self.faults.hand_over_delay_ns > 0 {
                 at_ns += self.rng.random_range(0..self.faults.hand_over_delay_ns);
@@ -153,7 +148,7 @@ impl Network {
             if self.is_slow(to, now_ns) {
                 at_ns += self.rng.random_range(0..SLOW_NS);
             }
-            self.push(at_ns, Event::Arrives { datagram: datagram.clone(), copy: copy || doubled });
+            self.push(at_ns, Event::Arrives(datagram.clone()));
         }
         true
     }

@@ -7,7 +7,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use manifest::Manifest;
 use state_protocol::{KeyRing, MOST_SECRETS};
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 
@@ -50,14 +50,16 @@ pub struct Identity {
     pub lease_margin_ns: u64,
 }
 
-/// The replies that the runtime remembers (`SP_SEEN_REPLIES`), by the low bits of their tags.
+/// The replies that the runtime remembers, in sets by the low bits of their tags.
 const SEEN_REPLIES: &str = "sp_seen_replies";
 /// What a new life does not begin without: the replies (emptied by themselves), the ports, and what no agent of the simulation writes.
 const KEPT: [&str; 5] = [SEEN_REPLIES, "sp_ports", "sp_port_by_ifindex", "sp_fabric_port", "sp_backends"];
 /// Arrays with a place for each shard that a cluster may have; only those of this cluster's are ever written.
 const BY_SHARD: [&str; 2] = ["sp_shards", "sp_sessions"];
-/// How many places that is.
-const SEEN_REPLY_PLACES: u64 = 1 << 18;
+/// `SP_SEEN_SETS`.
+const SEEN_SETS: u64 = 1 << 17;
+/// `struct sp_seen_set`.
+const SEEN_SET_BYTES: usize = 64;
 /// Arrays up to this size are zeroed whole. In larger ones (the replies seen, the backends) only what was written is.
 const ZEROED_ENTRIES: u32 = 4096;
 /// Where a message has its tag.
@@ -71,8 +73,8 @@ pub struct Switch {
     drift_ppm: i64,
     next_heartbeat_ns: u64,
     next_sweep_ns: u64,
-    /// Places of `sp_seen_replies` and the tags in them.
-    seen: HashMap<u32, u64>,
+    /// Sets of `sp_seen_replies` with anything in them.
+    seen: HashSet<u32>,
     /// How many flows stood in the pending ring when somebody looked last; `None`: the program ran since.
     queued: Cell<Option<u64>>,
 }
@@ -86,7 +88,7 @@ impl Switch {
         equip(&dataplane)?;
         let manifest = manifest.clone();
         let address = Ipv4Addr::UNSPECIFIED;
-        let seen = HashMap::new();
+        let seen = HashSet::new();
         let queued = Cell::new(None);
         Ok(Switch { dataplane, manifest, address, drift_ppm: 0, next_heartbeat_ns: 0, next_sweep_ns: 0, seen, queued })
     }
@@ -101,8 +103,8 @@ impl Switch {
                 empty(name, map, used)?;
             }
         }
-        for (index, _) in self.seen.drain() {
-            self.dataplane.write_array(SEEN_REPLIES, index, &[0; 8])?;
+        for index in self.seen.drain() {
+            self.dataplane.write_array(SEEN_REPLIES, index, &[0; SEEN_SET_BYTES])?;
         }
         self.address = Ipv4Addr::new(10, 255, 0, identity.switch_id as u8);
         self.drift_ppm = identity.drift_ppm;
@@ -132,12 +134,6 @@ impl Switch {
             }
         }
         Ok(())
-    }
-
-    /// Will the runtime know that this message, which it took once, is a copy? It remembers replies in places that their tags name, so a copy can come after
-    /// another took its place: a duplicated packet, as networks make them (docs/state-protocol.md, "Replays").
-    pub fn knows_copy(&self, payload: &[u8]) -> bool {
-        tag_of(payload).is_some_and(|(index, tag)| self.seen.get(&index) == Some(&tag))
     }
 
     /// Where the store's replies go.
@@ -172,7 +168,7 @@ impl Switch {
 
     /// A message from a server of the store comes in.
     pub fn message(&mut self, from: Ipv4Addr, payload: &[u8], now_ns: u64) -> Result<Became> {
-        self.seen.extend(tag_of(payload));
+        self.seen.extend(set_of(payload));
         let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
         let total = (payload.len() + 28) as u16;
         frame.extend_from_slice(&[0x45, 0]);
@@ -310,10 +306,10 @@ fn half(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..at + 2).and_then(|bytes| bytes.try_into().ok()).map_or(0, u16::from_ne_bytes)
 }
 
-/// The place in `sp_seen_replies` that a message's tag names, and the tag.
-fn tag_of(payload: &[u8]) -> Option<(u32, u64)> {
+/// The set of `sp_seen_replies` that a message's tag names.
+fn set_of(payload: &[u8]) -> Option<u32> {
     let tag = payload.get(TAG_AT..TAG_AT + 8)?.try_into().ok().map(u64::from_be_bytes)?;
-    Some(((tag & (SEEN_REPLY_PLACES - 1)) as u32, tag))
+    Some((tag & (SEEN_SETS - 1)) as u32)
 }
 
 /// The entries and the port that nat.p4 and load_balancer.p4 need. Other programs have no such tables.

@@ -345,7 +345,7 @@ impl World {
 
     fn happen(&mut self) -> dataplane::Result<()> {
         match self.network.pop() {
-            Some(Event::Arrives { datagram, copy }) => self.arrives(datagram, copy)?,
+            Some(Event::Arrives(datagram)) => self.arrives(datagram)?,
             Some(Event::Packet(switch, frame)) => self.process(switch, frame)?,
             Some(Event::Restart(at)) => {
                 self.note(Machine::Server(at), "is back, empty");
@@ -361,7 +361,7 @@ impl World {
         Ok(())
     }
 
-    fn arrives(&mut self, datagram: Datagram, copy: bool) -> dataplane::Result<()> {
+    fn arrives(&mut self, datagram: Datagram) -> dataplane::Result<()> {
         let to = machine_at(*datagram.to.ip());
         if let Machine::Switch(at) = to
             && self.is_down(at)
@@ -375,7 +375,7 @@ impl World {
             Machine::Controller => 0,
         };
         if self.now_ns < still_until_ns {
-            self.network.push(still_until_ns, Event::Arrives { datagram, copy });
+            self.network.push(still_until_ns, Event::Arrives(datagram));
             return Ok(());
         }
         self.mix(&datagram.bytes);
@@ -383,7 +383,7 @@ impl World {
         match to {
             Machine::Server(at) => self.serve(at, Some((datagram.from, datagram.bytes))),
             Machine::Switch(at) if datagram.to.port() == AGENT_PORT => self.take_views(at, &datagram)?,
-            Machine::Switch(at) => self.switch_takes(at, &datagram, copy)?,
+            Machine::Switch(at) => self.switch_takes(at, &datagram)?,
             Machine::Controller => {
                 let (from, bytes) = (datagram.from, datagram.bytes.as_slice());
                 if self.store.controller_ring.verify(bytes, *from.ip(), *datagram.to.ip()).is_ok() {
@@ -394,13 +394,10 @@ impl World {
         Ok(())
     }
 
-    fn switch_takes(&mut self, at: usize, datagram: &Datagram, copy: bool) -> dataplane::Result<()> {
+    fn switch_takes(&mut self, at: usize, datagram: &Datagram) -> dataplane::Result<()> {
         let bytes = &datagram.bytes;
         let tag = bytes.get(TAG_AT..TAG_AT + 8).and_then(|tag| tag.try_into().ok()).map_or(0, u64::from_be_bytes);
-        if !self.around[at].arrived.insert(tag) && copy && !self.switches[at].knows_copy(bytes) {
-            return Ok(()); // it would be taken as another packet of a network that doubles packets
-        }
-        if !copy || !self.switches[at].knows_copy(bytes) {
+        if self.around[at].arrived.insert(tag) {
             self.note_answer(at, *datagram.from.ip(), bytes);
         }
         if let Some(sketch) = &mut self.sketch

@@ -205,9 +205,8 @@ impl Numbered {
         came()
     }
 
-    /// A switch knows a copy of a reply by its tag as long as no other reply took that one's place, so on a busy machine one of some thousands gets through
-    /// (docs/state-protocol.md, "Replays"): a duplicated packet, as any network makes them, and no state.
-    fn hardly_any_came_twice(&self) {
+    /// A switch knows copies of replies by their tags (docs/state-protocol.md, "Replays"), and here are far fewer than it remembers.
+    fn none_came_twice(&self) {
         let arrived = self.arrived.lock().expect("arrived");
         let twice: Vec<_> = arrived.iter().filter(|(_, times)| **times > 1).collect();
         assert!(twice.is_empty(), "of {}: number and times: {twice:?}", arrived.len());
@@ -504,7 +503,7 @@ fn attack(test: &str, file: &str, outside_to_stores: bool) {
     wait_for("both switches are used again", || lab.both_used(prefix));
     connections.all_answer("all over");
     assert!(numbered.send(20) > 0);
-    numbered.hardly_any_came_twice();
+    numbered.none_came_twice();
     let state = State::settled(&lab);
     let genuine = wire.finish();
     let types: HashSet<_> = genuine.iter().filter_map(Message5407::message_type).collect();
@@ -549,12 +548,12 @@ fn attack(test: &str, file: &str, outside_to_stores: bool) {
     assert_eq!(State::settled(&lab), state);
     connections.all_answer("the forger was here");
     assert_eq!(numbered.send(20), 20 * FLOWS);
-    numbered.hardly_any_came_twice();
+    numbered.none_came_twice();
 
     earlier_life(&lab, &genuine, &mut numbered);
     connections.all_answer("the forger was here twice");
     assert_eq!(numbered.send(20), 20 * FLOWS);
-    numbered.hardly_any_came_twice();
+    numbered.none_came_twice();
     lab.down();
 }
 
@@ -609,7 +608,7 @@ fn a_port_that_is_not_fabric_takes_no_message() {
     assert_eq!((counted("not_fabric"), counted("malformed")), (replies + 100, 0));
     assert_eq!(State::settled(&lab), state);
     connections.all_answer("the forger was here");
-    numbered.hardly_any_came_twice();
+    numbered.none_came_twice();
     lab.down();
 }
 

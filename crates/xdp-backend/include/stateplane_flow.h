@@ -321,14 +321,21 @@ struct {
 	__type(value, struct sp_secret_set);
 } sp_secrets SEC(".maps");
 
-/* "Replays": the tags of the newest replies, each in the place that its own bits say. A tag is as good as random, so a reply is known again until another one
- * took its place: of n replies later that is a share of n / SP_SEEN_REPLIES. */
-#define SP_SEEN_REPLIES (1 << 18)
+/* "Replays": the tags of the newest replies, in sets that their own bits name. A tag is as good as random, so a reply is known again until SP_SEEN_IN_SET others came
+ * into its set: with 10,000 replies a second, a whole second later, that happens to one of 10^11. */
+#define SP_SEEN_SETS (1 << 17)
+#define SP_SEEN_IN_SET 7 /* a set is a cache line */
+struct sp_seen_set {
+	struct bpf_spin_lock lock;
+	__u32 next; /* its oldest, which the next one replaces */
+	__u64 tags[SP_SEEN_IN_SET];
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, SP_SEEN_REPLIES);
+	__uint(max_entries, SP_SEEN_SETS);
 	__type(key, __u32);
-	__type(value, __u64);
+	__type(value, struct sp_seen_set);
 } sp_seen_replies SEC(".maps");
 
 /* Shards that are to get a heartbeat: the agent puts them in each third of the lease, the generator takes them out. */

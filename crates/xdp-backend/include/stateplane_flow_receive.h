@@ -377,13 +377,27 @@ static __always_inline int sp_flow_is_genuine(struct xdp_md *xdp, struct sp_flow
 /* "Replays": was this very reply taken before? No two are the same: each has the time of its request, and recalls are numbered by time. */
 static __always_inline int sp_flow_is_replayed(const struct sp_flow_scratch *scratch)
 {
-	__u32 index = scratch->tag & (SP_SEEN_REPLIES - 1);
-	__u64 *seen = bpf_map_lookup_elem(&sp_seen_replies, &index);
+	__u32 index = scratch->tag & (SP_SEEN_SETS - 1), next;
+	struct sp_seen_set *set = bpf_map_lookup_elem(&sp_seen_replies, &index);
+	__u64 tag = scratch->tag;
+	int known = 0;
 
-	/* Exchanged in one step: of two copies on two CPUs one is the second. */
 	if (SP_BUG == SP_BUG_REPLAYS_TAKEN)
 		return 0;
-	return !seen || __sync_lock_test_and_set(seen, scratch->tag) == scratch->tag;
+	if (!set)
+		return 1;
+	/* Of two copies on two CPUs one is the second. And a copy takes no place: who sends one again and again makes nothing else forgotten. */
+	bpf_spin_lock(&set->lock);
+#pragma unroll
+	for (int i = 0; i < SP_SEEN_IN_SET; i++)
+		known |= set->tags[i] == tag;
+	next = set->next;
+	if (!known && next < SP_SEEN_IN_SET) {
+		set->tags[next] = tag;
+		set->next = next + 1 == SP_SEEN_IN_SET ? 0 : next + 1;
+	}
+	bpf_spin_unlock(&set->lock);
+	return known;
 }
 
 /* Reads a message and checks all that makes it one to be taken: the length of its packet, or -1 with scratch->fault. */

@@ -92,6 +92,34 @@ fn what_is_not_genuine_changes_nothing() {
     assert_eq!(rig.dataplane.session(u32::from(message.shard)).unwrap().number, 1);
 }
 
+/// docs/state-protocol.md, "Replays".
+#[test]
+fn a_reply_is_known_again_until_seven_others_came_into_its_set() {
+    let rig = rig(&[]);
+    let update = rig.own(1, 5, 1, START);
+    let update = Message::decode(&update).unwrap();
+    let reply = rig.signed(&acknowledged(&update));
+    let out = Verdict::Forward { port: 3 };
+    assert_eq!(rig.raw(&reply, START + 2).0, out);
+    // SP_SEEN_SETS.
+    let set = |datagram: &[u8]| u64::from_be_bytes(datagram[56..64].try_into().unwrap()) % (1 << 17);
+    let (nothing, now_ns): (&[u8], u64) = (&[], START + SECOND / 2);
+    let beat =
+        Message { message_type: MessageType::HeartbeatAck, key: nothing, value: nothing, packet: nothing, ..update };
+    let mut others = (START..now_ns)
+        .map(|request_ns| rig.signed(&Message { request_ns, ..beat }))
+        .filter(|other| set(other) == set(&reply));
+    let first = others.next().unwrap();
+    rig.raw(&first, now_ns);
+    others.by_ref().take(5).for_each(|other| assert_eq!(rig.raw(&other, now_ns).0, Verdict::Drop));
+    assert_eq!(rig.count("replayed"), 0);
+    // A copy takes no place, however often it comes.
+    (0..10).for_each(|_| assert_eq!(rig.raw(&first, now_ns).0, Verdict::Drop));
+    assert_eq!((rig.raw(&reply, now_ns).0, rig.count("replayed")), (Verdict::Drop, 11));
+    rig.raw(&others.next().unwrap(), now_ns);
+    assert_eq!((rig.raw(&reply, now_ns).0, rig.count("replayed")), (out, 11));
+}
+
 #[test]
 fn secrets_change_without_a_gap() {
     let mut rig = rig(&[]);

@@ -108,12 +108,7 @@ fn connected(mut load: impl FnMut() -> Result<Load>) -> Result<Load> {
     bail!("no message of the switch in {TRIES} loads: it has no way to the stores (is the machine too busy for BFD?)")
 }
 
-fn measure(
-    context: &Context,
-    app: &App,
-    captured: Option<&Played>,
-    (rounds, seconds): (u32, f64),
-) -> Result<Measured> {
+fn measure(context: &Context, app: &App, captured: Option<&Played>, (rounds, seconds): (u32, f64)) -> Result<Measured> {
     let (lab, traffic) = app.bring_up(context, app.lab(true), FLOWS, captured)?;
     let flows = match captured.filter(|_| app.any_udp) {
         Some(played) => trace::packets_by_flow(&played.frames).len(),
@@ -166,7 +161,11 @@ fn rows(app: &App, measured: &Measured, rows: &mut Vec<Row>) -> Summary {
     rows.push(Row::text(
         format!("{}: from nothing, {} flows", app.name, measured.flows),
         "",
-        format!("{:.2} % of all bytes, {:.2} messages a flow", cold.share_percent(), cold.messages / measured.flows as f64),
+        format!(
+            "{:.2} % of all bytes, {:.2} messages a flow",
+            cold.share_percent(),
+            cold.messages / measured.flows as f64
+        ),
     ));
     share
 }

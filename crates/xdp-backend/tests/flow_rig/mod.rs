@@ -122,8 +122,12 @@ impl Rig {
 
     /// A message comes in from a server, tagged.
     pub fn reply(&self, message: &Message<'_>, now_ns: u64) -> (Verdict, Vec<u8>) {
-        let datagram = messages::signed(&self.ring, message, SERVER, PROTOCOL_ADDRESS);
-        self.raw(&datagram, now_ns)
+        self.raw(&self.signed(message), now_ns)
+    }
+
+    /// A server's message, tagged.
+    pub fn signed(&self, message: &Message<'_>) -> Vec<u8> {
+        messages::signed(&self.ring, message, SERVER, PROTOCOL_ADDRESS)
     }
 
     pub fn raw(&self, datagram: &[u8], now_ns: u64) -> (Verdict, Vec<u8>) {
@@ -160,8 +164,8 @@ impl Rig {
 
     pub fn count(&self, event: &str) -> u64 {
         use libbpf_rs::{MapCore, MapFlags};
-        let names = ["absent", "malformed", "flows_full", "bad_tag", "late", "window_full", "window_lost"];
-        let index = [2u32, 11, 14, 20, 21, 39, 40][names.iter().position(|name| *name == event).unwrap()];
+        let names = ["absent", "malformed", "flows_full", "bad_tag", "late", "replayed", "window_full", "window_lost"];
+        let index = [2u32, 11, 14, 20, 21, 35, 39, 40][names.iter().position(|name| *name == event).unwrap()];
         let map = self.dataplane.map("sp_flow_stats").unwrap();
         let values = map.lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
         values.iter().map(|bytes| u64::from_ne_bytes(bytes[..8].try_into().unwrap())).sum()
