@@ -109,6 +109,10 @@ impl Controller {
         }
         let survivors = self.survivors(now_ns, shard, view);
         if survivors.is_empty() {
+            // "Rules of the chain", 6: who is whole has all that was ever answered, whoever it has that from. As a member it survives them in the next view.
+            if let Some(joined) = self.joined(shard, view) {
+                return Some((joined, Why::Joined));
+            }
             let lost = view.members.iter().all(|member| self.is_superseded(now_ns, member));
             return if lost { self.found(shard, view, cluster, Why::StateLost) } else { None };
         }
@@ -188,6 +192,14 @@ impl Controller {
         self.peers.get(&member.address).is_some_and(|seen| later(seen) && self.is_alive(now_ns, seen))
     }
 
+    /// The chain with the server that catches up as a member, if it is whole.
+    fn joined(&self, shard: u16, view: &ShardView) -> Option<ShardView> {
+        let joining = view.joining?;
+        let own = self.replica(shard, view, &joining.member)?;
+        let members = || view.members.iter().copied().chain([joining.member]).collect();
+        (own.whole && !own.broken).then(|| ShardView { members: members(), joining: None, ..view.clone() })
+    }
+
     fn decide_joining(
         &mut self,
         now_ns: u64,
@@ -195,11 +207,10 @@ impl Controller {
         view: &ShardView,
         joining: Joining,
     ) -> Option<(ShardView, Why)> {
-        let own = self.replica(shard, view, &joining.member).copied();
-        if own.is_some_and(|report| report.whole && !report.broken) {
-            let members = view.members.iter().copied().chain([joining.member]).collect();
-            return Some((ShardView { members, joining: None, ..view.clone() }, Why::Joined));
+        if let Some(joined) = self.joined(shard, view) {
+            return Some((joined, Why::Joined));
         }
+        let own = self.replica(shard, view, &joining.member).copied();
         let tail = *view.members.last()?;
         let report = self.replica(shard, view, &tail).copied().unwrap_or_default();
         let watch = self.joins.entry(shard).or_insert(JoinWatch { since: 0, copied: 0, changed_ns: now_ns });

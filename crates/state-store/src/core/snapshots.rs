@@ -120,9 +120,10 @@ impl Server {
 
     /// Whether there is room for another key's snapshots.
     pub(super) fn snapshots_fit(&self, object: usize) -> bool {
-        let Some((slots, slot_bytes)) = self.snapshot_shape(object) else { return true };
-        let keys = self.records.objects().nth(object).map_or(0, |(_, keys, _)| keys);
-        (keys + 1) * 2 * slots * slot_bytes <= MOST_BYTES
+        let a_key = |object| self.snapshot_shape(object).map_or(0, |(slots, slot_bytes)| 2 * slots * slot_bytes);
+        let objects = self.records.objects().enumerate();
+        let kept: usize = objects.map(|(object, (_, keys, _))| keys * a_key(object)).sum();
+        a_key(object) == 0 || kept + a_key(object) <= MOST_BYTES
     }
 
     /// A part of a snapshot: recorded if it is the owner's, under the current grant (the fence), and answered by which parts are on all servers.
