@@ -7,7 +7,7 @@ use state_protocol::MessageType::{
     Absent, LeaseGrant, LeaseRequest, ReadCommit, Recall, Refused, ReleaseAck, Update, UpdateAck,
 };
 use state_protocol::{Flags, Message};
-use state_store::core::{Input, Outputs};
+use state_store::core::{AllocatorSettings, Input, ObjectSettings, Outputs};
 
 const KEY: &[u8] = b"flow";
 const VALUE: &[u8] = b"12345678";
@@ -495,4 +495,29 @@ fn rule_8_who_becomes_head_again_frees_nothing_that_was_used_meanwhile() {
     assert_eq!(chain.head().records().len(), 1, "unused for 3 s; its idle time is 4 s");
     chain.run_until(again + 9 * SECOND);
     assert_eq!(chain.head().records().len(), 0);
+}
+
+/// docs/snapshots.md, "The store", 6: the bound is the shard's.
+#[test]
+fn snapshots_of_all_objects_together_are_bounded() {
+    const SKETCHES: [u16; 2] = [8, 9];
+    let mut chain = Chain::with(1, |settings| {
+        let sketch = |id: u16| ObjectSettings {
+            name: format!("sketch {id}"),
+            id,
+            key_bytes: 4,
+            value_bytes: 4,
+            // Two of a key: half a GiB. (Room is made only when one comes.)
+            allocator: AllocatorSettings::Snapshot { slots: 1 << 26, slot_bytes: 4, idle_ns: None },
+            closed_ns: SECOND,
+        };
+        settings.objects.extend(SKETCHES.map(sketch));
+    });
+    for (object, expected) in [(8, LeaseGrant), (9, LeaseGrant), (8, Absent)] {
+        let key = chain.now.to_be_bytes();
+        let reply = chain.ask(&lease(object, owner(1, 1), &key[4..]));
+        assert_eq!(reply.kind(), expected, "object {object}");
+        chain.advance(MS);
+    }
+    assert_eq!(chain.ask(&lease(COUNTER, owner(1, 1), &[1; 4])).kind(), LeaseGrant);
 }
