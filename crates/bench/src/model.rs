@@ -1,11 +1,12 @@
 //! The analytical model of the state protocol's bandwidth: what messages a switch's traffic makes, by docs/state-protocol.md and docs/snapshots.md alone. It is
 //! computed, not fitted; experiments compare it with what was on the wire.
 
-use crate::trace::packets_by_flow;
+use crate::trace::numbers_by_flow;
 use anyhow::{Context, Result};
 use lab::Lab;
 use manifest::Manifest;
 use serde::Serialize;
+use state_protocol::{Report, Reporter, SwitchLoad};
 
 /// Ethernet, IPv4, UDP, and the protocol's header.
 pub const MESSAGE_BYTES: f64 = 14.0 + 20.0 + 8.0 + 64.0;
@@ -34,10 +35,10 @@ pub struct Model {
     pub updates: f64,
     /// Mean length of those packets, as they come in and as they leave: each travels with its update and back.
     pub update_packet_bytes: f64,
-    /// Flows whose updates the generator sends, without the packets: each at most one in 5 ms, with its newest value. Each flow's share of the updates; none: each
-    /// packet travels with its update.
+    /// If the generator sends updates, without the packets, each flow's at most once in 5 ms, with its newest value: for each flow, which of the updates are its own.
+    /// None: each packet travels with its update.
     #[serde(skip)]
-    pub asynchronous_flows: Option<Vec<f64>>,
+    pub asynchronous_flows: Option<Vec<Vec<usize>>>,
     /// Controllers that hear of the switch.
     pub controllers: f64,
     /// Bytes of a `REPORT` behind its header.
@@ -52,18 +53,36 @@ pub struct Model {
     pub sketches: f64,
 }
 
-/// The JSON of a switch's `REPORT`, as long as it is once there are views (their version has few digits, or a few more).
-fn report_bytes(switch_id: u32, shards: f64) -> f64 {
-    let report = serde_json::json!({
-        "reporter": { "switch": { "switch_id": switch_id } }, "version": 10, "shards": shards as u64, "heard_ms": 0, "replicas": [],
-    });
-    report.to_string().len() as f64
+/// The JSON of a switch's `REPORT`, as long as it is once there are views and flows (numbers have a digit more or less).
+fn report_bytes(lab: &str, program: &str, shards: u16) -> Result<f64> {
+    let load = SwitchLoad {
+        name: format!("{lab}-s1"),
+        program: program.to_owned(),
+        ports_attached: 3,
+        ports: 3,
+        sessions: u32::from(shards),
+        owned: 1_000,
+        pending: 0,
+        generator_lag_us: Some(100),
+    };
+    let reporter = Reporter::Switch { switch_id: 1 };
+    let (machine, replicas, load) = (String::new(), Vec::new(), Some(load));
+    let report = Report { reporter, version: 10, shards, heard_ms: 0, machine, replicas, load };
+    Ok(serde_json::to_string(&report)?.len() as f64)
 }
 
-/// Parts of the whole.
-fn shares(counts: &[u32]) -> Vec<f64> {
-    let all = f64::from(counts.iter().sum::<u32>().max(1));
-    counts.iter().map(|count| f64::from(*count) / all).collect()
+/// How many updates of a flow leave in each second, if those with these numbers, of so many that are played round and round, are its own.
+fn generated_a_second(own: &[usize], all: usize, updates_per_s: f64) -> f64 {
+    let (mut sent, mut next_s) = (0u32, f64::NEG_INFINITY);
+    for number in own {
+        let at_s = *number as f64 / updates_per_s;
+        // One that waits has the newest value when it leaves.
+        if at_s >= next_s - GENERATED_EVERY_S {
+            next_s = next_s.max(at_s) + GENERATED_EVERY_S;
+            sent += 1;
+        }
+    }
+    (f64::from(sent) * updates_per_s / all.max(1) as f64).min(1.0 / GENERATED_EVERY_S)
 }
 
 fn number(lab: &Lab, name: &str) -> Result<f64> {
@@ -94,9 +113,9 @@ impl Model {
             value_bytes: object.map_or(0.0, |o| f64::from(o.value_bytes)),
             updates: updating.len() as f64 / frames.len().max(1) as f64,
             update_packet_bytes: bytes as f64 / updating.len().max(1) as f64,
-            asynchronous_flows: asynchronous.then(|| shares(&packets_by_flow(updating.iter().copied()))),
+            asynchronous_flows: asynchronous.then(|| numbers_by_flow(updating.iter().copied())),
             controllers: lab.topology().node.keys().filter(|node| node.starts_with("controller")).count() as f64,
-            report_bytes: report_bytes(1, shards),
+            report_bytes: report_bytes(lab.name(), folder, shards as u16)?,
             shards,
             lease_s: number(lab, "lease_ms")? / 1e3,
             snapshot,
@@ -115,7 +134,10 @@ impl Model {
         let updates = self.updates * packets_per_s;
         match &self.asynchronous_flows {
             None => updates,
-            Some(shares) => shares.iter().map(|share| (share * updates).min(1.0 / GENERATED_EVERY_S)).sum(),
+            Some(flows) => {
+                let all = flows.iter().map(Vec::len).sum();
+                flows.iter().map(|own| generated_a_second(own, all, updates)).sum()
+            }
         }
     }
 
@@ -174,12 +196,14 @@ mod tests {
         let controlled = Model { controllers: 3.0, report_bytes: 100.0, ..counter.clone() };
         assert_eq!(controlled.bytes_a_second(), 96.0 * 212.0 + 3.0 * 20.0 * 312.0);
         // An UPDATE 106 + 13 + 8 and its UPDATE_ACK 106 + 13, without the packet, no more than 200 a second and flow.
-        let asynchronous = Model { asynchronous_flows: Some(vec![1.0 / 1_024.0; 1_024]), ..counter.clone() };
+        let asynchronous =
+            Model { asynchronous_flows: Some((0..1_024).map(|flow| vec![flow]).collect()), ..counter.clone() };
         assert_eq!(asynchronous.bytes_per_s(10_000.0), 10_000.0 * 246.0 + 96.0 * 212.0);
         assert_eq!(asynchronous.bytes_per_s(1e9), 204_800.0 * 246.0 + 96.0 * 212.0);
-        // One flow of two has nine packets of ten: it sends no more than its 200.
-        let uneven = Model { asynchronous_flows: Some(shares(&[9, 1])), ..counter.clone() };
-        assert_eq!(uneven.bytes_per_s(1_000.0), 300.0 * 246.0 + 96.0 * 212.0);
+        // Ten updates of a flow within 5 ms: the first leaves, and the last of them; then come 90 flows with one each.
+        let flows = std::iter::once((0..10).collect()).chain((10..100).map(|flow| vec![flow])).collect();
+        let uneven = Model { asynchronous_flows: Some(flows), ..counter.clone() };
+        assert!((uneven.bytes_per_s(2_000.0) - (20.0 * 92.0 * 246.0 + 96.0 * 212.0)).abs() < 1e-3);
         let sketch = Model { updates: 0.0, snapshot: Some((1_012.0, 0.001)), sketches: 3.0, ..counter.clone() };
         assert!((sketch.bytes_a_second() - (96.0 * 212.0 + 3_036_000.0)).abs() < 1e-3);
         assert_eq!(counter.share_percent(1.0, 1e6, 64.0), counter.share_percent(10_000.0, 1e6, 64.0));

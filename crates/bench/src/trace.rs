@@ -4,7 +4,7 @@ use crate::experiments::Context;
 use crate::probe;
 use anyhow::Result;
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 /// Who the flows' hosts are, and where they send.
@@ -19,15 +19,13 @@ pub struct Played {
     pub capture: Option<(String, Value)>,
 }
 
-/// Packets of each flow, the busiest first. The frames are UDP over IPv4 without options or tags, as all are that are played.
-pub fn packets_by_flow<'a>(frames: impl IntoIterator<Item = &'a Vec<u8>>) -> Vec<u32> {
-    let mut by_flow: HashMap<&[u8], u32> = HashMap::new();
-    for frame in frames {
-        *by_flow.entry(frame.get(26..38).unwrap_or_default()).or_default() += 1;
+/// Which of the frames are each flow's, by their numbers. The frames are UDP over IPv4 without options or tags, as all are that are played.
+pub fn numbers_by_flow<'a>(frames: impl IntoIterator<Item = &'a Vec<u8>>) -> Vec<Vec<usize>> {
+    let mut by_flow: BTreeMap<&[u8], Vec<usize>> = BTreeMap::new();
+    for (number, frame) in frames.into_iter().enumerate() {
+        by_flow.entry(frame.get(26..38).unwrap_or_default()).or_default().push(number);
     }
-    let mut packets: Vec<u32> = by_flow.into_values().collect();
-    packets.sort_unstable_by_key(|count| std::cmp::Reverse(*count));
-    packets
+    by_flow.into_values().collect()
 }
 
 /// The capture that was given, if one was: at most so many packets of it.
