@@ -11,7 +11,7 @@ fn refused(arguments: &[&str]) -> (Option<i32>, String) {
 #[test]
 fn a_capture_is_refused_where_it_means_nothing() {
     for (arguments, named) in [
-        (&["run", "fig08", "fig12", "--pcap", "x.pcap"][..], "means nothing to fig12"),
+        (&["run", "fig08", "fig13", "--pcap", "x.pcap"][..], "means nothing to fig13"),
         (&["all", "--pcap", "x.pcap"], "it is for fig08"),
         (&["page", "--pcap", "x.pcap"], "means nothing to `page`"),
     ] {

@@ -36,6 +36,13 @@ impl World {
         }
     }
 
+    /// A fault, for a trace.
+    pub(super) fn note(&self, fault: &str) {
+        if self.traced {
+            eprintln!("{:>9} {fault}", self.time / 1000);
+        }
+    }
+
     /// `SIMULATION_TRACE=flow` prints everything about that flow, and all events and decisions.
     pub fn trace(&self, what: &str, message: &Message<'_>) {
         if !self.traced {

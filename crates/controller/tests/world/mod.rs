@@ -88,7 +88,7 @@ fn controller_settings() -> controller::core::Settings {
 }
 
 /// A machine's link, or the one between two machines, is cut.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Cut {
     pub one: SocketAddrV4,
     /// Its link to this one only.
@@ -144,6 +144,8 @@ pub struct World {
     decisions: u64,
     switches: Vec<Switch>,
     pub cut: Option<Cut>,
+    /// The one before, and when it ended.
+    healed: Option<(Cut, u64)>,
     faults: bool,
     quiet: bool,
     traced: bool,
@@ -196,6 +198,7 @@ impl World {
             decisions: 0,
             switches,
             cut: None,
+            healed: None,
             faults,
             quiet: false,
             traced: std::env::var("SIMULATION_TRACE").is_ok(),
@@ -241,7 +244,9 @@ impl World {
                 Event::Written(number) => self.written(number),
                 Event::Tick(at) => self.tick(at),
                 Event::Fault => self.fault(),
-                Event::Heal => self.cut = None,
+                Event::Heal => {
+                    self.heal();
+                }
                 Event::Restart(at) => self.restart(at),
                 Event::RestartController => self.restart_controller(),
                 Event::Durable(at, life, ticket) => self.durable(at, life, ticket),
@@ -302,6 +307,7 @@ impl World {
 
     pub fn kill(&mut self, at: usize) {
         self.checks.kills += 1;
+        self.note(&format!("server {at} is killed"));
         self.nodes[at] = None;
         if self.disks.is_empty() {
             return;
@@ -358,14 +364,23 @@ impl World {
         self.nodes.iter().flatten().any(|node| node.me() == *member)
     }
 
-    /// Whether some server with every shard's state is left if this one dies. One that is cut off does not count: it may be about to lose its places, and its state with
-    /// them, so its partner's death would be one failure more than a chain survives (docs/state-protocol.md, "Rules of the controller", 10).
+    fn heal(&mut self) {
+        if let Some(cut) = self.cut.take() {
+            self.note("the cut heals");
+            self.healed = Some((cut, self.time));
+        }
+    }
+
+    /// Whether some server with every shard's state is left if this one dies. One at an end of a link that is cut, or was a moment ago, does not count: it may be about to
+    /// lose its places, and its state with them, so its partner's death would be one failure more than a chain survives (docs/state-protocol.md, "Rules of the controller", 10).
     fn is_spare(&self, at: usize) -> bool {
         let Some(node) = &self.nodes[at] else { return false };
         let me = node.me();
         let views = [Some(&self.database), self.deciding.as_ref().map(|(_, views)| views)];
         views.into_iter().flatten().all(|views| {
-            let cut = |member: &Member| self.cut.is_some_and(|cut| cut.one == member.address);
+            let healed = self.healed.filter(|(_, at_ns)| self.time < at_ns + SECOND).map(|(cut, _)| cut);
+            let ends = |cut: &Cut, member: &Member| cut.one == member.address || cut.other == Some(member.address);
+            let cut = |member: &Member| self.cut.iter().chain(&healed).any(|cut| ends(cut, member));
             let survives = |member: &Member| *member != me && self.runs(member) && !cut(member);
             views.shards.iter().all(|shard| shard.members.is_empty() || shard.members.iter().any(survives))
         })
@@ -393,7 +408,10 @@ impl World {
                     _ => None,
                 };
                 let way = self.draw(4);
-                self.cut = Some(Cut { one: server_address(at), other, out_of: way != 0, into: way != 1 });
+                let cut = Cut { one: server_address(at), other, out_of: way != 0, into: way != 1 };
+                self.note(&format!("{cut:?}"));
+                self.heal();
+                self.cut = Some(cut);
                 let pause = self.draw(900 * MS);
                 self.push(self.time + pause, Event::Heal);
             }
