@@ -9,7 +9,9 @@ use std::process::Command;
 /// The runtime headers, built into the binary.
 const HEADERS: &[(&str, &str)] = &[
     ("stateplane_xdp.h", include_str!("../include/stateplane_xdp.h")),
+    ("stateplane_hash.h", include_str!("../include/stateplane_hash.h")),
     ("stateplane_flow.h", include_str!("../include/stateplane_flow.h")),
+    ("stateplane_flow_maps.h", include_str!("../include/stateplane_flow_maps.h")),
     ("stateplane_flow_access.h", include_str!("../include/stateplane_flow_access.h")),
     ("stateplane_flow_session.h", include_str!("../include/stateplane_flow_session.h")),
     ("stateplane_flow_unheld.h", include_str!("../include/stateplane_flow_unheld.h")),

@@ -1,0 +1,380 @@
+//! The page: a table for each kind of daemon, and under it what is wrong and what to do.
+
+use super::super::table;
+use super::overview::{Controller, Overview, Store, Switch, daemons, silent};
+use controller::shell::{PeerStatus, Status as ControllerStatus};
+use state_protocol::{Reporter, SwitchLoad};
+use switch_agent::load::{SessionLoad, ViewsKnown};
+
+/// A table of the page.
+pub struct Section {
+    head: &'static [&'static str],
+    rows: Vec<Vec<String>>,
+    /// Below the table: what is wrong, and what to do.
+    notes: Vec<String>,
+}
+
+/// The page, from top to bottom: a further kind of daemon adds its section here.
+fn sections(overview: &Overview) -> Vec<Section> {
+    vec![
+        switches(&overview.switches, &overview.reported_switches(), overview.shards()),
+        stores(&overview.stores),
+        controllers(overview),
+        overview.leading().map_or(Section { head: &[], rows: vec![], notes: vec![] }, chains),
+    ]
+}
+
+/// Prints it.
+pub fn print(overview: &Overview) {
+    let sections = sections(overview);
+    if sections.iter().all(|section| section.rows.is_empty()) {
+        outln!("no switch runs on this machine; --store and --controller ask the state store's daemons");
+    }
+    for section in sections.into_iter().filter(|section| !section.rows.is_empty()) {
+        section.print();
+        outln!("");
+    }
+}
+
+impl Section {
+    /// Prints the table and its notes.
+    pub fn print(self) {
+        table::print(self.head, self.rows);
+        for note in &self.notes {
+            outln!("  {note}");
+        }
+    }
+}
+
+/// How long the store takes for this switch's requests: of the slowest shard.
+fn round_trips(name: &str, sessions: &[SessionLoad]) -> Option<String> {
+    let slowest = sessions.iter().filter(|it| it.round_trip_us > 0).max_by_key(|it| it.round_trip_us)?;
+    let outstanding: u64 = sessions.iter().map(|session| session.outstanding).sum();
+    Some(format!(
+        "{name}: round trip to the store {:.2} ms, sent again after {:.1} ms (shard {}, the slowest); {outstanding} requests not answered",
+        slowest.round_trip_us as f64 / 1e3,
+        slowest.resend_timeout_us as f64 / 1e3,
+        slowest.shard
+    ))
+}
+
+/// How late the generator is, in words.
+fn lag(generator_lag_us: Option<u64>) -> String {
+    generator_lag_us.map_or("-".to_owned(), |us| format!("{:.1} ms", us as f64 / 1_000.0))
+}
+
+/// The row of a switch of another machine.
+fn reported(peer: &PeerStatus, load: &SwitchLoad, shards: usize) -> Vec<String> {
+    let id = match peer.reporter {
+        Reporter::Switch { switch_id } => switch_id.to_string(),
+        Reporter::Server => "-".to_owned(),
+    };
+    let state = match peer.alive {
+        true if load.ports_attached < load.ports => "not well",
+        true => "up",
+        false => "not heard",
+    };
+    vec![
+        load.name.clone(),
+        id,
+        load.program.clone(),
+        state.to_owned(),
+        format!("{} of {}", load.ports_attached, load.ports),
+        format!("{} of {shards}", load.sessions),
+        load.owned.to_string(),
+        load.pending.to_string(),
+        lag(load.generator_lag_us),
+    ]
+}
+
+fn switches(found: &[Switch], elsewhere: &[(&PeerStatus, &SwitchLoad)], shards: usize) -> Section {
+    let mut notes = vec![];
+    let row = |switch: &Switch| {
+        let id = switch.status.as_ref().map_or("-".to_owned(), |status| status.switch_id.to_string());
+        let program = switch.status.as_ref().map_or("-".to_owned(), |status| status.program.clone());
+        let mut row = vec![switch.name.clone(), id, program, switch.state().to_owned()];
+        let Some(load) = &switch.load else {
+            row.extend(["-", "-", "-", "-", "-"].map(str::to_owned));
+            return row;
+        };
+        let owned: u64 = load.objects.iter().map(|object| object.owned).sum();
+        row.extend([
+            format!("{} of {}", load.ports_attached, load.ports),
+            format!("{} of {}", load.sessions.iter().filter(|session| session.left_ms > 0).count(), load.shards),
+            owned.to_string(),
+            load.pending.to_string(),
+            lag(load.generator_lag_us),
+        ]);
+        row
+    };
+    let there = elsewhere.iter().map(|(peer, load)| reported(peer, load, shards));
+    let rows = found.iter().map(row).chain(there).collect();
+    for (peer, load) in elsewhere.iter().filter(|(_, load)| load.ports_attached < load.ports) {
+        notes.push(format!(
+            "{}: a port is not attached: see `stateplane status` on its machine ({})",
+            load.name,
+            peer.address.ip()
+        ));
+    }
+    for switch in found {
+        notes.extend(switch.error.clone());
+        let Some(load) = &switch.load else { continue };
+        match load.views {
+            Some(ViewsKnown::None) => notes.push(format!(
+                "{}: no views: no controller has said where the store is, and packets that need its state are dropped; do the controllers run, and is there a route to them?",
+                switch.name
+            )),
+            Some(ViewsKnown::Kept) => notes.push(format!(
+                "{}: no controller has answered since the agent started: it goes by the views that an earlier one left",
+                switch.name
+            )),
+            Some(ViewsKnown::Told) | None => {}
+        }
+        if let Some(lease_us) = load.short_lease_us {
+            notes.push(format!(
+                "{}: lease_margin_us is no less than the store's lease of {lease_us} us: no lease ever begins, and packets that need one are dropped; write less, or a longer lease_ms at the store",
+                switch.name
+            ));
+        }
+        for object in &load.objects {
+            notes.push(format!(
+                "{}: {} ({}): {} flows owned; {} of {} entries used",
+                switch.name, object.name, object.consistency, object.owned, object.flows, object.limit
+            ));
+        }
+        notes.extend(round_trips(&switch.name, &load.sessions));
+        if load.ports_attached < load.ports {
+            notes.push(format!(
+                "{}: a port is not attached: see `stateplane ports --switch {}`",
+                switch.name, switch.name
+            ));
+        }
+    }
+    Section {
+        head: &["switch", "id", "program", "state", "ports", "sessions", "flows owned", "pending", "generator lag"],
+        rows,
+        notes,
+    }
+}
+
+fn stores(found: &[Store]) -> Section {
+    let mut notes = vec![];
+    let row = |store: &Store| {
+        let Some(status) = &store.status else {
+            let mut row = vec![store.address.to_string(), "-".to_owned(), "no answer".to_owned()];
+            row.extend(["-", "-", "-", "-", "-", "-"].map(str::to_owned));
+            return row;
+        };
+        vec![
+            store.address.to_string(),
+            format!("{} of {}", status.heads, status.shards),
+            status.state.clone(),
+            status.records.to_string(),
+            status.sessions.to_string(),
+            status.recalls.to_string(),
+            status.held.to_string(),
+            status.unacked.to_string(),
+            format!("{} ms", status.stalled_ms),
+        ]
+    };
+    let rows = found.iter().map(row).collect();
+    for store in found {
+        notes.extend(store.error.clone());
+        let Some(status) = &store.status else { continue };
+        for replica in &status.replicas {
+            let shard = replica.shard;
+            let broken = |reason: &String| format!("{}: shard {shard} is broken: {reason}", store.address);
+            notes.extend(replica.reason.as_ref().map(broken));
+        }
+        if status.malformed > 0 {
+            notes.push(format!("{}: {} malformed datagrams", store.address, status.malformed));
+        }
+    }
+    Section {
+        head: &["store", "head of shards", "state", "records", "sessions", "recalls", "held", "unacked", "lag"],
+        rows,
+        notes,
+    }
+}
+
+fn controllers(overview: &Overview) -> Section {
+    let row = |controller: &Controller| {
+        let Some(status) = &controller.status else {
+            return vec![
+                controller.address.to_string(),
+                "no answer".to_owned(),
+                "-".to_owned(),
+                "-".to_owned(),
+                "-".to_owned(),
+            ];
+        };
+        let (alive, known) = (daemons(status).filter(|peer| peer.alive).count(), daemons(status).count());
+        vec![
+            controller.address.to_string(),
+            controller_state(status).to_owned(),
+            status.version.to_string(),
+            format!("{alive} of {known}"),
+            if status.settled { "yes" } else { "no" }.to_owned(),
+        ]
+    };
+    let mut notes: Vec<_> = overview.controllers.iter().filter_map(|controller| controller.error.clone()).collect();
+    if !overview.controllers.is_empty() && overview.leading().is_none() {
+        notes.push("no controller decides: chains go on as they are, but are not repaired".to_owned());
+    }
+    if overview.leaders() > 1 {
+        notes.push(
+            "more than one controller decides: has each a database of its own? They decide against each other: stop all but the one with the newest views, or give them one etcd"
+                .to_owned(),
+        );
+    }
+    for controller in &overview.controllers {
+        let of = |note: String| format!("{}: {note}", controller.address);
+        notes.extend(controller.status.as_ref().map(controller_notes).unwrap_or_default().into_iter().map(of));
+    }
+    for peer in overview.leading().into_iter().flat_map(silent) {
+        let (what, address, silent_ms) = (reporter(peer.reporter), peer.address, peer.silent_ms);
+        notes.push(format!("{what} ({address}): the controller has not heard it for {silent_ms} ms"));
+    }
+    Section {
+        head: &["controller", "state", "views", "daemons heard", "settled"],
+        rows: overview.controllers.iter().map(row).collect(),
+        notes,
+    }
+}
+
+/// In a word or two.
+pub fn controller_state(status: &ControllerStatus) -> &'static str {
+    match (status.leading, &status.cannot_decide) {
+        (true, None) => "decides",
+        (true, Some(_)) => "cannot decide",
+        (false, _) => "stands by",
+    }
+}
+
+/// What is wrong, and what was lost.
+pub fn controller_notes(status: &ControllerStatus) -> Vec<String> {
+    let mut notes: Vec<String> = status.cannot_decide.iter().map(|why| format!("cannot decide: {why}")).collect();
+    notes.extend(status.warnings.iter().cloned());
+    if status.peers_left_out > 0 {
+        notes.push(format!("{} daemons are not listed: the answer would not fit a message", status.peers_left_out));
+    }
+    if !status.state_lost.is_empty() {
+        let shards: Vec<_> = status.state_lost.iter().map(ToString::to_string).collect();
+        notes.push(format!(
+            "STATE WAS LOST in shards {}: all servers of their chains died, and they began anew, empty (its log says when)",
+            shards.join(" ")
+        ));
+    }
+    notes
+}
+
+/// The chains as the deciding controller has them: head first.
+pub fn chains(status: &ControllerStatus) -> Section {
+    let row = |shard: &controller::shell::ShardStatus| {
+        let chain: Vec<_> = shard.chain.iter().map(ToString::to_string).collect();
+        vec![
+            shard.shard.to_string(),
+            shard.view.to_string(),
+            chain.join(" "),
+            shard.joining.map_or("-".to_owned(), |address| address.to_string()),
+            format!("{} entries", shard.lag),
+        ]
+    };
+    let left_out = status.shards_left_out;
+    let note = format!(
+        "{left_out} more chains are not listed: their answer would not fit a message; whole ones are left out first"
+    );
+    Section {
+        head: &["shard", "view", "chain, head first", "joins", "lag"],
+        rows: status.shards.iter().map(row).collect(),
+        notes: if left_out > 0 { vec![note] } else { vec![] },
+    }
+}
+
+/// In words.
+pub fn reporter(reporter: Reporter) -> String {
+    match reporter {
+        Reporter::Server => "server".to_owned(),
+        Reporter::Switch { switch_id } => format!("switch {switch_id}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A controller's page with these `(address, reporter, heard)`.
+    fn overview(peers: &[(&str, Reporter, bool)]) -> Overview {
+        let peer = |(address, reporter, alive): &(&str, Reporter, bool)| PeerStatus {
+            address: address.parse().expect("address"),
+            reporter: *reporter,
+            machine: String::new(),
+            alive: *alive,
+            version: 1,
+            silent_ms: 7,
+            load: None,
+        };
+        let peers = peers.iter().map(peer).collect();
+        let status = ControllerStatus {
+            leading: true,
+            version: 1,
+            settled: true,
+            peers,
+            shards: vec![],
+            shards_left_out: 0,
+            peers_left_out: 0,
+            cannot_decide: None,
+            state_lost: Vec::new(),
+            warnings: Vec::new(),
+        };
+        let address = "10.0.0.9:5408".parse().expect("address");
+        let controllers = vec![Controller { address, error: None, status: Some(status) }];
+        Overview { switches: vec![], stores: vec![], controllers }
+    }
+
+    #[test]
+    fn switches_of_other_machines_are_told_as_the_controller_heard_of_them() {
+        let reporter = Reporter::Switch { switch_id: 7 };
+        let mut overview = overview(&[("10.0.0.2:1000", reporter, true), ("10.0.0.2:900", reporter, false)]);
+        let load = SwitchLoad {
+            name: "leaf-7".to_owned(),
+            program: "nat.p4".to_owned(),
+            ports_attached: 2,
+            ports: 2,
+            sessions: 8,
+            owned: 1_234,
+            pending: 5,
+            generator_lag_us: Some(1_500),
+        };
+        let row = |overview: &Overview| switches(&overview.switches, &overview.reported_switches(), 8).rows;
+        assert!(row(&overview).is_empty() && overview.is_good(), "it has told nothing yet");
+        let peers = |overview: &mut Overview, load: &SwitchLoad| {
+            let status = overview.controllers[0].status.as_mut().expect("a status");
+            status.peers.iter_mut().for_each(|peer| peer.load = Some(load.clone()));
+        };
+        peers(&mut overview, &load);
+        let expected = ["leaf-7", "7", "nat.p4", "up", "2 of 2", "8 of 8", "1234", "5", "1.5 ms"].map(str::to_owned);
+        assert_eq!((row(&overview), overview.is_good()), (vec![expected.to_vec()], true));
+        peers(&mut overview, &SwitchLoad { ports_attached: 1, ..load });
+        assert_eq!((row(&overview)[0][3].as_str(), overview.is_good()), ("not well", false));
+    }
+
+    #[test]
+    fn whoever_the_controller_does_not_hear_is_told_but_for_earlier_lives() {
+        let switch = |switch_id| Reporter::Switch { switch_id };
+        let (store, first, again) = ("10.0.0.1:5407", "10.0.0.2:1000", "10.0.0.2:2000");
+        for (peers, heard, note) in [
+            (&[(store, Reporter::Server, true), (first, switch(1), true)][..], "2 of 2", None),
+            (&[(store, Reporter::Server, true), (first, switch(1), false)], "1 of 2", Some("switch 1 (10.0.0.2:1000)")),
+            (&[(store, Reporter::Server, false), (first, switch(1), true)], "1 of 2", Some("server (10.0.0.1:5407)")),
+            (&[(first, switch(1), false), (again, switch(1), true)], "1 of 1", None),
+            (&[(first, switch(1), false), (again, switch(2), true)], "1 of 2", Some("switch 1 (")),
+        ] {
+            let overview = overview(peers);
+            let section = controllers(&overview);
+            assert_eq!((overview.is_good(), section.rows[0][3].as_str()), (note.is_none(), heard), "{peers:?}");
+            let told = section.notes.iter().any(|told| note.is_some_and(|note| told.starts_with(note)));
+            assert_eq!((told, section.notes.is_empty()), (note.is_some(), note.is_none()), "{:?}", section.notes);
+        }
+    }
+}
