@@ -99,6 +99,34 @@ fn a_server_that_has_caught_up_survives_all_that_it_has_it_from() {
     assert_eq!(lost.shards[0].founded, 8);
 }
 
+/// Found by the simulation, seed 12511420456192549164: no controller ran while a server that was catching up died, so the whole chain stood still; the next controller took the
+/// tail out for that, when the head had just died as well, unnoticed.
+#[test]
+fn a_joining_server_that_holds_up_the_chain_costs_no_member() {
+    let member = |at| Member { address: address(at), incarnation: 2 };
+    let joining = Some(Joining { member: member(3), since: 7 });
+    let view = ShardView { number: 7, founded: 1, members: vec![member(1), member(2)], joining, draining: false };
+    let views = Views { version: 7, shards: vec![view] };
+    let waits = |stalled_ms, unreachable_ms| {
+        vec![ShardReport { view: 7, whole: true, ready: true, stalled_ms, unreachable_ms, ..ShardReport::default() }]
+    };
+    for (third, tail) in [(3, waits(0, 0)), (2, waits(260, 0)), (2, waits(0, 250))] {
+        // Of server 3 either another life reports, or it is up and does not confirm, or it is up and cut off from the tail.
+        let reports = [(1, 2, 7, waits(1_000, 0)), (2, 2, 7, tail), (3, third, 7, vec![])];
+        let mut controller = Controller::new(settings(1), views.clone(), true, 0);
+        let kept = decided_from(&mut controller, 0, &reports).map(|views| views.shards[0].clone());
+        let members = kept.as_ref().map_or(&views.shards[0].members, |view| &view.members);
+        assert_eq!(members, &vec![member(1), member(2)], "{reports:?}");
+        let given_up = kept.is_some_and(|view| view.joining.is_none());
+        assert_eq!(given_up, reports[1].3[0].stalled_ms == 0, "{reports:?}");
+    }
+    // A tail that waits for nobody is at fault itself.
+    let reports = [(1, 2, 7, waits(1_000, 0)), (2, 2, 7, waits(0, 0)), (3, 2, 7, vec![])];
+    let mut controller = Controller::new(settings(1), views, true, 0);
+    let blamed = decided_from(&mut controller, 0, &reports).expect("a decision");
+    assert_eq!(blamed.shards[0].members, vec![member(1)]);
+}
+
 #[test]
 fn views_of_another_number_of_shards_are_not_changed() {
     let mut controller = Controller::new(settings(2), views(), true, 0);

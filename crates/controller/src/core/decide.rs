@@ -155,11 +155,21 @@ impl Controller {
         let mut survivors: Vec<Member> = survivors.copied().collect();
         // A server whose own successor does not go on cannot go on either: of those that stall only the last is at fault, and that only if nobody is gone.
         if survivors.len() == view.members.len()
+            && !self.joining_holds_up(now_ns, shard, view)
             && let Some((stalled, _)) = complaints.last()
         {
             survivors.retain(|member| member != stalled);
         }
         survivors
+    }
+
+    /// Whether it may be the joining server that a stalled chain waits for: after the handover the tail answers nothing by itself. The join is given up then, before a member
+    /// is taken out. (The tail's word counts earlier than a member's: the members before it began to wait at the same time, and may be heard first.)
+    fn joining_holds_up(&self, now_ns: u64, shard: u16, view: &ShardView) -> bool {
+        let (Some(joining), Some(tail)) = (view.joining, view.members.last()) else { return false };
+        let dead_ms = self.settings.dead_ns / 1_000_000;
+        let waits = |report: &ShardReport| u64::from(report.stalled_ms.max(report.unreachable_ms)) >= dead_ms;
+        !self.is_member_alive(now_ns, &joining.member) || self.replica(shard, view, tail).is_some_and(waits)
     }
 
     /// What a server says of its successor, as far as it is to be believed: while it hears nobody, the fault may be its own.
