@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # What takes longer than a test may: fuzzing in full counts, the simulator with many seeds, demos in a row, random failures in the lab. Exit code 1 on any failure.
 #
-#   scripts/soak.sh BIN [PART...]   BIN: the release `stateplane`; parts: spec check programs doors frames messages store sim mutations demos chaos (all by default)
+#   scripts/soak.sh BIN [PART...]   BIN: the release `stateplane`; parts: spec check programs doors frames messages store chains sim mutations demos chaos (all by default)
 #
-# Every part writes out/soak/PART.log. SOAK_DEMOS=20, SOAK_ROUNDS=200, SOAK_SIM_RUNS=1000000, SIM_RUNS=200, STORE_DATAGRAMS=5000000, FUZZ_PROGRAMS=10000 and FUZZ_SECONDS=300 (each target of fuzz/) set how much.
+# Every part writes out/soak/PART.log. SOAK_DEMOS=20, SOAK_ROUNDS=200, SOAK_CHAINS=1000, SOAK_SIM_RUNS=1000000, SIM_RUNS=200, STORE_DATAGRAMS=5000000, FUZZ_PROGRAMS=10000 and FUZZ_SECONDS=300 (each target of fuzz/) set how much.
 set -uo pipefail
 usage() { sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 [ $# -ge 1 ] && [ -x "$1" ] || usage
@@ -11,7 +11,7 @@ bin=$(realpath "$1")
 shift
 cd "$(dirname "$0")/.."
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(spec check programs doors frames messages store sim mutations demos chaos)
+[ ${#parts[@]} -gt 0 ] || parts=(spec check programs doors frames messages store chains sim mutations demos chaos)
 out=out/soak
 mkdir -p "$out"
 export SIM_RUNS=${SIM_RUNS:-200} FUZZ_DATAGRAMS=${STORE_DATAGRAMS:-5000000}
@@ -69,6 +69,10 @@ run_part() {
     frames) fuzz frames ;;
     messages) fuzz messages ;;
     store) cargo test --release --locked --quiet -p state-store --test fuzz -- --nocapture ;;
+    chains)
+      # The controller and five servers in chains, over and over (the swarm of `sim` has its faults elsewhere).
+      CHAIN_SEEDS=${SOAK_CHAINS:-1000} cargo test --release --locked --quiet -p controller --test cluster nothing_acknowledged -- --nocapture
+      ;;
     sim)
       cargo test --release --locked --quiet -p sim -- --nocapture || return
       # Goes on where it was stopped, as long as it is the same build; another one begins anew.
@@ -79,7 +83,8 @@ run_part() {
       ;;
     mutations)
       # Every seeded bug is caught, by the checks that judge the runs above.
-      cargo test --release --locked --quiet -p sim --features mutations --test mutations -- --ignored --nocapture
+      cargo test --release --locked --quiet -p sim --features mutations --test mutations -- --ignored --nocapture &&
+        cargo test --release --locked --quiet -p controller --features mutations --test mutations -- --ignored --nocapture
       ;;
     demos) demos ;;
     chaos)

@@ -1,6 +1,6 @@
 //! Five servers, a controller and three model switches on a network that loses, repeats, delays, reorders and cuts. Servers crash and come back empty (never
 //! all that have a shard's state), the controller crashes between a decision and its sending, links are cut. Everything follows from one seed, which a failure
-//! prints; `SIMULATION_SEED=n` replays it.
+//! prints; `SIMULATION_SEED=n` replays it, `CHAIN_SEEDS=n` tries so many (24), `SIMULATION_TRACE=1` prints faults, decisions and what servers make of them.
 
 mod world;
 
@@ -12,6 +12,10 @@ use world::{
 
 const RUN: u64 = 20 * SECOND;
 
+fn seeds() -> u32 {
+    std::env::var("CHAIN_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(24)
+}
+
 fn simulate(mut world: World) -> world::Checks {
     world.run(RUN);
     world.finish(RUN + 20 * SECOND);
@@ -19,7 +23,7 @@ fn simulate(mut world: World) -> world::Checks {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, max_shrink_iters: 0, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: seeds(), failure_persistence: None, max_shrink_iters: 0, ..ProptestConfig::default() })]
 
     #[test]
     fn nothing_acknowledged_is_lost_while_servers_come_and_go(seed in any::<u64>()) {

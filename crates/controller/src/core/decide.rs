@@ -1,5 +1,6 @@
 //! The decisions: who is taken out, who joins, who moves. One change a shard and view.
 
+use super::mutation::{self, Mutation};
 use super::{Controller, Event, Outputs, Ring, Seen, Server};
 use state_protocol::{Joining, Member, Reporter, ShardReport, ShardView, Views};
 use std::collections::HashMap;
@@ -74,7 +75,8 @@ impl Controller {
                 Why::Reordered => {}
                 _ => self.changed_ns = now_ns,
             }
-            let next = ShardView { number: view.number + 1, ..next };
+            let number = view.number + u64::from(!mutation::is(Mutation::ViewNumbersAgain));
+            let next = ShardView { number, ..next };
             out.events.push(Event::Decided { shard, view: next.clone(), why });
             (*view, changed) = (next, true);
         }
@@ -113,7 +115,9 @@ impl Controller {
             if let Some(joined) = self.joined(shard, view) {
                 return Some((joined, Why::Joined));
             }
-            let lost = view.members.iter().all(|member| self.is_superseded(now_ns, member));
+            let superseded =
+                |member: &Member| self.is_superseded(now_ns, member) || mutation::is(Mutation::EmptyIsLost);
+            let lost = view.members.iter().all(superseded);
             return if lost { self.found(shard, view, cluster, Why::StateLost) } else { None };
         }
         if survivors.len() < view.members.len() {
@@ -187,12 +191,13 @@ impl Controller {
     /// What that member last said of its replica, if it was in this view.
     fn replica(&self, shard: u16, view: &ShardView, member: &Member) -> Option<&ShardReport> {
         let seen = self.peers.get(&member.address).filter(|seen| seen.incarnation == member.incarnation)?;
-        seen.replicas.get(&shard).filter(|report| report.view == view.number)
+        seen.replicas.get(&shard).filter(|report| report.view == view.number || mutation::is(Mutation::OldViewsCount))
     }
 
     fn is_member_alive(&self, now_ns: u64, member: &Member) -> bool {
         let seen = self.peers.get(&member.address);
-        seen.is_some_and(|seen| seen.incarnation == member.incarnation && self.is_alive(now_ns, seen))
+        let same = |seen: &Seen| seen.incarnation == member.incarnation || mutation::is(Mutation::AnyLife);
+        seen.is_some_and(|seen| same(seen) && self.is_alive(now_ns, seen))
     }
 
     /// Whether the process is gone for certain: another one runs in its place, and knows the views that name this one. (It is sent them when it first reports.) What an
@@ -207,7 +212,8 @@ impl Controller {
         let joining = view.joining?;
         let own = self.replica(shard, view, &joining.member)?;
         let members = || view.members.iter().copied().chain([joining.member]).collect();
-        (own.whole && !own.broken).then(|| ShardView { members: members(), joining: None, ..view.clone() })
+        let whole = own.whole || mutation::is(Mutation::MemberBeforeWhole);
+        (whole && !own.broken).then(|| ShardView { members: members(), joining: None, ..view.clone() })
     }
 
     fn decide_joining(
@@ -235,7 +241,8 @@ impl Controller {
             self.failed_joins.insert((tail.address, joining.member.address), now_ns + TRY_AGAIN_NS);
         }
         let given_up = ShardView { joining: None, ..view.clone() };
-        (stuck || cut_off || gone).then_some((given_up, Why::JoinGivenUp))
+        let over = (stuck || cut_off || gone) && !mutation::is(Mutation::JoinsForEver);
+        over.then_some((given_up, Why::JoinGivenUp))
     }
 
     fn decide_moving(&self, now_ns: u64, shard: u16, view: &ShardView, cluster: &Cluster) -> Option<(ShardView, Why)> {
@@ -288,7 +295,10 @@ impl Controller {
         let kept = ShardView { draining: false, ..view.clone() };
         let Some(better) = heads.better(view) else { return Some((kept, Why::OrderKept)) };
         let head = view.members.first()?;
-        if self.replica(shard, view, head).is_some_and(|report| report.drained) {
+        if self
+            .replica(shard, view, head)
+            .is_some_and(|report| report.drained || mutation::is(Mutation::ReorderedUndrained))
+        {
             let mut members = view.members.clone();
             members.rotate_left(better);
             return Some((ShardView { members, ..kept }, Why::Reordered));

@@ -4,11 +4,15 @@
 //! version; it is sent to nobody before the caller has said that it is persistent.
 
 mod decide;
+mod mutation;
 mod rebuild;
 mod ring;
 mod seen;
 
 pub use decide::Why;
+pub use mutation::Mutation;
+#[cfg(feature = "mutations")]
+pub use mutation::set_mutation;
 pub use rebuild::{Rebuild, RebuildProblem};
 pub use ring::{Ring, Server};
 pub use seen::Seen;
@@ -326,6 +330,10 @@ impl Controller {
         if self.leading && settled && !behind && self.deciding.is_none() && !self.is_of_other_shards() {
             let decided = self.decide(now_ns, out);
             self.deciding.clone_from(&decided);
+            if let Some(views) = decided.clone().filter(|_| mutation::is(Mutation::SentBeforePersisted)) {
+                self.set_views(views);
+                self.push_to_all(now_ns, out);
+            }
             out.persist = decided;
         }
     }

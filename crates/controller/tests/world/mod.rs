@@ -244,9 +244,7 @@ impl World {
                 Event::Written(number) => self.written(number),
                 Event::Tick(at) => self.tick(at),
                 Event::Fault => self.fault(),
-                Event::Heal => {
-                    self.heal();
-                }
+                Event::Heal => self.heal(),
                 Event::Restart(at) => self.restart(at),
                 Event::RestartController => self.restart_controller(),
                 Event::Durable(at, life, ticket) => self.durable(at, life, ticket),
