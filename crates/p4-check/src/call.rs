@@ -278,7 +278,13 @@ impl Checker<'_> {
                 let Some(n) = count else { return Expr::poison(span) };
                 let n = Expr::int(BigInt::from(n), Ty::Bit(32), arg.span);
                 let callee = if name == "push_front" { Callee::PushFront(e) } else { Callee::PopFront(e) };
-                return self.finish_call(callee, Vec::new(), Some(vec![Some(n)]), Ty::Void, span);
+                return self.finish_call(
+                    callee,
+                    Vec::new(),
+                    Some(Bound { args: vec![Some(n)], order: Order::default() }),
+                    Ty::Void,
+                    span,
+                );
             }
             _ => {
                 self.check_args_only(args);
@@ -290,17 +296,10 @@ impl Checker<'_> {
             return self.fault(a.span, format!("`{name}` takes no arguments"));
         }
         let ret = if matches!(callee, Callee::IsValid(_)) { Ty::Bool } else { Ty::Void };
-        self.finish_call(callee, Vec::new(), Some(Vec::new()), ret, span)
+        self.finish_call(callee, Vec::new(), Some(Bound::default()), ret, span)
     }
 
-    fn finish_call(
-        &mut self,
-        callee: Callee,
-        type_args: Vec<Ty>,
-        args: Option<Vec<Option<Expr>>>,
-        ret: Ty,
-        span: Span,
-    ) -> Expr {
+    fn finish_call(&mut self, callee: Callee, type_args: Vec<Ty>, bound: Option<Bound>, ret: Ty, span: Span) -> Expr {
         let lookahead = match &callee {
             Callee::Method(object, m) => {
                 let of = matches!(&object.ty, Ty::Extern(id, _) if &*self.hir.externs[id.index()].name == "packet_in");
@@ -308,12 +307,8 @@ impl Checker<'_> {
             }
             _ => false,
         };
-        match args {
-            Some(args) => {
-                Expr { kind: ExprKind::Call(Box::new(Call { callee, type_args, lookahead, args })), ty: ret, span }
-            }
-            None => Expr::poison(span),
-        }
+        let Some(Bound { args, order }) = bound else { return Expr::poison(span) };
+        Expr { kind: ExprKind::Call(Box::new(Call { callee, type_args, lookahead, args, order })), ty: ret, span }
     }
 
     /// Picks the function by the number and names of arguments (spec §6.7.1).
@@ -368,7 +363,7 @@ impl Checker<'_> {
             }
         }
         map.extend(fresh);
-        let Some(args) = self.bind_args(&name, &params, args, &map, span) else {
+        let Some(bound) = self.bind_args(&name, &params, args, &map, span) else {
             let ret = self.solved(&ret.substitute(&map));
             let unknown = ret.any(&|t| matches!(t, Ty::Infer(_)));
             // The type is known all the same: go on checking what surrounds the call.
@@ -389,8 +384,8 @@ impl Checker<'_> {
                 );
             }
             if t == Ty::Int || matches!(&t, Ty::Tuple(l) if l.contains(&Ty::Int)) {
-                let bad = args.iter().flatten().find(|a| a.ty == t).map_or(span, |a| match &a.kind {
-                    ExprKind::Aggregate(parts) => parts.iter().find(|p| p.ty == Ty::Int).map_or(a.span, |p| p.span),
+                let bad = bound.args.iter().flatten().find(|a| a.ty == t).map_or(span, |a| match &a.kind {
+                    ExprKind::Aggregate(parts, _) => parts.iter().find(|p| p.ty == Ty::Int).map_or(a.span, |p| p.span),
                     _ => a.span,
                 });
                 self.report(
@@ -402,7 +397,7 @@ impl Checker<'_> {
             inferred.push(t);
         }
         let ret = self.solved(&ret.substitute(&map));
-        self.finish_call(callee, inferred, Some(args), ret, span)
+        self.finish_call(callee, inferred, Some(bound), ret, span)
     }
 
     /// Arguments in the order of parameters, converted; None if something was reported.
@@ -413,8 +408,10 @@ impl Checker<'_> {
         args: &[ast::Argument],
         map: &Substitution,
         span: Span,
-    ) -> Option<Vec<Option<Expr>>> {
+    ) -> Option<Bound> {
         let slots = self.match_args(name, params, args, span)?;
+        let place = |a: &ast::Argument| slots.iter().position(|s| s.is_some_and(|s| std::ptr::eq(s, a)));
+        let order = Order::written(args.iter().filter_map(place).collect());
         let mut bound: Vec<Option<Expr>> = vec![None; params.len()];
         let mut good = true;
         let mut deferred: Vec<usize> = Vec::new();
@@ -453,7 +450,7 @@ impl Checker<'_> {
         for e in bound.iter_mut().flatten() {
             e.ty = self.solved(&e.ty);
         }
-        good.then_some(bound)
+        good.then_some(Bound { args: bound, order })
     }
 
     fn match_args<'x>(
@@ -594,7 +591,7 @@ impl Checker<'_> {
             }
         }
         let Some(bound) = self.bind_args(&name, &params, args, &map, span) else { return Expr::poison(span) };
-        for (a, p) in bound.iter().zip(params.iter()) {
+        for (a, p) in bound.args.iter().zip(params.iter()) {
             if let Some(a) = a
                 && !a.is_compile_time(&self.hir.locals)
             {
@@ -609,8 +606,15 @@ impl Checker<'_> {
             (Constructed::Extern(id, _), Ty::Extern(_, targs)) => Constructed::Extern(id, targs.to_vec()),
             (what, _) => what,
         };
-        Expr { kind: ExprKind::Construct(Box::new(Construct { what, args: bound, params })), ty, span }
+        Expr { kind: ExprKind::Construct(Box::new(Construct { what, args: bound.args, params })), ty, span }
     }
+}
+
+/// Arguments by parameter (None: `_` or left out), and the order in which they are written.
+#[derive(Debug, Default)]
+pub struct Bound {
+    pub args: Vec<Option<Expr>>,
+    pub order: Order,
 }
 
 /// Whether a call with these arguments could be meant.

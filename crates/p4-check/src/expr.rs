@@ -162,7 +162,8 @@ impl Checker<'_> {
                 if ty.is_poison() {
                     return Expr::poison(span);
                 }
-                if let ExprKind::Aggregate(parts) = &base.kind
+                if let ExprKind::Aggregate(parts, _) = &base.kind
+                    && !base.has_effects()
                     && let Some(p) = parts.get(i)
                 {
                     return Expr { span, ..p.clone() };
@@ -236,7 +237,9 @@ impl Checker<'_> {
                         format!("a tuple's index must be a constant from 0 to {}", parts.len().saturating_sub(1));
                     return self.fault(i.span, text);
                 };
-                if let ExprKind::Aggregate(list) = &b.kind {
+                if let ExprKind::Aggregate(list, _) = &b.kind
+                    && !b.has_effects()
+                {
                     return Expr { span, ..list[v].clone() };
                 }
                 Expr { kind: ExprKind::Field(Box::new(b), v as u32), ty: parts[v].clone(), span }

@@ -1,6 +1,7 @@
 //! The checked program: names resolved, types known, constants folded, arguments in the order of parameters.
 //!
-//! Still as declared: not instantiated, not inlined. `check` makes it, `lower` elaborates it into the IR.
+//! Still as declared: not instantiated, not inlined. `check` makes it, `lower` elaborates it into the IR, and
+//! `p4-reference` runs it as it is, to hold `lower` against.
 
 use std::rc::Rc;
 
@@ -198,6 +199,8 @@ pub struct TableActionDef {
     pub action: ActionDefId,
     /// Arguments of the parameters with a direction; the rest comes from the control plane.
     pub bound: Vec<Option<Expr>>,
+    /// In which order these are evaluated.
+    pub order: Order,
     pub default_only: bool,
     pub table_only: bool,
     pub span: Span,
@@ -324,8 +327,8 @@ pub enum ExprKind {
     Binary(BinaryOp, Box<Expr>, Box<Expr>),
     Cast(Box<Expr>),
     Conditional(Box<Expr>, Box<Expr>, Box<Expr>),
-    /// Fields of a struct, header or tuple, elements of a stack or list, in order.
-    Aggregate(Vec<Expr>),
+    /// Fields of a struct, header or tuple, elements of a stack or list, as declared; and how they are evaluated.
+    Aggregate(Vec<Expr>, Order),
     InvalidHeader,
     Call(Box<Call>),
     /// `t.apply()` with the part of the result that is used.
@@ -366,6 +369,26 @@ pub struct Call {
     pub lookahead: bool,
     /// By parameter; None: `_` or left out.
     pub args: Vec<Option<Expr>>,
+    /// In which order the arguments are evaluated.
+    pub order: Order,
+}
+
+/// The order in which arguments or fields are evaluated: as written (spec §6.8). With names that can differ from the
+/// order of the declaration, in which the list itself stands.
+#[derive(Clone, Debug, Default)]
+pub struct Order(Option<Rc<[usize]>>);
+
+impl Order {
+    /// Places in the list, as written. What is not among them (defaults) comes after.
+    pub fn written(places: Vec<usize>) -> Order {
+        if places.is_sorted() { Order(None) } else { Order(Some(places.into())) }
+    }
+
+    /// All places of a list of `count`, in the order of evaluation.
+    pub fn places(&self, count: usize) -> Vec<usize> {
+        let first: &[usize] = self.0.as_deref().unwrap_or_default();
+        first.iter().copied().chain((0..count).filter(|i| !first.contains(i))).collect()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -448,7 +471,7 @@ impl Expr {
             | ExprKind::Cast(e) => e.has_effects(),
             ExprKind::Index(a, b) | ExprKind::Binary(_, a, b) => a.has_effects() || b.has_effects(),
             ExprKind::Conditional(a, b, c) => a.has_effects() || b.has_effects() || c.has_effects(),
-            ExprKind::Aggregate(list) => list.iter().any(Expr::has_effects),
+            ExprKind::Aggregate(list, _) => list.iter().any(Expr::has_effects),
             _ => false,
         }
     }
@@ -467,7 +490,7 @@ impl Expr {
                 a.is_modest(fuel, depth - 1) && b.is_modest(fuel, depth - 1)
             }
             ExprKind::Conditional(a, b, c) => [a, b, c].iter().all(|e| e.is_modest(fuel, depth - 1)),
-            ExprKind::Aggregate(list) => list.iter().all(|e| e.is_modest(fuel, depth - 1)),
+            ExprKind::Aggregate(list, _) => list.iter().all(|e| e.is_modest(fuel, depth - 1)),
             _ => true,
         }
     }
@@ -486,7 +509,7 @@ impl Expr {
             ExprKind::Conditional(a, b, c) => {
                 a.is_compile_time(locals) && b.is_compile_time(locals) && c.is_compile_time(locals)
             }
-            ExprKind::Aggregate(list) => list.iter().all(|e| e.is_compile_time(locals)),
+            ExprKind::Aggregate(list, _) => list.iter().all(|e| e.is_compile_time(locals)),
             _ => false,
         }
     }

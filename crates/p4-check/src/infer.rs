@@ -152,14 +152,15 @@ impl Checker<'_> {
             },
             _ => return Err(e),
         };
-        let ExprKind::Aggregate(parts) = &e.kind else {
+        let ExprKind::Aggregate(parts, order) = &e.kind else {
             return if self.unify(&e.ty, to) { Ok(e) } else { Err(e) };
         };
         if parts.len() != targets.len() {
             return Err(e);
         }
+        let order = order.clone();
         let parts: Vec<Expr> = parts.clone().into_iter().zip(&targets).map(|(p, t)| self.coerce(p, t)).collect();
-        Ok(Expr { kind: ExprKind::Aggregate(parts), ty: self.solved(to), span: e.span })
+        Ok(Expr { kind: ExprKind::Aggregate(parts, order), ty: self.solved(to), span: e.span })
     }
 
     fn int_to_bits(&mut self, e: Expr, to: &Ty) -> Expr {

@@ -13,7 +13,8 @@ mod consts;
 mod context;
 mod decl;
 mod expr;
-mod hir;
+#[allow(missing_docs)]
+pub mod hir;
 mod infer;
 mod literal;
 mod lower;
@@ -29,7 +30,8 @@ mod names;
 mod states;
 mod stmt;
 mod table;
-mod ty;
+#[allow(missing_docs)]
+pub mod ty;
 mod types;
 mod walk;
 
@@ -42,6 +44,8 @@ use p4_syntax::{Diagnostic, Options, ParseResult, SourceMap};
 pub struct Outcome {
     /// The elaborated program; None if there is an error.
     pub program: Option<p4_ir::Program>,
+    /// What it was elaborated from, names resolved and types known, for whoever runs the program as it is written.
+    pub checked: Option<hir::Hir>,
     /// All errors and warnings, in the order of the text.
     pub diagnostics: Vec<Diagnostic>,
     /// Resolves the places of the diagnostics.
@@ -86,7 +90,7 @@ pub fn check_preprocessed(name: &str, text: &str) -> Outcome {
 fn finish(parsed: ParseResult) -> Outcome {
     let (ast, source_map) = match parsed {
         Ok(p) => p,
-        Err((diagnostics, source_map)) => return Outcome { program: None, diagnostics, source_map },
+        Err((diagnostics, source_map)) => return Outcome { program: None, checked: None, diagnostics, source_map },
     };
     let mut checker = context::Checker::new(&ast);
     checker.check_program(&ast);
@@ -100,5 +104,6 @@ fn finish(parsed: ParseResult) -> Outcome {
         diagnostics.append(&mut more);
     }
     diagnostics.sort_by_key(|d| d.span.map(|s| s.start));
-    Outcome { program, diagnostics, source_map }
+    let checked = program.is_some().then_some(checker.hir);
+    Outcome { program, checked, diagnostics, source_map }
 }

@@ -58,7 +58,7 @@ impl Checker<'_> {
             return Expr::poison(span);
         }
         let ty = self.solved(&ty);
-        Expr { kind: ExprKind::Aggregate(parts), ty, span }
+        Expr { kind: ExprKind::Aggregate(parts, Order::default()), ty, span }
     }
 
     fn check_tuple(&mut self, list: &[ast::Expr], span: Span) -> Expr {
@@ -67,7 +67,7 @@ impl Checker<'_> {
             return Expr::poison(span);
         }
         let ty = Ty::Tuple(parts.iter().map(|p| p.ty.clone()).collect());
-        Expr { kind: ExprKind::Aggregate(parts), ty, span }
+        Expr { kind: ExprKind::Aggregate(parts, Order::default()), ty, span }
     }
 
     /// `{x = a, y = b}`
@@ -102,6 +102,7 @@ impl Checker<'_> {
         };
         let known = self.fields_of(id, &args);
         let mut values: Vec<Option<Expr>> = known.iter().map(|_| None).collect();
+        let mut written = Vec::new();
         let name = self.hir.records[id.index()].name.clone();
         let mut bad = false;
         for f in fields {
@@ -115,6 +116,7 @@ impl Checker<'_> {
                 self.error(f.name.span, format!("field `{}` is given twice", f.name));
                 bad = true;
             }
+            written.push(i);
             values[i] = Some(self.check_as(&f.value, &known[i].1));
         }
         let mut parts = Vec::new();
@@ -134,12 +136,13 @@ impl Checker<'_> {
             return Expr::poison(span);
         }
         let ty = self.solved(&Ty::Record(id, args));
-        Expr { kind: ExprKind::Aggregate(parts), ty, span }
+        Expr { kind: ExprKind::Aggregate(parts, Order::written(written)), ty, span }
     }
 
     /// What `...` stands for (spec §7.3).
     pub fn default_value(&mut self, ty: &Ty, span: Span) -> Expr {
         let ty = self.solved(ty);
+        let all = |parts: Vec<Expr>| ExprKind::Aggregate(parts, Order::default());
         let kind = match &ty {
             Ty::Poison => return Expr::poison(span),
             Ty::Bit(_) | Ty::Signed(_) | Ty::Bool | Ty::Int | Ty::Error | Ty::New(_) => {
@@ -153,12 +156,12 @@ impl Checker<'_> {
             Ty::Record(id, args) => match self.hir.records[id.index()].kind {
                 RecordKind::Struct => {
                     let fields = self.fields_of(*id, args);
-                    ExprKind::Aggregate(fields.iter().map(|(_, t)| self.default_value(t, span)).collect())
+                    all(fields.iter().map(|(_, t)| self.default_value(t, span)).collect())
                 }
                 _ => ExprKind::InvalidHeader,
             },
-            Ty::Tuple(parts) => ExprKind::Aggregate(parts.iter().map(|t| self.default_value(t, span)).collect()),
-            Ty::Stack(elem, n) => ExprKind::Aggregate((0..*n).map(|_| self.default_value(elem, span)).collect()),
+            Ty::Tuple(parts) => all(parts.iter().map(|t| self.default_value(t, span)).collect()),
+            Ty::Stack(elem, n) => all((0..*n).map(|_| self.default_value(elem, span)).collect()),
             other => {
                 let shown = self.show(other);
                 return self.fault(span, format!("type `{shown}` has no default value"));

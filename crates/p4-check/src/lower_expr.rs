@@ -72,7 +72,7 @@ impl Lowerer<'_> {
                 ir::ExprKind::Cast(Box::new(inner))
             }
             hir::ExprKind::Conditional(c, a, b) => return self.conditional(c, a, b, ty, span, out),
-            hir::ExprKind::Aggregate(parts) => return self.aggregate(parts, &e.ty, span, out),
+            hir::ExprKind::Aggregate(parts, order) => return self.aggregate(parts, order, &e.ty, span, out),
             hir::ExprKind::InvalidHeader => ir::ExprKind::InvalidHeader,
             hir::ExprKind::Call(call) => {
                 if let Callee::IsValid(h) = &call.callee {
@@ -119,6 +119,15 @@ impl Lowerer<'_> {
             values.push(if later { self.keep(v, e.span, out) } else { v });
         }
         values
+    }
+
+    /// The same for a list that is evaluated in an order of its own; the values as in the list.
+    fn operands_in(&mut self, list: &[&hir::Expr], order: &hir::Order, out: &mut ir::Block) -> Vec<ir::Expr> {
+        let places = order.places(list.len());
+        let written: Vec<&hir::Expr> = places.iter().map(|i| list[*i]).collect();
+        let mut values: Vec<(usize, ir::Expr)> = places.into_iter().zip(self.operands(&written, out)).collect();
+        values.sort_by_key(|(place, _)| *place);
+        values.into_iter().map(|(_, v)| v).collect()
     }
 
     /// The value as it is now, whatever happens afterwards.
@@ -204,9 +213,16 @@ impl Lowerer<'_> {
         ir::Expr { kind, ty: ir::Type::Bool, location: self.location(span) }
     }
 
-    fn aggregate(&mut self, parts: &[hir::Expr], ty: &Ty, span: Span, out: &mut ir::Block) -> ir::Expr {
+    fn aggregate(
+        &mut self,
+        parts: &[hir::Expr],
+        order: &hir::Order,
+        ty: &Ty,
+        span: Span,
+        out: &mut ir::Block,
+    ) -> ir::Expr {
         let refs: Vec<&hir::Expr> = parts.iter().collect();
-        let values = self.operands(&refs, out);
+        let values = self.operands_in(&refs, order, out);
         let ir_ty = self.ty(ty);
         let kind = match &ir_ty {
             ir::Type::Header(_) => {

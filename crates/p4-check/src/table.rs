@@ -141,7 +141,8 @@ impl Checker<'_> {
             if let Some(bound) = self.bind_args(name, &bound, args, &Substitution::new(), a.span) {
                 def.actions.push(TableActionDef {
                     action: id,
-                    bound,
+                    bound: bound.args,
+                    order: bound.order,
                     default_only: has("defaultonly"),
                     table_only: has("tableonly"),
                     span: a.span,
@@ -178,7 +179,7 @@ impl Checker<'_> {
         };
         let bound = self.bind_args(path.name.as_str(), &data, args, &Substitution::new(), span)?;
         let mut values = Vec::new();
-        for e in bound.into_iter().flatten() {
+        for e in bound.args.into_iter().flatten() {
             if !e.is_compile_time(&self.hir.locals) {
                 self.error(e.span, "arguments of actions in a table must be constants");
                 return None;

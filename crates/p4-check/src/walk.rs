@@ -53,7 +53,7 @@ pub fn expr(e: &Expr, visit: &mut dyn FnMut(&Expr)) {
             expr(b, visit);
             expr(c, visit);
         }
-        ExprKind::Aggregate(list) => list.iter().for_each(|e| expr(e, visit)),
+        ExprKind::Aggregate(list, _) => list.iter().for_each(|e| expr(e, visit)),
         ExprKind::Call(c) => {
             match &c.callee {
                 Callee::Method(o, _)
