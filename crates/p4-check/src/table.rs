@@ -23,6 +23,8 @@ impl Checker<'_> {
             const_default: false,
             entries: Vec::new(),
             const_entries: false,
+            largest_priority_wins: true,
+            priority_delta: None,
             size: None,
             attached: Vec::new(),
             annotations: t.annotations.clone(),
@@ -220,6 +222,23 @@ impl Checker<'_> {
                 def.entries.push(EntryDef { matches, action, priority, is_const, span: e.span });
             }
         }
+        self.check_priorities(list, def.const_entries);
+    }
+
+    /// Which entries may have a priority, and which must (spec §14.2.1.4).
+    fn check_priorities(&mut self, list: &[ast::TableEntry], const_entries: bool) {
+        let Some(numbered) = list.iter().find(|e| e.priority.is_some()) else { return };
+        let at = numbered.priority.as_ref().map_or(numbered.keyset.span, |p| p.span);
+        if const_entries {
+            let d = Diagnostic::error(at, "`const entries` cannot have priorities: the first entry that matches wins")
+                .help("leave the priorities out, or write `entries` without `const`");
+            self.report(d);
+        } else if let Some(first) = list.first().filter(|e| e.priority.is_none()) {
+            let d = Diagnostic::error(first.keyset.span, "the first entry needs a priority, as later entries have one")
+                .note_at(at, "the first priority is here")
+                .help("write `priority = N :` before it");
+            self.report(d);
+        }
     }
 
     fn check_match_forms(&mut self, matches: &[Match], kinds: &[Rc<str>], span: Span) {
@@ -281,12 +300,43 @@ impl Checker<'_> {
                 }
                 def.size = Some(v);
             }
+            "largest_priority_wins" => {
+                let v = self.check_expr(e, Some(&Ty::Bool));
+                match v.as_int() {
+                    Some(n) if v.ty == Ty::Bool => def.largest_priority_wins = *n != num_bigint::BigInt::ZERO,
+                    _ if v.is_poison() => {}
+                    _ => self.error(e.span, "`largest_priority_wins` must be `true` or `false`"),
+                }
+            }
+            "priority_delta" => {
+                let v = self.check_expr(e, None);
+                match v.as_int() {
+                    Some(n) if v.ty.is_number() && *n > num_bigint::BigInt::ZERO => {
+                        def.priority_delta = Some(n.clone())
+                    }
+                    _ if v.is_poison() => {}
+                    _ => self.error(e.span, "`priority_delta` must be a positive constant number"),
+                }
+            }
+            "support_timeout" => {
+                let v = self.check_expr(e, Some(&Ty::Bool));
+                if !v.is_poison() && v.as_int() != Some(&num_bigint::BigInt::ZERO) {
+                    let d = Diagnostic::error(e.span, "this target has no idle timeouts for entries of tables")
+                        .help("leave `support_timeout` out");
+                    self.report(d);
+                }
+            }
             _ => {
                 let v = self.check_expr(e, None);
                 if matches!(v.ty, Ty::Extern(..)) {
                     def.attached.push((Rc::from(p.name.as_str()), v));
-                } else if !v.is_poison() && !v.is_compile_time(&self.hir.locals) {
-                    self.error(e.span, format!("property `{}` must be known at compile time", p.name));
+                } else if !v.is_poison() {
+                    let d = Diagnostic::error(p.name.span, format!("this target has no table property `{}`", p.name))
+                        .help(
+                            "it has: key, actions, default_action, entries, size, largest_priority_wins, \
+                             priority_delta, and `counters` with a direct counter",
+                        );
+                    self.report(d);
                 }
             }
         }
