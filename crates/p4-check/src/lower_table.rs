@@ -178,30 +178,29 @@ impl Lowerer<'_> {
         out
     }
 
-    /// Entries of which some have a priority: the others' follow from it, and the IR ranks all (spec §14.2.1.4).
+    /// The priorities of entries that can be changed: those that are not written follow (spec §14.2.1.4).
     fn priorities(&mut self, def: &hir::TableDef, entries: &mut [ir::Entry]) {
-        if !entries.iter().any(|e| e.priority.is_some()) {
-            return;
+        let ranked = def.keys.iter().any(|k| matches!(&*k.match_kind, "ternary" | "range" | "optional"));
+        if def.const_entries || !ranked {
+            return entries.iter_mut().for_each(|e| e.priority = None);
         }
         let delta = def.priority_delta.clone().unwrap_or_else(|| BigInt::from(1));
-        let step = if def.largest_priority_wins { -delta } else { delta };
-        let mut before: Option<BigInt> = None;
-        for (e, d) in entries.iter_mut().zip(&def.entries) {
-            let given = e.priority.take().or_else(|| before.as_ref().map(|b| b + &step)).unwrap_or_default();
-            if given < BigInt::ZERO {
-                let text = format!("this entry's priority is {given}, {} from the entry before", &step);
-                let d = p4_syntax::Diagnostic::error(d.span, text).help("write a larger priority before it");
-                self.report(d);
-            }
-            before = Some(given.clone());
-            let smallest = !def.largest_priority_wins || planted(Mutation::SmallestPriority);
-            e.priority = Some(if smallest { given } else { -given });
+        let largest = def.largest_priority_wins;
+        let mut next = BigInt::from(1);
+        if largest {
+            next += &delta * BigInt::from(entries.len().saturating_sub(1));
         }
-        let mut ranks: Vec<BigInt> = entries.iter().filter_map(|e| e.priority.clone()).collect();
-        ranks.sort();
-        ranks.dedup();
-        for e in entries {
-            e.priority = e.priority.take().and_then(|p| ranks.binary_search(&p).ok()).map(BigInt::from);
+        for (e, d) in entries.iter_mut().zip(&def.entries) {
+            let given = e.priority.take().unwrap_or_else(|| next.clone());
+            let most = BigInt::from(u32::MAX);
+            if given < BigInt::ZERO || given > most {
+                let text = format!("this entry's priority is {given}: it must be from 0 to {most}");
+                let help = "priorities that are not written follow from the entry before, by `priority_delta`";
+                self.report(p4_syntax::Diagnostic::error(d.span, text).help(help));
+            }
+            next = if largest { &given - &delta } else { &given + &delta };
+            let smallest = !largest || planted(Mutation::SmallestPriority);
+            e.priority = Some(if smallest { most - given } else { given });
         }
     }
 
