@@ -11,6 +11,13 @@ use crate::ty::{Substitution, Ty};
 /// Most entries in the source.
 const MAX_ENTRIES: usize = 65_536;
 
+/// What an action is named for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ActionRole {
+    Entry,
+    Default,
+}
+
 impl Checker<'_> {
     pub fn check_table(&mut self, t: &ast::TableDecl) {
         let id = TableDefId(self.hir.tables.len() as u32);
@@ -160,6 +167,7 @@ impl Checker<'_> {
         args: &[ast::Argument],
         span: Span,
         def: &TableDef,
+        role: ActionRole,
     ) -> Option<ActionCallDef> {
         let id = self.action_of(path)?;
         let Some(index) = def.actions.iter().position(|a| a.action == id) else {
@@ -171,6 +179,19 @@ impl Checker<'_> {
             self.report(d);
             return None;
         };
+        let listed = &def.actions[index];
+        let misuse = match role {
+            ActionRole::Entry if listed.default_only => Some(("@defaultonly", "an entry cannot run it")),
+            ActionRole::Default if listed.table_only => Some(("@tableonly", "it cannot be the default action")),
+            _ => None,
+        };
+        if let Some((annotation, why)) = misuse {
+            let d = Diagnostic::error(span, format!("action `{}` is {annotation}: {why}", path.name))
+                .note_at(listed.span, "annotated here")
+                .help(format!("use another action of the list, or remove {annotation}"));
+            self.report(d);
+            return None;
+        }
         let params = self.hir.actions[id.index()].params.clone();
         let data: Rc<[ParamDef]> = params.iter().filter(|p| p.direction == Direction::None).cloned().collect();
         // The bound arguments of the list may be repeated: `a(hdr.x, 5)` for an action that the list has as `a(hdr.x)`.
@@ -208,8 +229,8 @@ impl Checker<'_> {
                 self.check_match_forms(m, &kinds, e.keyset.span);
             }
             let none = Vec::new();
-            let action =
-                self.check_action_call(&e.action.path, e.action.args.as_ref().unwrap_or(&none), e.action.span, def);
+            let args = e.action.args.as_ref().unwrap_or(&none);
+            let action = self.check_action_call(&e.action.path, args, e.action.span, def, ActionRole::Entry);
             let priority = e.priority.as_ref().map(|p| self.check_expr(p, None));
             if let Some(p) = &priority
                 && !p.is_poison()
@@ -285,7 +306,7 @@ impl Checker<'_> {
                     },
                     _ => return self.error(e.span, "default_action must name an action"),
                 };
-                def.default_action = self.check_action_call(path, args, e.span, def);
+                def.default_action = self.check_action_call(path, args, e.span, def, ActionRole::Default);
             }
             "size" => {
                 let v = self.check_expr(e, None);
