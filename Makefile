@@ -35,6 +35,7 @@ test: root lint ## everything that decides whether a change may land
 	scripts/packet-tests.sh target/debug/stateplane
 	cargo test --workspace --locked --no-fail-fast
 	cargo test --locked --quiet -p sim --features mutations --test mutations
+	cargo test --locked --quiet -p fuzz --features mutations --test mutations
 	cargo test --locked --quiet -p controller --features mutations --test mutations
 	target/debug/stateplane sim --seconds 60
 

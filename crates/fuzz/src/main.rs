@@ -64,6 +64,21 @@ enum Command {
         #[arg(long)]
         replay: Option<PathBuf>,
     },
+    /// Generated P4 programs as written against the same as elaborated: no clang, no kernel, no root.
+    Lowering {
+        /// Programs.
+        #[arg(long, default_value_t = 20_000, value_parser = value_parser!(u64).range(1..=MOST_RUNS))]
+        runs: u64,
+        /// The number of the first one: repeats one, or goes on with a run that was ended.
+        #[arg(long, default_value_t = 0, value_parser = value_parser!(u64).range(..=MOST_RUNS))]
+        first: u64,
+        /// Packets for each.
+        #[arg(long, default_value_t = 60, value_parser = value_parser!(u32).range(1..))]
+        packets: u32,
+        /// Goes on after a mismatch, and counts.
+        #[arg(long)]
+        keep_going: bool,
+    },
     /// Random and mutated frames through both NATs, against an oracle. Needs root.
     Frames {
         /// Frames through each of the two.
@@ -113,6 +128,13 @@ fn run(line: CommandLine) -> Result<()> {
                 differential::campaign(&differential::Plan { seed, first, runs, packets, batch, keep_going, save })?;
             println!("programs: {summary}");
             anyhow::ensure!(summary.mismatches == 0, "{} mismatches", summary.mismatches);
+        }
+        Command::Lowering { runs, first, packets, keep_going } => {
+            let (packets, batch, save) = (packets as usize, 1, None);
+            let plan = differential::Plan { seed, first, runs, packets, batch, keep_going, save };
+            let compared = differential::lowering(&plan)?;
+            println!("lowering: {compared}");
+            anyhow::ensure!(compared.mismatches == 0, "{} mismatches", compared.mismatches);
         }
         Command::Frames { count } => {
             for (name, mode) in [("frames, local", Mode::Local), ("frames, linearizable", Mode::Linearizable)] {

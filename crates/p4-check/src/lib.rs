@@ -27,14 +27,16 @@ mod lower_stmt;
 mod lower_table;
 mod lower_types;
 pub mod mutations;
-mod names;
+#[allow(missing_docs)]
+pub mod names;
 mod states;
 mod stmt;
 mod table;
 #[allow(missing_docs)]
 pub mod ty;
 mod types;
-mod walk;
+#[allow(missing_docs)]
+pub mod walk;
 
 use std::path::Path;
 

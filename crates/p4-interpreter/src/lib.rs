@@ -16,6 +16,7 @@ mod hash;
 mod parser;
 mod statement;
 mod table;
+pub mod tree;
 mod value;
 
 use num_bigint::BigInt;

@@ -34,6 +34,11 @@ impl RuntimeEntry {
         RuntimeEntry { source: Vec::new(), matches, priority: i128::from(priority), action }
     }
 
+    /// What it matches, its priority, and what it runs.
+    pub(crate) fn parts(&self) -> (&[KeyMatch], i128, &ActionCall) {
+        (&self.matches, self.priority, &self.action)
+    }
+
     fn fits(&self, keys: &[BigInt], widths: &[u32]) -> Run<bool> {
         if self.source.is_empty() {
             let same = |((key, width), matched): ((&BigInt, &u32), &KeyMatch)| {

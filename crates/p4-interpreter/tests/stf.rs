@@ -4,6 +4,7 @@
 
 use dataplane::{Dataplane, TableRef};
 use num_bigint::BigInt;
+use p4_interpreter::tree::Tree;
 use p4_interpreter::{Interpreter, KeyMatch, RuntimeEntry, Stop, Verdict};
 use p4_ir::{ActionCall, ExternId, Program, TableId};
 use packet_test::stf::Port;
@@ -37,6 +38,8 @@ struct Run<'a> {
     program: &'a Program,
     names: &'a Dataplane,
     switch: Interpreter<'a>,
+    /// The same program as it is written; None if it has something that the tree's interpreter has not.
+    tree: Option<Tree<'a>>,
     sent: BTreeMap<Port, Vec<Vec<u8>>>,
     expected: BTreeMap<Port, Vec<(u32, Option<&'a packet_test::Pattern>)>>,
     adds: u32,
@@ -47,7 +50,16 @@ impl<'a> Run<'a> {
     fn command(&mut self, line: u32, command: &'a Command) -> Result<(), Stop> {
         match command {
             Command::Packet { port, bytes } => {
-                let (port, frame) = match self.switch.run(bytes, *port, self.now_us)? {
+                let verdict = self.switch.run(bytes, *port, self.now_us)?;
+                if let Some(tree) = &mut self.tree {
+                    let written = tree.run(bytes, *port, self.now_us);
+                    let open = matches!(written, Err(Stop::Undefined(_)));
+                    assert!(
+                        open || written == Ok(verdict.clone()),
+                        "line {line}: as written {written:02x?}, not {verdict:02x?}"
+                    );
+                }
+                let (port, frame) = match verdict {
                     Verdict::Drop => return Ok(()),
                     Verdict::ToHost => (Port::Host, bytes.clone()),
                     Verdict::Forward { port, frame } => (port.into(), frame),
@@ -71,11 +83,17 @@ impl<'a> Run<'a> {
                     })
                     .collect();
                 let entry = RuntimeEntry::new(matches, priority, action_call(&entry.action));
+                if let Some(tree) = &mut self.tree {
+                    tree.add_entry(&table.description().name, &entry)?;
+                }
                 self.switch.add_entry(table_id(self.program, &table), entry);
             }
             Command::SetDefault { table, action } => {
                 let table = self.names.table(table).unwrap();
                 let action = action_call(&table.resolve_action(action).unwrap());
+                if let Some(tree) = &mut self.tree {
+                    tree.set_default(&table.description().name, &action)?;
+                }
                 self.switch.set_default(table_id(self.program, &table), action);
             }
             Command::CheckCounter { counter, index, bytes, comparison, value } => {
@@ -83,6 +101,8 @@ impl<'a> Run<'a> {
                 let count = self.switch.counter(self.object("counter", name)).unwrap()[*index as usize];
                 let found = if *bytes { count.bytes } else { count.packets };
                 assert!(comparison.holds(found, *value), "line {line}: counter {name}[{index}] is {found}");
+                let written = self.tree.as_ref().and_then(|tree| tree.counter(name));
+                assert!(written.is_none_or(|written| written[*index as usize] == count), "line {line}");
             }
             Command::CheckRegister { register, index, comparison, value } => {
                 let name = &self.names.register(register).unwrap().name;
@@ -115,8 +135,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// None: the program has something that is not interpreted.
-fn run(path: &Path) -> Option<usize> {
+/// Packets, and whether the program as written ran too. None: the program has something that is not interpreted.
+fn run(path: &Path) -> Option<(usize, bool)> {
     let text = std::fs::read_to_string(path).unwrap();
     let case = Case::parse(&path.display().to_string(), &text).unwrap();
     if !case.setup.ports.is_empty() {
@@ -131,7 +151,12 @@ fn run(path: &Path) -> Option<usize> {
     let names = Dataplane::description_only(generated.manifest);
     let switch = Interpreter::new(program).ok()?;
     let (sent, expected) = (BTreeMap::new(), BTreeMap::new());
-    let mut run = Run { program, names: &names, switch, sent, expected, adds: 0, now_us: 1_000_000 };
+    let tree = match Tree::new(outcome.checked.as_ref().unwrap()) {
+        Ok(tree) => Some(tree),
+        Err(Stop::Unsupported(_)) => None,
+        Err(stop) => panic!("{}: {stop}", path.display()),
+    };
+    let mut run = Run { program, names: &names, switch, tree, sent, expected, adds: 0, now_us: 1_000_000 };
     let mut packets = 0;
     for (line, command) in &case.commands {
         packets += usize::from(matches!(command, Command::Packet { .. }));
@@ -142,7 +167,7 @@ fn run(path: &Path) -> Option<usize> {
         }
     }
     run.compare(&path.display().to_string());
-    Some(packets)
+    Some((packets, run.tree.is_some()))
 }
 
 #[test]
@@ -150,13 +175,15 @@ fn packet_tests() {
     let mut found = Vec::new();
     cases(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../p4"), &mut found);
     found.sort();
-    let (mut interpreted, mut packets, mut skipped) = (0, 0, Vec::new());
+    let (mut interpreted, mut trees, mut packets, mut skipped) = (0, 0, 0, Vec::new());
     for path in &found {
         match run(path) {
-            Some(count) => (interpreted, packets) = (interpreted + 1, packets + count),
+            Some((count, tree)) => {
+                (interpreted, packets, trees) = (interpreted + 1, packets + count, trees + usize::from(tree));
+            }
             None => skipped.push(path.file_name().unwrap()),
         }
     }
-    println!("{interpreted} cases with {packets} packets; not interpreted: {skipped:?}");
-    assert!(interpreted >= 20 && packets > 200, "{interpreted} cases, {packets} packets");
+    println!("{interpreted} cases with {packets} packets, {trees} also as written; not interpreted: {skipped:?}");
+    assert!(interpreted >= 20 && trees >= 20 && packets > 200, "{interpreted} cases, {trees} trees, {packets} packets");
 }

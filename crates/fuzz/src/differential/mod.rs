@@ -7,8 +7,10 @@
 //! which of them it is for. Every fourth object has only one, for what the compiler does only to programs of one layout.
 
 mod control;
+mod effects;
 mod expression;
 mod flow;
+mod lowering;
 mod parser;
 mod program;
 mod run;
@@ -18,5 +20,6 @@ mod statement;
 mod table;
 mod types;
 
+pub use lowering::{Compared, lowering};
 pub use program::{Generated, generate};
 pub use run::{Plan, Summary, campaign, replay};

@@ -1,9 +1,9 @@
 //! Whole programs.
 
 use super::control::{Control, Parameter, checksums, control, function, sub_control};
-use super::flow;
 use super::parser::parser;
 use super::shape::{Shape, declare_types, shape};
+use super::{effects, flow};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -127,6 +127,14 @@ fn part(number: u32, seed: u64) -> Part {
     let budget = if random.random_bool(0.5) { 0 } else { random.random_range(1..4) };
     block("Egress", budget, random);
     checksums(&shape, random, &head, "Compute", &mut lines);
+    // Drawn from a seed of its own: the rest of the program is the same with and without.
+    let own = &mut StdRng::seed_from_u64(seed ^ 0x0eff_ec75);
+    if own.random_bool(0.5) {
+        let mut before = Vec::new();
+        effects::declare(&prefix, own, &mut before);
+        lines.splice(0..0, before);
+        effects::apply(&prefix, &mut lines);
+    }
     Part { emits: emits(&shape, random), lines }
 }
 
@@ -186,6 +194,13 @@ mod tests {
             "d0.count();",
             "flows.get_or_allocate(",
             "flows.set(",
+            // effects in every position
+            "s0_ef1(y = ",
+            "s0_ef3(",
+            "s0_ep_t){ b = ",
+            "setInvalid();",
+            "inner.apply(",
+            "change(",
         ];
         for construct in wanted {
             assert!(texts.iter().any(|text| text.contains(construct)), "no generated program has `{construct}`");
