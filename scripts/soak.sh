@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # What takes longer than a test may: fuzzing in full counts, the simulator with many seeds, demos in a row, random failures in the lab. Exit code 1 on any failure.
 #
-#   scripts/soak.sh BIN [PART...]   BIN: the release `stateplane`; parts: spec check programs doors frames messages store chains sim mutations demos chaos (all by default)
+#   scripts/soak.sh BIN [PART...]   BIN: the release `stateplane`; parts: spec check lowering programs doors frames messages store chains sim mutations demos chaos (all by default)
 #
-# Every part writes out/soak/PART.log. SOAK_DEMOS=20, SOAK_ROUNDS=200, SOAK_CHAINS=1000, SOAK_SIM_RUNS=1000000, SIM_RUNS=200, STORE_DATAGRAMS=5000000, FUZZ_PROGRAMS=10000 and FUZZ_SECONDS=300 (each target of fuzz/) set how much.
+# Every part writes out/soak/PART.log. SOAK_DEMOS=20, SOAK_ROUNDS=200, SOAK_CHAINS=1000, SOAK_SIM_RUNS=1000000, SIM_RUNS=200, STORE_DATAGRAMS=5000000, FUZZ_PROGRAMS=10000, FUZZ_LOWERING=20000 and FUZZ_SECONDS=300 (each target of fuzz/) set how much.
 set -uo pipefail
 usage() { sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 [ $# -ge 1 ] && [ -x "$1" ] || usage
@@ -11,7 +11,7 @@ bin=$(realpath "$1")
 shift
 cd "$(dirname "$0")/.."
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(spec check programs doors frames messages store chains sim mutations demos chaos)
+[ ${#parts[@]} -gt 0 ] || parts=(spec check lowering programs doors frames messages store chains sim mutations demos chaos)
 out=out/soak
 mkdir -p "$out"
 export SIM_RUNS=${SIM_RUNS:-200} FUZZ_DATAGRAMS=${STORE_DATAGRAMS:-5000000}
@@ -64,6 +64,7 @@ run_part() {
   case $1 in
     spec) spec/check.sh large ;;
     check) fuzz check --binary "$bin" ;;
+    lowering) fuzz lowering --runs "${FUZZ_LOWERING:-20000}" ;;
     programs) fuzz programs --runs "${FUZZ_PROGRAMS:-10000}" ;;
     doors) doors ;;
     frames) fuzz frames ;;

@@ -58,7 +58,7 @@ pub fn lowering(plan: &Plan) -> Result<Compared> {
             }
             println!("lowering: MISMATCH {told}");
         }
-        if (number - plan.first + 1) % 1000 == 0 {
+        if (number - plan.first + 1).is_multiple_of(1000) {
             println!("lowering: {} of {}: {compared}", number - plan.first + 1, plan.runs);
         }
     }
