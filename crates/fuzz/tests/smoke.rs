@@ -37,7 +37,9 @@ fn state_messages() {
 /// As written against as elaborated.
 #[test]
 fn elaborated_programs() {
-    let plan = Plan { seed: fresh_seed(), first: 0, runs: 600, packets: 30, batch: 1, keep_going: false, save: None };
+    let seed = fresh_seed();
+    let plan =
+        fuzz::differential::Plan { seed, first: 0, runs: 600, packets: 30, batch: 1, keep_going: false, save: None };
     let compared = fuzz::differential::lowering(&plan).unwrap();
     println!("{compared}");
     assert!(compared.programs >= 400, "{compared}");
