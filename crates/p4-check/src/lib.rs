@@ -26,14 +26,14 @@ mod lower_program;
 mod lower_stmt;
 mod lower_table;
 mod lower_types;
-mod names;
+pub mod names;
 mod states;
 mod stmt;
 mod table;
 #[allow(missing_docs)]
 pub mod ty;
 mod types;
-mod walk;
+pub mod walk;
 
 use std::path::Path;
 
