@@ -26,7 +26,7 @@ impl Bits {
     }
 
     fn push_bit(&mut self, bit: bool) {
-        if self.count % 8 == 0 {
+        if self.count.is_multiple_of(8) {
             self.bytes.push(0);
         }
         if bit && let Some(last) = self.bytes.last_mut() {
@@ -43,7 +43,7 @@ impl Bits {
 
     /// Whether there are whole bytes.
     pub fn is_whole(&self) -> bool {
-        self.count % 8 == 0
+        self.count.is_multiple_of(8)
     }
 
     /// The last byte filled up with zeros.
@@ -65,7 +65,7 @@ pub(crate) fn read(bytes: &[u8], from: usize, width: usize) -> Option<BigInt> {
     Some(value)
 }
 
-/// The bits of all valid headers in a value, and of its scalars. None: something in it is not known.
+/// Appends the bits of all valid headers in a value, and of its scalars.
 pub(crate) fn of_value(hir: &Hir, data: &Data, ty: &Ty, out: &mut Bits) -> Run<()> {
     match (data, ty) {
         (Data::Undefined, _) => undefined("a field that was never written"),
@@ -80,8 +80,7 @@ pub(crate) fn of_value(hir: &Hir, data: &Data, ty: &Ty, out: &mut Bits) -> Run<(
             }
             None => unsupported("the bits of an enum or error"),
         },
-        (Data::Header(None, _), _) => undefined("a header that may be valid or not"),
-        (Data::Header(Some(false), _), _) => Ok(()),
+        (Data::Header(false, _), _) => Ok(()),
         (Data::Header(_, parts) | Data::Struct(parts) | Data::Union(parts), Ty::Record(id, args)) => {
             let fields = hir.fields_of(*id, args);
             parts.iter().zip(&fields).try_for_each(|(part, (_, ty))| of_value(hir, part, ty, out))

@@ -33,12 +33,12 @@ impl<'h> Tree<'h> {
         for index in order.places(params.len()) {
             let param = &params[index];
             made.values[index] = match (&args[index], param.direction) {
-                (Some(expr), Direction::None | Direction::In) => self.eval(expr)?,
+                (Some(expr), Direction::None | Direction::In) => self.eval(expr)?.copied(),
                 (Some(expr), direction) => {
                     let place = self.place(expr)?;
                     let ty = self.ty(&expr.ty);
                     let value = match direction {
-                        Direction::InOut => self.read(&place, &ty)?,
+                        Direction::InOut => self.read(&place, &ty)?.copied(),
                         // Headers invalid, all else without a value.
                         _ => initial(self.hir, &ty, false),
                     };
@@ -73,10 +73,9 @@ impl<'h> Tree<'h> {
         (params.iter().map(last).collect(), result)
     }
 
-    /// Copies back after a body, however it ended: at `return` and `exit` too (spec §12.4, §12.5), and when a parser
-    /// rejects (so that what was extracted is there, as in bmv2, whose sub-parsers work on the caller's headers).
+    /// Copies back after a body: at `return` and `exit` too (spec §12.4, §12.5).
     fn finish(&mut self, arguments: &Arguments, (values, result): (Vec<Data>, Run<Next>)) -> Run<Data> {
-        if let Err(Halt::ToHost | Halt::Stop(_)) = result {
+        if !matches!(result, Ok(_) | Err(Halt::Exit)) {
             return result.map(|_| Data::Undefined);
         }
         self.copy_out(&arguments.places, &values)?;
@@ -112,10 +111,7 @@ impl<'h> Tree<'h> {
                 Some(instance) => self.call_block(&instance, call),
                 None => broken("apply of a parser or control that was not made"),
             },
-            Callee::IsValid(header) => Ok(match self.eval(header)?.is_valid() {
-                Some(valid) => Data::bool(valid),
-                None => Data::Undefined,
-            }),
+            Callee::IsValid(header) => Ok(Data::bool(self.eval(header)?.is_valid())),
             Callee::SetValid(header, valid) => {
                 let place = self.place(header)?;
                 self.write_validity(&place, *valid)?;
@@ -172,6 +168,10 @@ impl<'h> Tree<'h> {
         let params = &self.hir.blocks[instance.block.index()].params;
         let arguments = self.arguments(params, &call.args, &call.order, &Substitution::new())?;
         let ended = self.apply_block(instance, arguments.values.clone());
+        if let (values, Err(Halt::Reject(error))) = ended {
+            self.copy_out_rejected(call, &arguments.places, &values)?;
+            return Err(Halt::Reject(error));
+        }
         self.finish(&arguments, ended)
     }
 

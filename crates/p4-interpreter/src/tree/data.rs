@@ -33,8 +33,8 @@ pub(crate) enum Data {
     Varbit(BigInt, u32),
     /// The fields of a struct or tuple, or a list's elements.
     Struct(Vec<Data>),
-    /// A header. None: whether it is valid is not known.
-    Header(Option<bool>, Vec<Data>),
+    /// A header: whether it is valid, and its fields.
+    Header(bool, Vec<Data>),
     /// The headers of a union.
     Union(Vec<Data>),
     /// A stack: its `nextIndex` and elements.
@@ -83,7 +83,7 @@ pub(crate) fn initial(hir: &Hir, ty: &Ty, zero: bool) -> Data {
             let all = |zero| fields.iter().map(|(_, ty)| initial(hir, ty, zero)).collect();
             match kind {
                 RecordKind::Struct => Data::Struct(all(zero)),
-                RecordKind::Header => Data::Header(Some(false), all(true)),
+                RecordKind::Header => Data::Header(false, all(true)),
                 RecordKind::Union => Data::Union(all(true)),
             }
         }
@@ -93,62 +93,64 @@ pub(crate) fn initial(hir: &Hir, ty: &Ty, zero: bool) -> Data {
     }
 }
 
-/// All that can be unknown of a value unknown: what an element beyond a stack's end reads as (spec §8.25).
-pub(crate) fn unknown(hir: &Hir, ty: &Ty) -> Data {
-    fn spoil(data: &mut Data) {
-        match data {
-            Data::Number(_) | Data::Varbit(..) => *data = Data::Undefined,
-            Data::Struct(parts) | Data::Union(parts) | Data::Stack(_, parts) => parts.iter_mut().for_each(spoil),
-            Data::Header(valid, parts) => {
-                *valid = None;
-                parts.iter_mut().for_each(spoil);
-            }
-            Data::Undefined | Data::Text | Data::Object(_) => {}
-        }
-    }
-    let mut data = initial(hir, ty, false);
-    spoil(&mut data);
-    data
-}
-
 impl Data {
     pub fn bool(value: bool) -> Data {
         Data::Number(BigInt::from(u8::from(value)))
     }
 
-    /// Valid; of a union, whether any member is. None: not known.
-    pub fn is_valid(&self) -> Option<bool> {
+    /// Whether it is a valid header, or a union with a valid member.
+    pub fn is_valid(&self) -> bool {
         match self {
             Data::Header(valid, _) => *valid,
-            Data::Union(members) => {
-                let each: Vec<Option<bool>> = members.iter().map(Data::is_valid).collect();
-                match each.contains(&Some(true)) {
-                    true => Some(true),
-                    false if each.contains(&None) => None,
-                    false => Some(false),
-                }
-            }
-            _ => None,
+            Data::Union(members) => members.iter().any(Data::is_valid),
+            _ => false,
         }
     }
 
-    /// A header's validity. Made valid, it keeps fields of 0 if it was never valid before; made invalid, its fields
-    /// have no known value (spec §8.25).
+    /// `setValid`, `setInvalid`. The specification has a header's fields undefined from then on (§8.17, §8.25); bmv2
+    /// keeps those of one that becomes invalid, and clears those of one that becomes valid. So we keep the former;
+    /// the latter are undefined unless they are 0 anyway.
     pub fn set_valid(&mut self, to: bool) {
         if let Data::Header(valid, fields) = self {
-            if !to && *valid != Some(false) {
-                fields.iter_mut().for_each(Data::spoil);
+            if to && !*valid {
+                fields.iter_mut().for_each(Data::forget);
             }
-            *valid = Some(to);
+            *valid = to;
         }
     }
 
-    /// Nothing is known of it any more; its shape stays.
-    fn spoil(&mut self) {
+    /// What is not 0 is undefined.
+    fn forget(&mut self) {
         match self {
-            Data::Struct(parts) => parts.iter_mut().for_each(Data::spoil),
+            Data::Struct(parts) => parts.iter_mut().for_each(Data::forget),
+            Data::Number(value) if value.is_zero() => {}
+            Data::Varbit(_, 0) => {}
             other => *other = Data::Undefined,
         }
+    }
+
+    /// What is not the same in another value is undefined.
+    fn forget_unlike(&mut self, other: &Data) {
+        match (self, other) {
+            (Data::Struct(parts), Data::Struct(others)) => {
+                parts.iter_mut().zip(others).for_each(|(part, other)| part.forget_unlike(other));
+            }
+            (one, other) if one.equal(other) != Some(true) => *one = Data::Undefined,
+            _ => {}
+        }
+    }
+
+    /// The value as a new variable gets it: fields of invalid headers are not copied.
+    pub fn copied(mut self) -> Data {
+        fn copy(data: &mut Data) {
+            match data {
+                Data::Header(false, fields) => fields.iter_mut().for_each(Data::forget),
+                Data::Struct(parts) | Data::Union(parts) | Data::Stack(_, parts) => parts.iter_mut().for_each(copy),
+                _ => {}
+            }
+        }
+        copy(&mut self);
+        self
     }
 
     /// Copies a value into a variable of the same type (spec §12.1).
@@ -157,16 +159,10 @@ impl Data {
             (Data::Struct(to), Data::Struct(from)) => {
                 to.iter_mut().zip(from).for_each(|(to, from)| to.assign(from));
             }
-            (to @ Data::Header(..), Data::Header(Some(false), from)) => {
-                // Of an invalid header, the fields say something only if neither side ever was valid.
-                to.set_valid(false);
-                if let Data::Header(_, fields) = to {
-                    for (to, from) in fields.iter_mut().zip(&from) {
-                        if to.equal(from) != Some(true) {
-                            to.spoil();
-                        }
-                    }
-                }
+            // Of an invalid header no fields are copied in bmv2; the specification leaves them open.
+            (Data::Header(valid, to), Data::Header(false, from)) => {
+                *valid = false;
+                to.iter_mut().zip(&from).for_each(|(to, from)| to.forget_unlike(from));
             }
             // Spec §8.20: the full state of the union. Members that are invalid have no known fields.
             (Data::Union(to), Data::Union(from)) => {
@@ -200,10 +196,9 @@ impl Data {
             (Data::Struct(a), Data::Struct(b)) => all(a, b),
             // Spec §8.17: both invalid, or both valid with equal fields.
             (Data::Header(v, a), Data::Header(w, b)) => match (v, w) {
-                (Some(false), Some(false)) => Some(true),
-                (Some(true), Some(true)) => all(a, b),
-                (Some(_), Some(_)) => Some(false),
-                _ => None,
+                (false, false) => Some(true),
+                (true, true) => all(a, b),
+                _ => Some(false),
             },
             (Data::Union(a), Data::Union(b)) | (Data::Stack(_, a), Data::Stack(_, b)) => all(a, b),
             _ => None,
@@ -214,7 +209,9 @@ impl Data {
     pub fn at(&self, path: &[Step]) -> Option<&Data> {
         let Some((first, rest)) = path.split_first() else { return Some(self) };
         let part = match (self, first) {
-            (Data::Struct(parts) | Data::Header(_, parts) | Data::Union(parts), Step::Field(index)) => parts.get(*index),
+            (Data::Struct(parts) | Data::Header(_, parts) | Data::Union(parts), Step::Field(index)) => {
+                parts.get(*index)
+            }
             (Data::Stack(_, parts), Step::Element(index)) => parts.get(*index),
             _ => None,
         };
@@ -236,16 +233,8 @@ impl Data {
 
     /// Writes the part that the steps lead to; None if there is none.
     pub fn write(&mut self, path: &[Step], value: Data) -> Option<()> {
-        // Spec §8.25: a write to a field of an invalid header leaves it invalid, and the field unknown.
-        let invalid = (0..path.len()).any(|n| {
-            matches!(self.at(&path[..n]), Some(Data::Header(Some(false) | None, _)))
-        });
         let part = self.at_mut(path)?;
-        if invalid {
-            part.spoil();
-            return Some(());
-        }
-        let valid = matches!(&value, Data::Header(Some(true), _));
+        let valid = matches!(&value, Data::Header(true, _));
         part.assign(value);
         if valid {
             self.only_member(path);

@@ -117,7 +117,7 @@ impl<'h> Tree<'h> {
         let index = usize::try_from(&index).unwrap_or(usize::MAX);
         match stack.at(&[Step::Element(index)]) {
             Some(data) => Ok(data.clone()),
-            None => Ok(super::data::unknown(self.hir, &self.ty(&expr.ty))),
+            None => Ok(initial(self.hir, &self.ty(&expr.ty), true)),
         }
     }
 
@@ -158,9 +158,7 @@ impl<'h> Tree<'h> {
         match self.ty(ty) {
             Ty::Stack(..) => Data::Stack(0, values),
             // Spec §8.17: an initialised header is valid.
-            Ty::Record(id, _) if self.hir.records[id.index()].kind == RecordKind::Header => {
-                Data::Header(Some(true), values)
-            }
+            Ty::Record(id, _) if self.hir.records[id.index()].kind == RecordKind::Header => Data::Header(true, values),
             _ => Data::Struct(values),
         }
     }

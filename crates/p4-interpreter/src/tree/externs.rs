@@ -147,8 +147,25 @@ impl<'h> Tree<'h> {
                 self.arguments_of(call, 0)?;
                 Ok(self.nothing(&expr.ty))
             }
+            "random" => self.random(call),
             "static_assert" => Ok(Data::bool(true)),
             other => unsupported(format!("extern function {other}")),
+        }
+    }
+
+    /// Only where there is no choice.
+    fn random(&mut self, call: &'h Call) -> Run<Data> {
+        let def = match &call.callee {
+            p4_check::hir::Callee::Function(id) => &self.hir.functions[id.index()],
+            _ => return broken("a random number of a method"),
+        };
+        let arguments = self.arguments(&def.params, &call.args, &call.order, &Substitution::new())?;
+        match arguments.values.as_slice() {
+            [_, Data::Number(low), Data::Number(high)] if low == high => {
+                self.copy_out(&arguments.places, &[Data::Number(low.clone())])?;
+                Ok(Data::Undefined)
+            }
+            _ => unsupported("random numbers"),
         }
     }
 
@@ -218,8 +235,9 @@ impl<'h> Tree<'h> {
         };
         let member = index.to_usize().and_then(|index| self.hir.enums[id.index()].members.get(index));
         Ok(match member.map(|(name, _)| &**name) {
-            Some("crc32") => BigInt::from(hash::crc32(bytes)),
-            Some("crc16") => BigInt::from(hash::crc16(bytes)),
+            // (bmv2's custom CRCs begin with these parameters.)
+            Some("crc32" | "crc32_custom") => BigInt::from(hash::crc32(bytes)),
+            Some("crc16" | "crc16_custom") => BigInt::from(hash::crc16(bytes)),
             Some("csum16") => BigInt::from(hash::csum16(bytes)),
             Some("xor16") => BigInt::from(hash::xor16(bytes)),
             // bmv2: the first eight bytes.
@@ -245,11 +263,10 @@ impl<'h> Tree<'h> {
         let data = match (&expr.kind, Self::is_lvalue(expr)) {
             (ExprKind::Field(..) | ExprKind::Index(..) | ExprKind::StackNext(_) | ExprKind::StackLast(_), true) => {
                 let place = self.place(expr)?;
-                match self.in_valid_header(&place) {
-                    Some(false) => return Ok(Some(Bits::default())),
-                    None => return Ok(None),
-                    Some(true) => self.read(&place, &ty)?,
+                if self.in_invalid_header(&place) {
+                    return Ok(Some(Bits::default()));
                 }
+                self.read(&place, &ty)?
             }
             _ => self.eval(expr)?,
         };

@@ -127,7 +127,9 @@ impl<'h> Tree<'h> {
         let prefix = format!("{name}.");
         for statement in def.locals.iter() {
             if let StmtKind::Object(local, expr) = &statement.kind {
-                let ExprKind::Construct(made) = &expr.kind else { return broken("an instance that is no construction") };
+                let ExprKind::Construct(made) = &expr.kind else {
+                    return broken("an instance that is no construction");
+                };
                 let object = &self.hir.locals[local.index()];
                 let data = self.construct(made, &control_plane(&prefix, &object.name, &object.annotations))?;
                 if let Some(frame) = self.frames.last_mut() {
@@ -182,9 +184,8 @@ impl<'h> Tree<'h> {
             blocks.max_by_key(|(_, block)| block.span.start).map(|(index, _)| index)
         };
         let tables = self.hir.tables.iter().enumerate();
-        let own = tables.filter(|(_, table)| {
-            table.as_ref().is_some_and(|table| owner(table.span.start) == Some(id.index()))
-        });
+        let own =
+            tables.filter(|(_, table)| table.as_ref().is_some_and(|table| owner(table.span.start) == Some(id.index())));
         own.map(|(index, _)| TableDefId(index as u32)).collect()
     }
 }

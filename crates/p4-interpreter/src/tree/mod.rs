@@ -16,6 +16,7 @@ mod instance;
 mod number;
 mod parser;
 mod place;
+mod reject;
 mod statement;
 mod switch;
 mod table;

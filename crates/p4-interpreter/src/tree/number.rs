@@ -21,7 +21,12 @@ pub(crate) fn slice(value: &BigInt, high: u32, low: u32) -> BigInt {
 }
 
 /// The number with bits `high..=low` replaced (spec §8.6: slices as l-values).
-pub(crate) fn with_slice(whole: &BigInt, (high, low): (u32, u32), part: &BigInt, (width, signed): (u32, bool)) -> BigInt {
+pub(crate) fn with_slice(
+    whole: &BigInt,
+    (high, low): (u32, u32),
+    part: &BigInt,
+    (width, signed): (u32, bool),
+) -> BigInt {
     let bits = pattern(whole, width);
     let old = slice(&bits, high, low);
     wrap(&(bits - (old << low) + (pattern(part, high - low + 1) << low)), width, signed)

@@ -135,9 +135,7 @@ impl<'h> Tree<'h> {
     fn fixed_bits(&self, ty: &Ty) -> Run<usize> {
         match ty {
             Ty::Varbit(_) => Ok(0),
-            Ty::Record(id, args) => {
-                self.hir.fields_of(*id, args).iter().map(|(_, ty)| self.fixed_bits(ty)).sum()
-            }
+            Ty::Record(id, args) => self.hir.fields_of(*id, args).iter().map(|(_, ty)| self.fixed_bits(ty)).sum(),
             Ty::Tuple(parts) => parts.iter().map(|ty| self.fixed_bits(ty)).sum(),
             other => match scalar_bits(self.hir, other) {
                 Some((width, _)) => Ok(width as usize),
@@ -182,7 +180,7 @@ impl<'h> Tree<'h> {
         }
         Ok(Some(match ty {
             Ty::Record(id, _) => match self.hir.records[id.index()].kind {
-                RecordKind::Header => Data::Header(Some(true), parts),
+                RecordKind::Header => Data::Header(true, parts),
                 RecordKind::Struct => Data::Struct(parts),
                 RecordKind::Union => return unsupported("extraction of a union"),
             },

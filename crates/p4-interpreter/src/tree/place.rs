@@ -5,9 +5,9 @@ use num_traits::ToPrimitive;
 use p4_check::hir::{Expr, ExprKind, LocalId};
 use p4_check::ty::Ty;
 
-use super::data::{Data, Step, scalar_bits, unknown};
+use super::data::{Data, Step, initial, scalar_bits};
 use super::number::{slice, with_slice};
-use super::{Halt, Run, Tree, broken, undefined};
+use super::{Halt, Run, Tree, broken};
 
 /// An l-value with its indices evaluated.
 #[derive(Clone, Debug)]
@@ -136,9 +136,6 @@ impl<'h> Tree<'h> {
 
     /// A stack's `nextIndex`, and its size.
     fn stack_next(&self, place: &Place) -> Run<(usize, usize)> {
-        if place.lost {
-            return undefined("an element beyond a stack's end");
-        }
         match self.look(place) {
             Some(Data::Stack(next, elements)) => Ok((*next as usize, elements.len())),
             _ => broken("a stack that is none"),
@@ -157,10 +154,10 @@ impl<'h> Tree<'h> {
         self.frames.get_mut(place.frame)?.values.get_mut(&place.local)
     }
 
-    /// What is there; `ty` is the l-value's type.
+    /// What is there; `ty` is the l-value's type. Beyond a stack's end, a header that was never valid (p4-support.md).
     pub(crate) fn read(&self, place: &Place, ty: &Ty) -> Run<Data> {
         if place.lost {
-            return Ok(unknown(self.hir, ty));
+            return Ok(initial(self.hir, ty, true));
         }
         match (self.look(place), place.bits) {
             (Some(Data::Number(value)), Some(((high, low), _))) => Ok(Data::Number(slice(value, high, low))),
@@ -169,15 +166,11 @@ impl<'h> Tree<'h> {
         }
     }
 
-    /// Whether the l-value is a scalar in a header that is invalid. None: not known.
-    pub(crate) fn in_valid_header(&self, place: &Place) -> Option<bool> {
-        let root = self.frames.get(place.frame)?.values.get(&place.local)?;
-        for length in 0..place.path.len() {
-            if let Some(Data::Header(valid, _)) = root.at(&place.path[..length]) {
-                return *valid;
-            }
-        }
-        (!place.lost).then_some(true)
+    /// Whether the l-value is in a header that is invalid.
+    pub(crate) fn in_invalid_header(&self, place: &Place) -> bool {
+        let root = self.frames.get(place.frame).and_then(|frame| frame.values.get(&place.local));
+        let outer = (0..place.path.len()).filter_map(|length| root.and_then(|root| root.at(&place.path[..length])));
+        place.lost || outer.into_iter().any(|data| matches!(data, Data::Header(false, _)))
     }
 
     /// Writes an l-value. Beyond a stack's end, that changes nothing (spec §8.25).

@@ -29,7 +29,7 @@ impl<'h> Tree<'h> {
             StmtKind::Variable(local, init) => {
                 // Spec §11.2: new at each execution, its initialiser evaluated then.
                 let data = match init {
-                    Some(init) => self.eval(init)?,
+                    Some(init) => self.eval(init)?.copied(),
                     None => initial(self.hir, &self.ty(&self.hir.locals[local.index()].ty), false),
                 };
                 match self.frames.last_mut() {

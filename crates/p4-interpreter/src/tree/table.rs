@@ -52,7 +52,8 @@ impl Rule {
 
     /// How many leading bits it compares, as an `lpm` key.
     fn prefix(&self, width: u32) -> u64 {
-        let ones = |mask: &BigInt| pattern(mask, width).iter_u64_digits().map(|digit| u64::from(digit.count_ones())).sum();
+        let ones =
+            |mask: &BigInt| pattern(mask, width).iter_u64_digits().map(|digit| u64::from(digit.count_ones())).sum();
         match self {
             Rule::Any => 0,
             Rule::Mask(_, mask) => ones(mask),
@@ -227,7 +228,9 @@ impl<'h> Tree<'h> {
     /// `apply()`: the keys, left to right, the lookup, and the action.
     pub(crate) fn apply_table(&mut self, id: TableDefId) -> Run<Applied> {
         let instance = self.enclosing().map_or(usize::MAX, |instance| instance.number);
-        let Some(index) = self.table_index.get(&(instance, id)).copied() else { return broken("a table that is not here") };
+        let Some(index) = self.table_index.get(&(instance, id)).copied() else {
+            return broken("a table that is not here");
+        };
         let def = self.tables[index].def;
         let keys = def.keys.iter().map(|key| self.eval(&key.expr)).collect::<Run<Vec<Data>>>()?;
         let widths: Vec<Option<u32>> = def.keys.iter().map(|key| self.key_width(&key.expr.ty)).collect();
@@ -305,7 +308,8 @@ impl<'h> Tree<'h> {
         let hir = self.hir;
         let Some(listed) = def.actions.get(listed) else { return broken("an action that the table does not list") };
         let action = &hir.actions[listed.action.index()];
-        let directed: Vec<ParamDef> = action.params.iter().filter(|one| one.direction != Direction::None).cloned().collect();
+        let directed: Vec<ParamDef> =
+            action.params.iter().filter(|one| one.direction != Direction::None).cloned().collect();
         let mut arguments = self.arguments(&directed, &listed.bound, &listed.order, &Substitution::new())?;
         // (Parameters with a direction come first: spec §14.1.)
         arguments.values.extend(data);
