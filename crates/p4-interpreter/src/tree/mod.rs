@@ -102,6 +102,8 @@ pub(crate) struct Packet {
     pub truncate: Option<BigInt>,
     /// Whether a checksum that was verified is wrong.
     pub checksum_error: bool,
+    /// How often each state of each parser was entered.
+    pub rounds: HashMap<(usize, usize), u32>,
     /// The table and entry whose action runs: for direct counters.
     pub matched: Option<(usize, Option<usize>)>,
 }

@@ -11,7 +11,8 @@ use super::data::{Data, initial, scalar_bits, wrap};
 use super::statement::Next;
 use super::{Run, Tree, broken, undefined, unsupported};
 
-/// How often a state may be entered (p4-support.md).
+/// How often a state may be entered (p4-support.md). Whether this counts anew for each application of a sub-parser is
+/// not said.
 const MAX_ROUNDS: u32 = 64;
 
 type Case = (Vec<Match>, StateTarget, Span);
@@ -19,11 +20,17 @@ type Case = (Vec<Match>, StateTarget, Span);
 impl<'h> Tree<'h> {
     /// The state machine, from `start` on (spec §13.3).
     pub(crate) fn states(&mut self, states: &'h [StateDef]) -> Run<Next> {
+        let instance = self.enclosing().map_or(0, |instance| instance.number);
         let mut rounds = vec![0u32; states.len()];
         let mut at = 0;
         loop {
             let Some(state) = states.get(at) else { return broken("a state that is not there") };
             rounds[at] += 1;
+            let all = self.packet.rounds.entry((instance, at)).or_default();
+            *all += 1;
+            if *all > MAX_ROUNDS && *all > rounds[at] {
+                return undefined("a state that several applications enter more often than one may");
+            }
             if rounds[at] > MAX_ROUNDS {
                 return Err(self.reject("ParserTimeout"));
             }

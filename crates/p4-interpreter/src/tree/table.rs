@@ -70,6 +70,13 @@ pub(crate) struct Chosen {
     pub data: Vec<Data>,
 }
 
+impl Chosen {
+    fn same(&self, other: &Chosen) -> bool {
+        let mut data = self.data.iter().zip(&other.data);
+        self.index == other.index && data.all(|(one, other)| one.equal(other) == Some(true))
+    }
+}
+
 /// An entry of a table.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
@@ -284,6 +291,7 @@ impl<'h> Tree<'h> {
         let ranked = ["ternary", "range", "optional"].iter().any(|wanted| kind(wanted).is_some());
         let longest = kind("lpm").filter(|_| !ranked);
         let mut best: Option<(BigInt, usize)> = None;
+        let mut tied = false;
         for (number, entry) in table.entries.iter().enumerate() {
             let mut fits = true;
             for ((rule, key), width) in entry.rules.iter().zip(keys).zip(widths) {
@@ -296,9 +304,15 @@ impl<'h> Tree<'h> {
                 Some(key) => BigInt::from(entry.rules[key].prefix(widths[key].unwrap_or(0))),
                 None => entry.rank.clone(),
             };
-            if best.as_ref().is_none_or(|(known, _)| rank > *known) {
-                best = Some((rank, number));
+            match &best {
+                Some((known, _)) if *known > rank => {}
+                Some((known, other)) if *known == rank => tied |= !entry.action.same(&table.entries[*other].action),
+                _ => (best, tied) = (Some((rank, number)), false),
             }
+        }
+        // Spec §14.2.1.4 leaves open which of them wins.
+        if tied {
+            return undefined("two entries of equal priority that match");
         }
         Ok(best.map(|(_, number)| number))
     }
