@@ -1,6 +1,6 @@
 // core.p4: what every P4-16 architecture has (P4-16 specification 1.2.5, appendix "P4 core library").
-#ifndef CORE_P4
-#define CORE_P4
+#ifndef _CORE_P4_
+#define _CORE_P4_
 
 /// Errors that the language itself can raise.
 error {

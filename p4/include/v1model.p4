@@ -2,8 +2,8 @@
 //
 // What the declarations mean is described by behavioral-model's docs/simple_switch.md. What a target of
 // stateplane does not support is an error when a program uses it, never ignored.
-#ifndef V1MODEL_P4
-#define V1MODEL_P4
+#ifndef _V1_MODEL_P4_
+#define _V1_MODEL_P4_
 
 #include <core.p4>
 

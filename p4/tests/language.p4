@@ -16,7 +16,7 @@ const bool DEBUG = false;
 bit<16> max16(in bit<16> a, in bit<16> b) { if (a > b) { return a; } return b; }
 T ident<T>(in T v) { return v; }
 void swap(inout bit<16> a, inout bit<16> b) { bit<16> t = a; a = b; b = t; }
-bit<8> popcount4(bit<4> v) { bit<8> r = 0; r = r + (bit<8>)v[0:0]; r = r + (bit<8>)v[1:1]; r = r + (bit<8>)v[2:2]; r = r + (bit<8>)v[3:3]; return r; }
+bit<8> popcount4(in bit<4> v) { bit<8> r = 0; r = r + (bit<8>)v[0:0]; r = r + (bit<8>)v[1:1]; r = r + (bit<8>)v[2:2]; r = r + (bit<8>)v[3:3]; return r; }
 action top(inout bit<8> x, bit<8> inc) { if (inc == 9) { return; } x = x + inc; }
 parser P(packet_in p, out headers_t h, inout meta_t m, inout standard_metadata_t s) {
     state start { p.extract(h.i); h.o.setValid(); m.n = { { 1, 2 }, true, 3 }; transition accept; }

@@ -163,6 +163,7 @@ impl Checker<'_> {
                 self.check_apply_context(id, span);
                 let (params, name) = (self.hir.blocks[id.index()].params.clone(), member.as_str());
                 let args = self.bind_args(name, &params, args, &Substitution::new(), span);
+                self.check_directionless(name, &params, args.as_ref().map_or(&[], |bound| &bound.args));
                 self.finish_call(Callee::Block(object), Vec::new(), args, Ty::Void, span)
             }
             Ty::BlockType(..) => {
@@ -204,6 +205,7 @@ impl Checker<'_> {
         let made = self.construct_type(&Ty::Block(id), &[], None, span);
         let params = self.hir.blocks[id.index()].params.clone();
         let args = self.bind_args("apply", &params, args, &Substitution::new(), span);
+        self.check_directionless("apply", &params, args.as_ref().map_or(&[], |bound| &bound.args));
         let ExprKind::Construct(c) = made.kind else { return Expr::poison(span) };
         self.finish_call(Callee::Direct(*c, id), Vec::new(), args, Ty::Void, span)
     }
@@ -396,8 +398,36 @@ impl Checker<'_> {
             }
             inferred.push(t);
         }
+        self.check_directionless(&name, &params, &bound.args);
         let ret = self.solved(&ret.substitute(&map));
         self.finish_call(callee, inferred, Some(bound), ret, span)
+    }
+
+    /// A parameter without direction takes what is known when the program is compiled (spec §6.8); of actions alone it
+    /// takes what the control plane, or a caller, gives.
+    fn check_directionless(&mut self, name: &str, params: &[ParamDef], args: &[Option<Expr>]) {
+        for (p, a) in params.iter().zip(args) {
+            let Some(a) = a.as_ref().filter(|_| p.direction == Direction::None && !p.ty.is_object()) else { continue };
+            let mut known = !a.has_effects();
+            crate::walk::expr(a, &mut |e| match &e.kind {
+                ExprKind::Local(id) => {
+                    known &= matches!(
+                        self.hir.locals[id.index()].kind,
+                        LocalKind::Constructor | LocalKind::Object | LocalKind::Parameter(Direction::None)
+                    );
+                }
+                ExprKind::Call(_) => known = false,
+                _ => {}
+            });
+            if !known && !a.is_poison() {
+                let text =
+                    format!("parameter `{}` of `{name}` has no direction: its argument must be a constant", p.name);
+                let d = Diagnostic::error(a.span, text)
+                    .note_at(p.span, "declared here")
+                    .help("give the parameter the direction `in`");
+                self.report(d);
+            }
+        }
     }
 
     /// Arguments in the order of parameters, converted; None if something was reported.

@@ -513,6 +513,18 @@ impl Checker<'_> {
         if e.ty == *to {
             return e;
         }
+        if let (Ty::New(a), Ty::New(b)) = (&e.ty, to)
+            && self.hir.new_types[a.index()].target != *to
+            && self.hir.new_types[b.index()].target != e.ty
+        {
+            // Spec §8.11.1: a type made by `type` casts to and from the type that it is made of.
+            let (have, want) = (self.show(&e.ty), self.show(to));
+            let middle = self.show(&self.underlying(to));
+            let d = Diagnostic::error(span, format!("cannot cast `{have}` to `{want}`: both are made by `type`"))
+                .help(format!("go through the type below: `({want})({middle})x`"));
+            self.report(d);
+            return Expr::poison(span);
+        }
         let (from, target) = (self.underlying(&e.ty), self.underlying(to));
         let constant = e.as_int().cloned();
         let ok = match (&from, &target) {

@@ -231,6 +231,10 @@ pub struct TableDef {
     pub const_default: bool,
     pub entries: Vec<EntryDef>,
     pub const_entries: bool,
+    /// Of entries with priorities the one with the largest wins, or else with the smallest.
+    pub largest_priority_wins: bool,
+    /// The distance of priorities that are not written; None: 1.
+    pub priority_delta: Option<BigInt>,
     pub size: Option<Expr>,
     /// Extern instances named by other properties.
     pub attached: Vec<(Rc<str>, Expr)>,

@@ -26,6 +26,7 @@ mod lower_program;
 mod lower_stmt;
 mod lower_table;
 mod lower_types;
+pub mod mutations;
 pub mod names;
 mod states;
 mod stmt;

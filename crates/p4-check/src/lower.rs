@@ -86,6 +86,10 @@ pub struct Lowerer<'a> {
     pub table_ids: HashMap<(u32, hir::TableDefId), ir::TableId>,
     pub key_variables: HashMap<ir::TableId, Vec<Option<ir::VariableId>>>,
     pub action_ids: HashMap<(u32, hir::ActionDefId), ir::ActionId>,
+    /// By instance: set by an action that exits where arguments are owed to callers.
+    pub exit_flags: HashMap<u32, ir::VariableId>,
+    /// The flag that is looked at after a table was applied.
+    pub table_exit: HashMap<ir::TableId, ir::VariableId>,
     pub returns: Vec<ReturnMode>,
     /// Copies that are owed to the callers when the bodies being inlined end: (target, from).
     pub copy_outs: Vec<Vec<(ir::Expr, ir::Expr)>>,
@@ -129,6 +133,8 @@ impl<'a> Lowerer<'a> {
             table_ids: HashMap::new(),
             key_variables: HashMap::new(),
             action_ids: HashMap::new(),
+            exit_flags: HashMap::new(),
+            table_exit: HashMap::new(),
             returns: Vec::new(),
             copy_outs: Vec::new(),
             depth: 0,

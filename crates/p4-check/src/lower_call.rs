@@ -11,6 +11,7 @@ use p4_syntax::Span;
 use crate::hir::{self, Callee, Direction, LocalId};
 use crate::lower::{Binding, Lowerer, MAX_INLINE_DEPTH, ReturnMode};
 use crate::lower_stmt::{mentions, root_of};
+use crate::mutations::Mutation;
 use crate::ty::Ty;
 
 impl Lowerer<'_> {
@@ -40,19 +41,19 @@ impl Lowerer<'_> {
                 }
             },
             Callee::Action(id) => {
-                self.inline_action(*id, &c.args, span, out);
+                self.inline_action(*id, Args::of(c), span, out);
                 None
             }
             Callee::Block(object) => {
                 match self.object(object) {
-                    Some(Binding::Instance(i)) => self.apply_instance(&i, &c.args, span, out),
+                    Some(Binding::Instance(i)) => self.apply_instance(&i, Args::of(c), span, out),
                     _ => self.error(span, "this instance is not known here"),
                 }
                 None
             }
             Callee::Direct(construct, block) => {
                 let i = self.direct_instance(construct, *block, span);
-                self.apply_instance(&i, &c.args, span, out);
+                self.apply_instance(&i, Args::of(c), span, out);
                 None
             }
             Callee::IsValid(_) => None,
@@ -111,8 +112,20 @@ impl Lowerer<'_> {
                     self.push(out, ir::StatementKind::Skip(bits), span);
                     return None;
                 };
-                let header = self.place(h, out);
-                let varbit_bits = arg(1).map(|b| self.expr(b, out));
+                // Both as written: what one changes, the other sees (spec §6.8).
+                let bits_first = c.order.places(c.args.len()).first() == Some(&1);
+                let mut varbit_bits = None;
+                if bits_first && let Some(b) = arg(1) {
+                    let v = self.expr(b, out);
+                    varbit_bits = Some(if h.has_effects() { self.keep(v, b.span, out) } else { v });
+                }
+                let mut header = self.place(h, out);
+                if !bits_first && let Some(b) = arg(1) {
+                    if b.has_effects() {
+                        header = self.pin(header, h.span, out);
+                    }
+                    varbit_bits = Some(self.expr(b, out));
+                }
                 self.push(out, ir::StatementKind::Extract { header, varbit_bits }, span);
                 None
             }
@@ -195,7 +208,7 @@ impl Lowerer<'_> {
         let f = &hir.functions[id.index()];
         if &*f.name == "verify" && instance.is_none() && c.args.len() == 2 {
             let refs: Vec<&hir::Expr> = c.args.iter().flatten().collect();
-            let mut both = self.operands(&refs, out);
+            let mut both = self.operands_in(&refs, &c.order, out);
             let (Some(error), Some(condition)) = (both.pop(), both.pop()) else { return None };
             self.push(out, ir::StatementKind::Verify(condition, error), span);
             return None;
@@ -203,31 +216,32 @@ impl Lowerer<'_> {
         if &*f.name == "static_assert" && instance.is_none() {
             return self.static_assert(c, span);
         }
-        let mut arguments = Vec::new();
+        let mut arguments = vec![ir::Argument::DontCare; c.args.len()];
         let mut after = Vec::new();
-        for (i, (p, a)) in f.params.iter().zip(&c.args).enumerate() {
-            let Some(a) = a else {
-                arguments.push(ir::Argument::DontCare);
-                continue;
-            };
-            let later = c.args[i + 1..].iter().flatten().any(hir::Expr::has_effects);
-            match p.direction {
+        let mut written = HashSet::new();
+        let places = c.order.places(c.args.len());
+        for (n, i) in places.iter().enumerate() {
+            let (Some(a), Some(p)) = (&c.args[*i], f.params.get(*i)) else { continue };
+            let later = places[n + 1..].iter().any(|j| c.args[*j].as_ref().is_some_and(hir::Expr::has_effects));
+            arguments[*i] = match p.direction {
                 Direction::Out | Direction::InOut => {
                     let place = self.place(a, out);
                     let place = self.pin(place, a.span, out);
-                    let place = self.simple_place(place, p.direction, a.span, out, &mut after);
-                    arguments.push(match p.direction {
+                    written.extend(root_of(&place));
+                    let place = self.simple_place(place, p.direction, later, a.span, out, &mut after);
+                    match p.direction {
                         Direction::Out => ir::Argument::Out(place),
                         _ => ir::Argument::InOut(place),
-                    });
+                    }
                 }
                 _ => {
                     let v = self.expr(a, out);
-                    let v = if later { self.keep(v, a.span, out) } else { v };
-                    arguments.push(ir::Argument::In(v));
+                    ir::Argument::In(if later { self.keep(v, a.span, out) } else { v })
                 }
-            }
+            };
         }
+        // The result is assigned after the arguments are copied out: it cannot go straight into one of them.
+        let target = target.filter(|t| root_of(t).is_none_or(|root| !written.contains(&root)));
         let ret = f.ret.substitute(&self.method_types(instance, c, f));
         let result = match ret {
             Ty::Void => None,
@@ -288,16 +302,19 @@ impl Lowerer<'_> {
         Some(self.constant(BigInt::from(1), ir::Type::Bool, span))
     }
 
-    /// Back ends get whole variables and fields as out arguments; slices and taken-apart structs go by a temporary.
+    /// Back ends get whole variables and fields as out arguments; slices and taken-apart structs go by a temporary, and
+    /// so does what is copied in before another argument's effects (`later`).
     fn simple_place(
         &mut self,
         place: ir::Expr,
         direction: Direction,
+        later: bool,
         span: Span,
         out: &mut ir::Block,
         after: &mut Vec<(ir::Expr, ir::Expr)>,
     ) -> ir::Expr {
-        if !matches!(place.kind, ir::ExprKind::Slice { .. } | ir::ExprKind::StructValue(_)) {
+        let save = later && direction == Direction::InOut;
+        if !save && !matches!(place.kind, ir::ExprKind::Slice { .. } | ir::ExprKind::StructValue(_)) {
             return place;
         }
         let t = self.temporary("tmp", place.ty.clone(), span);
@@ -329,7 +346,7 @@ impl Lowerer<'_> {
         }
         let given: Vec<Ty> = c.type_args.iter().map(|t| t.substitute(&self.generics)).collect();
         let mut inner = Vec::new();
-        let copies = self.bind_parameters(&f.params, &c.args, &f.type_params, &given, None, span, &mut inner);
+        let copies = self.bind_parameters(&f.params, Args::of(c), &f.type_params, &given, None, span, &mut inner);
         let outer = std::mem::replace(&mut self.generics, f.type_params.iter().copied().zip(given).collect());
         let result = match &f.ret {
             Ty::Void => None,
@@ -344,7 +361,7 @@ impl Lowerer<'_> {
     }
 
     /// An action called from a control or another action.
-    fn inline_action(&mut self, id: hir::ActionDefId, args: &[Option<hir::Expr>], span: Span, out: &mut ir::Block) {
+    fn inline_action(&mut self, id: hir::ActionDefId, args: Args<'_>, span: Span, out: &mut ir::Block) {
         if self.too_deep(span) {
             return;
         }
@@ -398,7 +415,7 @@ impl Lowerer<'_> {
     pub fn bind_parameters(
         &mut self,
         params: &[hir::ParamDef],
-        args: &[Option<hir::Expr>],
+        args: Args<'_>,
         type_params: &[hir::TypeParamId],
         type_args: &[Ty],
         body_reads: Option<&HashSet<LocalId>>,
@@ -407,19 +424,28 @@ impl Lowerer<'_> {
     ) -> Vec<(ir::Expr, ir::Expr)> {
         let map: crate::ty::Substitution = type_params.iter().copied().zip(type_args.iter().cloned()).collect();
         // Arguments are evaluated in the caller's terms, all before any parameter is bound.
-        let mut values: Vec<Option<ir::Expr>> = Vec::new();
-        for (i, (p, a)) in params.iter().zip(args).enumerate() {
-            let Some(a) = a.as_ref().filter(|a| !a.ty.is_object()) else {
-                values.push(None);
-                continue;
-            };
-            let later = args[i + 1..].iter().flatten().any(hir::Expr::has_effects);
-            let v = self.expr(a, out);
-            values.push(Some(match p.direction {
-                Direction::Out | Direction::InOut => self.pin(v, a.span, out),
-                _ if later => self.keep(v, a.span, out),
-                _ => v,
-            }));
+        let mut values: Vec<Option<ir::Expr>> = vec![None; params.len()];
+        // What an inout argument was when its turn came, if a later one can change it (spec §6.8).
+        let mut saved: Vec<Option<ir::Expr>> = vec![None; params.len()];
+        for (i, a, later) in args.in_order() {
+            let Some(p) = params.get(i).filter(|_| !a.ty.is_object()) else { continue };
+            values[i] = Some(match p.direction {
+                Direction::Out | Direction::InOut => {
+                    let place = self.place(a, out);
+                    let place = self.pin(place, a.span, out);
+                    if later
+                        && p.direction == Direction::InOut
+                        && !crate::mutations::planted(Mutation::UnsavedArguments)
+                    {
+                        saved[i] = Some(self.keep(place.clone(), a.span, out));
+                    }
+                    place
+                }
+                _ => {
+                    let v = self.expr(a, out);
+                    if later { self.keep(v, a.span, out) } else { v }
+                }
+            });
         }
         let reads: HashSet<ir::VariableId> = body_reads
             .into_iter()
@@ -433,13 +459,14 @@ impl Lowerer<'_> {
         let mut bindings = Vec::new();
         for (i, p) in params.iter().enumerate() {
             if p.ty.is_object() {
-                if let Some(b) = args.get(i).and_then(|a| a.as_ref()).and_then(|a| self.object(a)) {
+                if let Some(b) = args.list.get(i).and_then(|a| a.as_ref()).and_then(|a| self.object(a)) {
                     bindings.push((p.local, b));
                 }
                 continue;
             }
             let ty = p.ty.substitute(&map);
-            let alone = values[i].as_ref().is_some_and(|v| self.stands_alone(v, i, params, &values, &reads));
+            let alone = saved[i].is_none()
+                && values[i].as_ref().is_some_and(|v| self.stands_alone(v, i, params, &values, &reads));
             match values[i].clone() {
                 Some(v) if alone => {
                     if p.direction == Direction::Out {
@@ -456,7 +483,8 @@ impl Lowerer<'_> {
                             copies.extend(v.map(|v| (v, t.clone())));
                         }
                         (Direction::InOut, Some(v)) => {
-                            self.push(out, ir::StatementKind::Assign(t.clone(), v.clone()), span);
+                            let value = saved[i].take().unwrap_or_else(|| v.clone());
+                            self.push(out, ir::StatementKind::Assign(t.clone(), value), span);
                             copies.push((v, t.clone()));
                         }
                         (_, Some(v)) => self.assign(t.clone(), v, span, out),
@@ -520,6 +548,28 @@ impl Lowerer<'_> {
             });
         }
         found
+    }
+}
+
+/// A call's arguments, by parameter, and in which order they are evaluated.
+#[derive(Clone, Copy)]
+pub struct Args<'a> {
+    pub list: &'a [Option<hir::Expr>],
+    pub order: &'a hir::Order,
+}
+
+impl<'a> Args<'a> {
+    pub fn of(call: &'a hir::Call) -> Args<'a> {
+        Args { list: &call.args, order: &call.order }
+    }
+
+    /// As they are evaluated: which parameter's, the argument, and whether one after it has effects.
+    pub fn in_order(self) -> impl Iterator<Item = (usize, &'a hir::Expr, bool)> {
+        let places = self.order.places(self.list.len());
+        let given: Vec<(usize, &hir::Expr)> =
+            places.into_iter().filter_map(|i| self.list[i].as_ref().map(|a| (i, a))).collect();
+        let later: Vec<bool> = (0..given.len()).map(|n| given[n + 1..].iter().any(|(_, a)| a.has_effects())).collect();
+        given.into_iter().zip(later).map(|((i, a), later)| (i, a, later))
     }
 }
 

@@ -7,6 +7,7 @@ use p4_syntax::Span;
 
 use crate::hir::{self, ApplyPart, BinaryOp, Callee, RecordKind, UnaryOp};
 use crate::lower::{Binding, Lowerer};
+use crate::mutations::{Mutation, planted};
 use crate::ty::Ty;
 
 /// Most fields of a struct or header that `==` compares.
@@ -122,7 +123,8 @@ impl Lowerer<'_> {
     }
 
     /// The same for a list that is evaluated in an order of its own; the values as in the list.
-    fn operands_in(&mut self, list: &[&hir::Expr], order: &hir::Order, out: &mut ir::Block) -> Vec<ir::Expr> {
+    pub fn operands_in(&mut self, list: &[&hir::Expr], order: &hir::Order, out: &mut ir::Block) -> Vec<ir::Expr> {
+        let order = if planted(Mutation::DeclarationOrder) { &hir::Order::default() } else { order };
         let places = order.places(list.len());
         let written: Vec<&hir::Expr> = places.iter().map(|i| list[*i]).collect();
         let mut values: Vec<(usize, ir::Expr)> = places.into_iter().zip(self.operands(&written, out)).collect();
@@ -277,7 +279,8 @@ impl Lowerer<'_> {
         let y = self.expr(b, &mut otherwise);
         let scalar = matches!(ty, ir::Type::Bits { .. } | ir::Type::Bool | ir::Type::Error | ir::Type::Enum(_));
         let location = self.location(span);
-        if then.is_empty() && otherwise.is_empty() && scalar {
+        // What can end the parser does so only in the branch that is taken.
+        if then.is_empty() && otherwise.is_empty() && scalar && !raises(&x) && !raises(&y) {
             let kind = ir::ExprKind::Ternary(Box::new(condition), Box::new(x), Box::new(y));
             return ir::Expr { kind, ty, location };
         }
@@ -301,7 +304,7 @@ impl Lowerer<'_> {
             let x = self.expr(a, out);
             let mut right = Vec::new();
             let y = self.expr(b, &mut right);
-            if !right.is_empty() {
+            if !right.is_empty() || raises(&y) {
                 return self.short_circuit(op, x, y, right, span, out);
             }
             let op = if op == BinaryOp::And { ir::BinaryOp::And } else { ir::BinaryOp::Or };
@@ -450,6 +453,23 @@ impl Lowerer<'_> {
             },
             _ => e,
         }
+    }
+}
+
+/// Whether reading it can end the parser with an error.
+fn raises(e: &ir::Expr) -> bool {
+    match &e.kind {
+        ir::ExprKind::Lookahead | ir::ExprKind::StackNext(_) | ir::ExprKind::StackLast(_) => true,
+        ir::ExprKind::Var(_) | ir::ExprKind::Const(_) | ir::ExprKind::Str(_) | ir::ExprKind::InvalidHeader => false,
+        ir::ExprKind::Field(b, _)
+        | ir::ExprKind::StackLastIndex(b)
+        | ir::ExprKind::IsValid(b)
+        | ir::ExprKind::Slice { base: b, .. }
+        | ir::ExprKind::Unary(_, b)
+        | ir::ExprKind::Cast(b) => raises(b),
+        ir::ExprKind::Index(a, b) | ir::ExprKind::Binary(_, a, b) => raises(a) || raises(b),
+        ir::ExprKind::Ternary(a, b, c) => raises(a) || raises(b) || raises(c),
+        ir::ExprKind::StructValue(p) | ir::ExprKind::HeaderValue(p) => p.iter().any(raises),
     }
 }
 

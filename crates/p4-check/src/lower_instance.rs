@@ -7,6 +7,8 @@ use p4_syntax::Span;
 
 use crate::hir::{self, Direction};
 use crate::lower::{Binding, Instance, Lowerer};
+use crate::lower_call::Args;
+use crate::mutations::{Mutation, planted};
 
 impl Lowerer<'_> {
     /// Enters an instance: its constructor parameters and locals get their meaning. The first time they are made.
@@ -22,10 +24,13 @@ impl Lowerer<'_> {
                 self.env.insert(id, b);
             }
             for s in def.locals.iter() {
-                if let hir::StmtKind::Variable(id, Some(init)) = &s.kind
-                    && let Some(Binding::Place(p)) = self.env.get(id).cloned()
-                {
-                    self.assign_hir(p, init, s.span, out);
+                let hir::StmtKind::Variable(id, init) = &s.kind else { continue };
+                let Some(Binding::Place(p)) = self.env.get(id).cloned() else { continue };
+                match init {
+                    Some(init) => self.assign_hir(p, init, s.span, out),
+                    // Locals are new at each application: headers are invalid again (spec §10.2, §12.10).
+                    None if !planted(Mutation::SurvivingLocals) => self.invalidate(&p, s.span, out),
+                    None => {}
                 }
             }
             return;
@@ -52,7 +57,7 @@ impl Lowerer<'_> {
     }
 
     /// `instance.apply(...)` of a control.
-    pub fn apply_instance(&mut self, i: &Rc<Instance>, args: &[Option<hir::Expr>], span: Span, out: &mut ir::Block) {
+    pub fn apply_instance(&mut self, i: &Rc<Instance>, args: Args<'_>, span: Span, out: &mut ir::Block) {
         if self.too_deep(span) {
             return;
         }
@@ -100,20 +105,24 @@ impl Lowerer<'_> {
         &mut self,
         i: &Rc<Instance>,
         params: &[hir::ParamDef],
-        args: &[Option<hir::Expr>],
+        args: Args<'_>,
         span: Span,
         out: &mut ir::Block,
     ) -> Vec<(ir::Expr, ir::Expr)> {
         let mut copies = Vec::new();
         let mut bindings = Vec::new();
-        for (p, a) in params.iter().zip(args) {
+        for n in args.order.places(args.list.len()) {
+            let (Some(p), a) = (params.get(n), &args.list[n]) else { continue };
             if p.ty.is_object() {
                 if let Some(b) = a.as_ref().and_then(|a| self.object(a)) {
                     bindings.push((p.local, b));
                 }
                 continue;
             }
-            let value = a.as_ref().map(|a| self.expr(a, out));
+            let value = a.as_ref().map(|a| match p.direction {
+                Direction::Out | Direction::InOut => self.place(a, out),
+                _ => self.expr(a, out),
+            });
             let value = value.map(|v| self.pin(v, span, out));
             let known = i.storage.borrow().get(&p.local).copied();
             let v = match known {

@@ -7,6 +7,7 @@ use p4_syntax::Span;
 
 use crate::hir::{self, Callee, StateTarget, StmtKind, Transition};
 use crate::lower::{Binding, Instance, Lowerer, MAX_INLINE_DEPTH};
+use crate::lower_call::Args;
 use crate::names::CNames;
 
 /// Most states after inlining.
@@ -95,8 +96,8 @@ impl Lowerer<'_> {
                 self.stopped = true;
                 return;
             }
-            if let Some((instance, args)) = self.sub_parser(statement) {
-                *at = self.call_parser(&instance, &args, statement.span, *at, std::mem::take(body), s, graph);
+            if let Some((instance, call)) = self.sub_parser(statement) {
+                *at = self.call_parser(&instance, Args::of(call), statement.span, *at, std::mem::take(body), s, graph);
                 continue;
             }
             match &statement.kind {
@@ -162,15 +163,15 @@ impl Lowerer<'_> {
         })
     }
 
-    fn sub_parser(&mut self, s: &hir::Stmt) -> Option<(Rc<Instance>, Vec<Option<hir::Expr>>)> {
+    fn sub_parser<'s>(&mut self, s: &'s hir::Stmt) -> Option<(Rc<Instance>, &'s hir::Call)> {
         let StmtKind::Call(e) = &s.kind else { return None };
         let hir::ExprKind::Call(c) = &e.kind else { return None };
         match &c.callee {
             Callee::Block(object) => match self.object(object) {
-                Some(Binding::Instance(i)) => Some((i, c.args.clone())),
+                Some(Binding::Instance(i)) => Some((i, c)),
                 _ => None,
             },
-            Callee::Direct(construct, block) => Some((self.direct_instance(construct, *block, s.span), c.args.clone())),
+            Callee::Direct(construct, block) => Some((self.direct_instance(construct, *block, s.span), c)),
             _ => None,
         }
     }
@@ -180,7 +181,7 @@ impl Lowerer<'_> {
     fn call_parser(
         &mut self,
         i: &Rc<Instance>,
-        args: &[Option<hir::Expr>],
+        args: Args<'_>,
         span: Span,
         at: u32,
         mut body: ir::Block,

@@ -6,6 +6,7 @@ use p4_syntax::Span;
 
 use crate::hir::{self, ApplyPart, Callee, StmtKind};
 use crate::lower::{Binding, Lowerer, ReturnMode};
+use crate::mutations::{Mutation, planted};
 
 impl Lowerer<'_> {
     pub fn block(&mut self, block: &[hir::Stmt], out: &mut ir::Block) {
@@ -82,15 +83,17 @@ impl Lowerer<'_> {
                 self.push(out, ir::StatementKind::Switch { on, cases: lowered, default }, span);
             }
             StmtKind::Return(value) => self.return_statement(value.as_ref(), span, out),
-            StmtKind::Exit => {
-                // Spec §12.5: what is owed to the callers is copied out before everything ends.
-                let owed: Vec<(ir::Expr, ir::Expr)> = self.copy_outs.iter().rev().flatten().cloned().collect();
-                for (target, from) in owed {
-                    self.assign(target, from, span, out);
-                }
-                self.push(out, ir::StatementKind::Exit, span);
-            }
+            StmtKind::Exit => self.exit_statement(span, out),
         }
+    }
+
+    /// Spec §12.5: what is owed to the callers is copied out before everything ends.
+    pub fn exit_statement(&mut self, span: Span, out: &mut ir::Block) {
+        let owed: Vec<(ir::Expr, ir::Expr)> = self.copy_outs.iter().rev().flatten().cloned().collect();
+        for (target, from) in owed {
+            self.assign(target, from, span, out);
+        }
+        self.push(out, ir::StatementKind::Exit, span);
     }
 
     fn return_statement(&mut self, value: Option<&hir::Expr>, span: Span, out: &mut ir::Block) {
@@ -156,7 +159,11 @@ impl Lowerer<'_> {
 
     fn call_statement(&mut self, e: &hir::Expr, out: &mut ir::Block) {
         match &e.kind {
-            hir::ExprKind::Call(c) if matches!(c.callee, Callee::IsValid(_)) => {}
+            // The value is dropped; what computing it changes, or the error that it raises, stays.
+            hir::ExprKind::Call(c) if c.lookahead || matches!(c.callee, Callee::IsValid(_)) => {
+                let v = self.expr(e, out);
+                self.keep(v, e.span, out);
+            }
             hir::ExprKind::Call(c) => {
                 self.call(c, None, e.span, out);
             }
@@ -206,9 +213,27 @@ impl Lowerer<'_> {
         self.push(out, ir::StatementKind::Assign(target, value), span);
     }
 
-    /// An l-value whose indices are evaluated once.
+    /// An l-value: its indices are evaluated, nothing else of it is read, so it stays the place itself.
     pub fn place(&mut self, e: &hir::Expr, out: &mut ir::Block) -> ir::Expr {
-        self.expr(e, out)
+        let kind = match &e.kind {
+            hir::ExprKind::Index(..) if planted(Mutation::IndexedCopy) => return self.expr(e, out),
+            hir::ExprKind::Field(base, i) => {
+                let b = self.place(base, out);
+                return self.project(b, &base.ty, *i, out, e.span);
+            }
+            hir::ExprKind::Index(base, index) => {
+                let b = self.place(base, out);
+                let i = self.expr(index, out);
+                ir::ExprKind::Index(Box::new(b), Box::new(i))
+            }
+            hir::ExprKind::Slice(base, high, low) => {
+                ir::ExprKind::Slice { base: Box::new(self.place(base, out)), high: *high, low: *low }
+            }
+            hir::ExprKind::StackNext(base) => ir::ExprKind::StackNext(Box::new(self.place(base, out))),
+            hir::ExprKind::StackLast(base) => ir::ExprKind::StackLast(Box::new(self.place(base, out))),
+            _ => return self.expr(e, out),
+        };
+        ir::Expr { kind, ty: self.ty(&e.ty), location: self.location(e.span) }
     }
 
     /// Keeps the indices of an l-value aside, so that it means the same place afterwards.
@@ -236,11 +261,9 @@ impl Lowerer<'_> {
     pub fn invalidate(&mut self, place: &ir::Expr, span: Span, out: &mut ir::Block) {
         match &place.ty {
             ir::Type::Header(_) => self.push(out, ir::StatementKind::SetValid(place.clone(), false), span),
-            ir::Type::Stack { header, size } => {
-                for i in 0..*size {
-                    let e = self.element(place, i, *header, span);
-                    self.push(out, ir::StatementKind::SetValid(e, false), span);
-                }
+            // All elements out: the next index is 0 again, too.
+            ir::Type::Stack { size, .. } => {
+                self.push(out, ir::StatementKind::PopFront(place.clone(), *size), span);
             }
             ir::Type::Struct(_) | ir::Type::Union(_) => {
                 for i in 0..self.ir_fields(&place.ty).len() {

@@ -8,6 +8,8 @@ use p4_syntax::Span;
 use crate::consts;
 use crate::hir::{self, ApplyPart, Direction, TableDefId};
 use crate::lower::{Binding, Lowerer, ReturnMode};
+use crate::lower_call::Args;
+use crate::mutations::{Mutation, planted};
 use crate::names;
 
 impl Lowerer<'_> {
@@ -42,7 +44,17 @@ impl Lowerer<'_> {
                 action_run = Some(self.variable(&format!("{}_action_run", def.name), ir::Type::bits(32), span));
             }
         }
+        let flag = self.table_exit.get(&table).copied();
+        if let Some(flag) = flag {
+            let (target, no) = (self.read(flag, span), self.constant(BigInt::ZERO, ir::Type::Bool, span));
+            self.push(out, ir::StatementKind::Assign(target, no), span);
+        }
         self.push(out, ir::StatementKind::Apply { table, hit, action_run }, span);
+        if let Some(flag) = flag {
+            let (condition, mut then) = (self.read(flag, span), Vec::new());
+            self.exit_statement(span, &mut then);
+            self.push(out, ir::StatementKind::If { condition, then, otherwise: Vec::new() }, span);
+        }
         (hit, action_run)
     }
 
@@ -52,16 +64,23 @@ impl Lowerer<'_> {
         let location = self.location(def.span);
         let mut keys = Vec::new();
         let mut stored = Vec::new();
-        for k in &def.keys {
+        for (n, k) in def.keys.iter().enumerate() {
+            // Keys are evaluated from left to right: one that a later key changes is kept aside, as is one that takes
+            // statements to compute.
             let mut before = Vec::new();
+            let mut pure = None;
+            if !def.keys[n..].iter().any(|k| k.expr.has_effects()) {
+                pure = Some(self.expr(&k.expr, &mut before)).filter(|_| before.is_empty());
+            }
             let mut variable = None;
-            let expr = if k.expr.has_effects() {
-                let ty = self.ty(&k.expr.ty);
-                let v = self.variable(&format!("{}_key", def.name), ty, k.span);
-                variable = Some(v);
-                self.read(v, k.span)
-            } else {
-                self.expr(&k.expr, &mut before)
+            let expr = match pure {
+                Some(e) => e,
+                None => {
+                    let ty = self.ty(&k.expr.ty);
+                    let v = self.variable(&format!("{}_key", def.name), ty, k.span);
+                    variable = Some(v);
+                    self.read(v, k.span)
+                }
             };
             stored.push(variable);
             let name = k.name.as_ref().map_or_else(|| self.key_name(k.expr.span), |n| n.to_string());
@@ -70,7 +89,7 @@ impl Lowerer<'_> {
         }
         let mut actions: Vec<ir::TableAction> = Vec::new();
         for a in &def.actions {
-            let action = self.table_action(a.action, &a.bound, a.span);
+            let action = self.table_action(a.action, Args { list: &a.bound, order: &a.order }, a.span);
             actions.push(ir::TableAction { action, default_only: a.default_only, table_only: a.table_only });
         }
         let default_action = match &def.default_action {
@@ -102,6 +121,11 @@ impl Lowerer<'_> {
             location,
         });
         let table = ir::TableId(self.tables.len() as u32 - 1);
+        if def.actions.iter().any(|a| self.action_exits(a.action))
+            && let Some(flag) = self.exit_flags.get(&self.instance)
+        {
+            self.table_exit.insert(table, *flag);
+        }
         self.table_ids.insert((self.instance, id), table);
         self.key_variables.insert(table, stored);
         table
@@ -121,7 +145,7 @@ impl Lowerer<'_> {
         if let Some(i) = def.actions.iter().position(|a| a.action == id) {
             return ir::ActionCall { action: i as u32, arguments: Vec::new() };
         }
-        let action = self.table_action(id, &[], def.span);
+        let action = self.table_action(id, Args { list: &[], order: &hir::Order::default() }, def.span);
         actions.push(ir::TableAction { action, default_only: true, table_only: false });
         ir::ActionCall { action: actions.len() as u32 - 1, arguments: Vec::new() }
     }
@@ -149,8 +173,35 @@ impl Lowerer<'_> {
             let location = self.location(e.span);
             out.push(ir::Entry { matches, action, priority, is_const: e.is_const, location });
         }
+        self.priorities(def, &mut out);
         self.check_duplicates(def, &out);
         out
+    }
+
+    /// The priorities of entries that can be changed: those that are not written follow (spec §14.2.1.4).
+    fn priorities(&mut self, def: &hir::TableDef, entries: &mut [ir::Entry]) {
+        let ranked = def.keys.iter().any(|k| matches!(&*k.match_kind, "ternary" | "range" | "optional"));
+        if def.const_entries || !ranked {
+            return entries.iter_mut().for_each(|e| e.priority = None);
+        }
+        let delta = def.priority_delta.clone().unwrap_or_else(|| BigInt::from(1));
+        let largest = def.largest_priority_wins;
+        let mut next = BigInt::from(1);
+        if largest {
+            next += &delta * BigInt::from(entries.len().saturating_sub(1));
+        }
+        for (e, d) in entries.iter_mut().zip(&def.entries) {
+            let given = e.priority.take().unwrap_or_else(|| next.clone());
+            let most = BigInt::from(u32::MAX);
+            if given < BigInt::ZERO || given > most {
+                let text = format!("this entry's priority is {given}: it must be from 0 to {most}");
+                let help = "priorities that are not written follow from the entry before, by `priority_delta`";
+                self.report(p4_syntax::Diagnostic::error(d.span, text).help(help));
+            }
+            next = if largest { &given - &delta } else { &given + &delta };
+            let smallest = !largest || planted(Mutation::SmallestPriority);
+            e.priority = Some(if smallest { most - given } else { given });
+        }
     }
 
     fn check_duplicates(&mut self, def: &hir::TableDef, entries: &[ir::Entry]) {
@@ -160,9 +211,13 @@ impl Lowerer<'_> {
         let mut seen = std::collections::HashMap::new();
         for (e, d) in entries.iter().zip(&def.entries) {
             if let Some(first) = seen.insert(format!("{:?}", e.matches), d.span) {
-                let w = p4_syntax::Diagnostic::warning(d.span, "an entry before this one has the same key")
-                    .note_at(first, "first here");
-                self.report(w);
+                let text = "an entry before this one has the same key";
+                let d = if def.const_entries {
+                    p4_syntax::Diagnostic::error(d.span, text).help("remove one of the two: this one never matches")
+                } else {
+                    p4_syntax::Diagnostic::error(d.span, text).help("remove one of the two")
+                };
+                self.report(d.note_at(first, "first here"));
             }
         }
     }
@@ -197,12 +252,47 @@ impl Lowerer<'_> {
         }
     }
 
+    /// The variable that tells that an action of this instance's tables wants to exit.
+    fn exit_flag(&mut self, span: Span) -> ir::Expr {
+        let flag = match self.exit_flags.get(&self.instance) {
+            Some(v) => *v,
+            None => {
+                let v = self.variable("exits", ir::Type::Bool, span);
+                self.exit_flags.insert(self.instance, v);
+                v
+            }
+        };
+        self.read(flag, span)
+    }
+
+    /// Whether `exit` stands in the action, or in one that it calls.
+    fn action_exits(&self, id: hir::ActionDefId) -> bool {
+        fn exits(hir: &hir::Hir, block: &[hir::Stmt]) -> bool {
+            block.iter().any(|s| match &s.kind {
+                hir::StmtKind::Exit => true,
+                hir::StmtKind::If(_, a, b) => exits(hir, a) || exits(hir, b),
+                hir::StmtKind::Block(b) => exits(hir, b),
+                hir::StmtKind::Switch { cases, default, .. } => {
+                    exits(hir, default) || cases.iter().any(|(_, b)| exits(hir, b))
+                }
+                hir::StmtKind::Call(hir::Expr { kind: hir::ExprKind::Call(c), .. }) => match c.callee {
+                    hir::Callee::Action(a) => exits(hir, &hir.actions[a.index()].body),
+                    _ => false,
+                },
+                _ => false,
+            })
+        }
+        exits(self.hir, &self.hir.actions[id.index()].body)
+    }
+
     /// The action as tables run it; one for each instance of its control and list of bound arguments.
-    fn table_action(&mut self, id: hir::ActionDefId, bound: &[Option<hir::Expr>], span: Span) -> ir::ActionId {
+    fn table_action(&mut self, id: hir::ActionDefId, bound: Args<'_>, span: Span) -> ir::ActionId {
         let hir = self.hir;
         let def = &hir.actions[id.index()];
-        let instance = if def.global { 0 } else { self.instance };
-        if bound.is_empty()
+        // What `exit` has to do first depends on where the control is applied.
+        let exits = self.action_exits(id);
+        let instance = if def.global && !exits { 0 } else { self.instance };
+        if bound.list.is_empty()
             && let Some(a) = self.action_ids.get(&(instance, id))
         {
             return *a;
@@ -231,7 +321,7 @@ impl Lowerer<'_> {
         let owes = owed.iter().any(|c| !c.is_empty());
         self.depth += 1;
         let mut body = Vec::new();
-        if bound.is_empty() {
+        if bound.list.is_empty() {
             self.returns.push(ReturnMode::Return);
             self.block(&def.body, &mut body);
             self.returns.pop();
@@ -245,29 +335,46 @@ impl Lowerer<'_> {
         }
         self.depth -= 1;
         self.copy_outs = owed;
-        if owes && has_exit(&body) {
-            self.error(
-                def.span,
-                "`exit` in a table's action is not supported yet where the control's arguments are copied: apply the control once, with distinct arguments",
-            );
+        // Where arguments are owed to callers, the place that applies the table copies them out, and exits.
+        if exits && (owes || !self.in_single) {
+            let flag = self.exit_flag(span);
+            flag_exits(&mut body, &flag);
         }
         let location = self.location(def.span);
         let annotations = self.annotations(&def.annotations);
         self.actions.push(ir::Action { name, c_name, parameters, parameter_names, body, annotations, location });
         let action = ir::ActionId(self.actions.len() as u32 - 1);
-        if bound.is_empty() {
+        if bound.list.is_empty() {
             self.action_ids.insert((instance, id), action);
         }
         action
     }
 }
 
-fn has_exit(block: &[ir::Statement]) -> bool {
-    block.iter().any(|s| match &s.kind {
-        ir::StatementKind::Exit => true,
-        ir::StatementKind::If { then, otherwise, .. } => has_exit(then) || has_exit(otherwise),
-        ir::StatementKind::Block { body, .. } => has_exit(body),
-        ir::StatementKind::Switch { cases, default, .. } => has_exit(default) || cases.iter().any(|(_, b)| has_exit(b)),
-        _ => false,
-    })
+/// Instead of `exit`: raises the flag and ends the action.
+fn flag_exits(block: &mut ir::Block, flag: &ir::Expr) {
+    let mut made = Vec::new();
+    for mut s in std::mem::take(block) {
+        match &mut s.kind {
+            ir::StatementKind::Exit => {
+                let kind = ir::ExprKind::Const(BigInt::from(1));
+                let yes = ir::Expr { kind, ty: ir::Type::Bool, location: s.location };
+                let kind = ir::StatementKind::Assign(flag.clone(), yes);
+                made.push(ir::Statement { kind, location: s.location });
+                s.kind = ir::StatementKind::Return;
+            }
+            ir::StatementKind::If { then, otherwise, .. } => {
+                flag_exits(then, flag);
+                flag_exits(otherwise, flag);
+            }
+            ir::StatementKind::Block { body, .. } => flag_exits(body, flag),
+            ir::StatementKind::Switch { cases, default, .. } => {
+                cases.iter_mut().for_each(|(_, body)| flag_exits(body, flag));
+                flag_exits(default, flag);
+            }
+            _ => {}
+        }
+        made.push(s);
+    }
+    *block = made;
 }

@@ -187,7 +187,7 @@ impl Lowerer<'_> {
                 self.const_eval(if c == BigInt::ZERO { b } else { a })
             }
             hir::ExprKind::Field(base, i) => match &base.kind {
-                hir::ExprKind::Aggregate(parts, _) => self.const_eval(parts.get(*i as usize)?),
+                hir::ExprKind::Aggregate(parts, _) if !base.has_effects() => self.const_eval(parts.get(*i as usize)?),
                 hir::ExprKind::Local(id) => match self.env.get(id)? {
                     Binding::Const(e) => match &e.kind {
                         hir::ExprKind::Aggregate(parts, _) => self.const_eval(parts.get(*i as usize)?),

@@ -79,6 +79,13 @@ impl CNames {
             "get",
             "set",
             "phase",
+            "blank",
+            "access",
+            "overdue",
+            "words",
+            "next",
+            "offset",
+            "_kept",
         ];
         CNames { prefix: "p4_", endings, used: HashMap::new() }
     }
@@ -113,6 +120,8 @@ mod tests {
         let given: Vec<String> =
             ["t", "t", "t_default", "int", "a.b", "a_b", "u_key", "u"].map(|name| names.unique(name)).into();
         assert_eq!(given, ["p4_t", "p4_t_2", "p4_t_default_2", "p4_int", "p4_a_b", "p4_a_b_2", "p4_u_key", "p4_u_2"]);
+        // The map of a SnapshotState's new entries.
+        assert_eq!([names.unique("s"), names.unique("s_blank")], ["p4_s", "p4_s_blank_2"]);
         let mut states = CNames::default();
         assert_eq!([states.unique("start"), states.unique("start")], ["start", "start_2"]);
     }

@@ -173,8 +173,8 @@ impl Checker<'_> {
                 if let (Some(a), Some(b)) = (l.as_int(), h.as_int())
                     && a > b
                 {
-                    self.error(k.span, format!("empty range: {a} is above {b}"));
-                    return None;
+                    // Spec §8.15.4: the set is empty, which is no error.
+                    self.warning(k.span, format!("empty range: {a} is above {b}, so nothing matches"));
                 }
                 Some(Match::Range(l, h))
             }

@@ -63,6 +63,15 @@ impl Checker<'_> {
         let mut push = |kind| out.push(Stmt { kind, span });
         match &s.kind {
             ast::StatementKind::Empty => {}
+            // Spec §10.3: instances are made when the program is loaded, not when a packet comes.
+            ast::StatementKind::Declaration(d) if matches!(**d, ast::Declaration::Instantiation(_)) => {
+                let d = p4_syntax::Diagnostic::error(span, "an instance cannot be declared among statements")
+                    .help("declare it before `apply` or the first state of its control or parser");
+                self.report(d);
+                if let ast::StatementKind::Declaration(d) = &s.kind {
+                    self.check_local_declaration(d);
+                }
+            }
             ast::StatementKind::Declaration(d) => {
                 if let Some(kind) = self.check_local_declaration(d) {
                     push(kind);
@@ -272,14 +281,16 @@ impl Checker<'_> {
             return Some(self.check_action_switch(table, cases));
         }
         let ty = match self.underlying(&s.ty) {
-            Ty::Bit(_) | Ty::Signed(_) | Ty::Bool | Ty::Error | Ty::Enum(_) => s.ty.clone(),
+            Ty::Bit(_) | Ty::Signed(_) | Ty::Error | Ty::Enum(_) => s.ty.clone(),
             Ty::Poison => Ty::Poison,
             other => {
                 let shown = self.show(&other);
-                self.error(
-                    s.span,
-                    format!("a switch on `{shown}` is not possible: it needs bit<N>, int<N>, bool, error or an enum"),
-                );
+                let text = format!("a switch on `{shown}` is not possible: it needs bit<N>, int<N>, error or an enum");
+                let mut d = p4_syntax::Diagnostic::error(s.span, text);
+                if other == Ty::Bool {
+                    d = d.help("use `if`");
+                }
+                self.report(d);
                 Ty::Poison
             }
         };

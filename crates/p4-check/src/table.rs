@@ -11,6 +11,13 @@ use crate::ty::{Substitution, Ty};
 /// Most entries in the source.
 const MAX_ENTRIES: usize = 65_536;
 
+/// What an action is named for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ActionRole {
+    Entry,
+    Default,
+}
+
 impl Checker<'_> {
     pub fn check_table(&mut self, t: &ast::TableDecl) {
         let id = TableDefId(self.hir.tables.len() as u32);
@@ -23,6 +30,8 @@ impl Checker<'_> {
             const_default: false,
             entries: Vec::new(),
             const_entries: false,
+            largest_priority_wins: true,
+            priority_delta: None,
             size: None,
             attached: Vec::new(),
             annotations: t.annotations.clone(),
@@ -158,6 +167,7 @@ impl Checker<'_> {
         args: &[ast::Argument],
         span: Span,
         def: &TableDef,
+        role: ActionRole,
     ) -> Option<ActionCallDef> {
         let id = self.action_of(path)?;
         let Some(index) = def.actions.iter().position(|a| a.action == id) else {
@@ -169,6 +179,19 @@ impl Checker<'_> {
             self.report(d);
             return None;
         };
+        let listed = &def.actions[index];
+        let misuse = match role {
+            ActionRole::Entry if listed.default_only => Some(("@defaultonly", "an entry cannot run it")),
+            ActionRole::Default if listed.table_only => Some(("@tableonly", "it cannot be the default action")),
+            _ => None,
+        };
+        if let Some((annotation, why)) = misuse {
+            let d = Diagnostic::error(span, format!("action `{}` is {annotation}: {why}", path.name))
+                .note_at(listed.span, "annotated here")
+                .help(format!("use another action of the list, or remove {annotation}"));
+            self.report(d);
+            return None;
+        }
         let params = self.hir.actions[id.index()].params.clone();
         let data: Rc<[ParamDef]> = params.iter().filter(|p| p.direction == Direction::None).cloned().collect();
         // The bound arguments of the list may be repeated: `a(hdr.x, 5)` for an action that the list has as `a(hdr.x)`.
@@ -206,8 +229,8 @@ impl Checker<'_> {
                 self.check_match_forms(m, &kinds, e.keyset.span);
             }
             let none = Vec::new();
-            let action =
-                self.check_action_call(&e.action.path, e.action.args.as_ref().unwrap_or(&none), e.action.span, def);
+            let args = e.action.args.as_ref().unwrap_or(&none);
+            let action = self.check_action_call(&e.action.path, args, e.action.span, def, ActionRole::Entry);
             let priority = e.priority.as_ref().map(|p| self.check_expr(p, None));
             if let Some(p) = &priority
                 && !p.is_poison()
@@ -219,6 +242,23 @@ impl Checker<'_> {
                 let is_const = e.is_const || def.const_entries;
                 def.entries.push(EntryDef { matches, action, priority, is_const, span: e.span });
             }
+        }
+        self.check_priorities(list, def.const_entries);
+    }
+
+    /// Which entries may have a priority, and which must (spec §14.2.1.4).
+    fn check_priorities(&mut self, list: &[ast::TableEntry], const_entries: bool) {
+        let Some(numbered) = list.iter().find(|e| e.priority.is_some()) else { return };
+        let at = numbered.priority.as_ref().map_or(numbered.keyset.span, |p| p.span);
+        if const_entries {
+            let d = Diagnostic::error(at, "`const entries` cannot have priorities: the first entry that matches wins")
+                .help("leave the priorities out, or write `entries` without `const`");
+            self.report(d);
+        } else if let Some(first) = list.first().filter(|e| e.priority.is_none()) {
+            let d = Diagnostic::error(first.keyset.span, "the first entry needs a priority, as later entries have one")
+                .note_at(at, "the first priority is here")
+                .help("write `priority = N :` before it");
+            self.report(d);
         }
     }
 
@@ -266,7 +306,7 @@ impl Checker<'_> {
                     },
                     _ => return self.error(e.span, "default_action must name an action"),
                 };
-                def.default_action = self.check_action_call(path, args, e.span, def);
+                def.default_action = self.check_action_call(path, args, e.span, def, ActionRole::Default);
             }
             "size" => {
                 let v = self.check_expr(e, None);
@@ -281,12 +321,43 @@ impl Checker<'_> {
                 }
                 def.size = Some(v);
             }
+            "largest_priority_wins" => {
+                let v = self.check_expr(e, Some(&Ty::Bool));
+                match v.as_int() {
+                    Some(n) if v.ty == Ty::Bool => def.largest_priority_wins = *n != num_bigint::BigInt::ZERO,
+                    _ if v.is_poison() => {}
+                    _ => self.error(e.span, "`largest_priority_wins` must be `true` or `false`"),
+                }
+            }
+            "priority_delta" => {
+                let v = self.check_expr(e, None);
+                match v.as_int() {
+                    Some(n) if v.ty.is_number() && *n > num_bigint::BigInt::ZERO => {
+                        def.priority_delta = Some(n.clone())
+                    }
+                    _ if v.is_poison() => {}
+                    _ => self.error(e.span, "`priority_delta` must be a positive constant number"),
+                }
+            }
+            "support_timeout" => {
+                let v = self.check_expr(e, Some(&Ty::Bool));
+                if !v.is_poison() && v.as_int() != Some(&num_bigint::BigInt::ZERO) {
+                    let d = Diagnostic::error(e.span, "this target has no idle timeouts for entries of tables")
+                        .help("leave `support_timeout` out");
+                    self.report(d);
+                }
+            }
             _ => {
                 let v = self.check_expr(e, None);
                 if matches!(v.ty, Ty::Extern(..)) {
                     def.attached.push((Rc::from(p.name.as_str()), v));
-                } else if !v.is_poison() && !v.is_compile_time(&self.hir.locals) {
-                    self.error(e.span, format!("property `{}` must be known at compile time", p.name));
+                } else if !v.is_poison() {
+                    let d = Diagnostic::error(p.name.span, format!("this target has no table property `{}`", p.name))
+                        .help(
+                            "it has: key, actions, default_action, entries, size, largest_priority_wins, \
+                             priority_delta, and `counters` with a direct counter",
+                        );
+                    self.report(d);
                 }
             }
         }

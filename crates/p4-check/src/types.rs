@@ -303,6 +303,15 @@ impl Checker<'_> {
             match (&underlying, &m.value) {
                 (Some(ty), Some(v)) => {
                     let e = self.check_expr(v, Some(ty));
+                    if let (Ty::Int, Some(n), Some((w, signed))) = (&e.ty, e.as_int(), ty.bits())
+                        && !crate::consts::fits(n, w, signed)
+                    {
+                        let (n, shown) = (n.clone(), self.show(ty));
+                        let d = Diagnostic::error(v.span, format!("{n} does not fit in `{shown}`"))
+                            .help(format!("give `{}` a value that the enum's type can hold", m.name));
+                        self.report(d);
+                        continue;
+                    }
                     let e = self.coerce(e, ty);
                     match e.as_int() {
                         Some(v) => value = v.clone(),

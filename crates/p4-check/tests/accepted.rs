@@ -202,3 +202,17 @@ fn bound_actions_entries_and_attached_objects() {
         ],
     );
 }
+
+#[test]
+fn chains_ranges_and_macros() {
+    let sum = vec!["meta.x"; 250].join(" + ");
+    let ifs: String = (0..250).map(|n| format!("if (meta.y == {n}) {{ meta.x = 1; }} else ")).collect();
+    ir(&program("", "", &format!("meta.x = {sum}; {ifs} {{ meta.x = 2; }}")));
+    let guards = "#if !defined(_CORE_P4_) || !defined(_V1_MODEL_P4_) || V1MODEL_VERSION != 20180101
+        the macros of the standard's files are missing
+        #endif";
+    ir(&program(guards, "", ""));
+    // An empty range matches nothing.
+    let locals = "action a() { } table t { key = { meta.x: range; } actions = { a; } const entries = { 5..3: a(); } }";
+    ir(&program("", locals, "t.apply();"));
+}

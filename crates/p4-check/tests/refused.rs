@@ -226,3 +226,50 @@ fn sizes_that_would_not_end() {
     let outcome = p4_check::check_source("t.p4", &text, &Default::default());
     assert!(outcome.render(false).contains("too large"), "{}", outcome.render(false));
 }
+
+#[test]
+fn tables_that_contradict_themselves() {
+    let table = |list: &str, rest: &str| {
+        let locals = format!(
+            "action a() {{ }} action b() {{ }}
+             table t {{ key = {{ hdr.h.a: exact; hdr.h.b: ternary; }} actions = {{ {list} }} {rest} }}"
+        );
+        program("", &locals, "t.apply();")
+    };
+    let both = "a; b;";
+    let refuse_table = |list: &str, rest: &str, why: &[&str]| refuse(&table(list, rest), why);
+    refuse_table(both, "const entries = { priority = §1: (1, 2): a(); }", &["`const entries` cannot have priorities"]);
+    refuse_table(both, "entries = { §(1, 2): a(); priority = 4: (1, 3): b(); }", &["the first entry needs a priority"]);
+    refuse_table("@defaultonly a; b;", "entries = { (1, 2): §a(); }", &["`a` is @defaultonly"]);
+    refuse_table("@tableonly a; b;", "default_action = §a();", &["`a` is @tableonly"]);
+    refuse_table(both, "§idle = 4;", &["no table property `idle`"]);
+    refuse_table(both, "support_timeout = §true;", &["no idle timeouts"]);
+    refuse_table(both, "priority_delta = §0;", &["`priority_delta` must be a positive"]);
+    refuse_table(
+        both,
+        "priority_delta = 5; entries = { priority = 3: (1, 2): a(); §(1, 3): b(); }",
+        &["priority is -2"],
+    );
+}
+
+#[test]
+fn equal_exact_entries() {
+    let locals = "action a() { }
+        table t { key = { hdr.h.a: exact; } actions = { a; } const entries = { 1: a(); §1: a(); } }";
+    refuse(&program("", locals, "t.apply();"), &["has the same key"]);
+}
+
+#[test]
+fn values_and_arguments_that_are_fixed() {
+    refuse(&program("enum bit<4> e_t { A = 1, B = §16 }", "", ""), &["16 does not fit in `bit<4>`"]);
+    refuse(&program("enum int<4> e_t { A = -8, B = §8 }", "", ""), &["8 does not fit in `int<4>`"]);
+    let types = "type bit<8> n_t; type bit<8> m_t; type n_t o_t;";
+    let casts = "n_t n = (n_t)meta.x; o_t o = (o_t)n; n = (n_t)o; m_t m = §(m_t)n; m = (m_t)(bit<8>)n;";
+    refuse(&program(types, "", casts), &["both are made by `type`"]);
+    let function = "bit<8> f(bit<8> x, in bit<8> y) { return x + y; }";
+    refuse(&program(function, "", "meta.x = f(3, meta.x); meta.x = f(§meta.x, 3);"), &["`x` of `f` has no direction"]);
+    let inner = "bit<8> f(bit<8> x) { return x; } bit<8> g(bit<8> x) { return f(x); }";
+    refuse(&program(inner, "action a(bit<8> x) { meta.x = f(§x); }", "a(1); meta.x = g(2);"), &["no direction"]);
+    refuse_apply("§register<bit<8>>(4) r; r.write(0, 1);", &["cannot be declared among statements"]);
+    refuse_apply("switch (§meta.z) { true: { meta.x = 1; } }", &["a switch on `bool`"]);
+}

@@ -62,16 +62,13 @@ impl RuntimeEntry {
     }
 }
 
-/// The entries in the program. A smaller priority wins; those without are in the order of the source.
+/// The entries in the program. A larger priority wins; those without are in the order of the source.
 pub(crate) fn source_entries(table: &Table) -> Result<Vec<RuntimeEntry>, Stop> {
     let count = table.entries.len() as i128;
     Ok((0..count)
         .zip(&table.entries)
         .map(|(index, entry)| {
-            let priority = match entry.priority.as_ref().and_then(BigInt::to_i128) {
-                Some(priority) => -(priority << 32) - index,
-                None => -index,
-            };
+            let priority = entry.priority.as_ref().and_then(BigInt::to_i128).unwrap_or(count - index);
             RuntimeEntry { source: entry.matches.clone(), matches: Vec::new(), priority, action: entry.action.clone() }
         })
         .collect())

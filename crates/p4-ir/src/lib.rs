@@ -535,7 +535,7 @@ pub struct Entry {
     pub matches: Vec<Match>,
     /// What it runs.
     pub action: ActionCall,
-    /// Smaller wins (const entries without one: in the order of the source).
+    /// Larger wins, as of entries that the control plane adds. None, of all entries of a table: the first that matches.
     pub priority: Option<BigInt>,
     /// Cannot be changed.
     pub is_const: bool,

@@ -177,6 +177,8 @@ fn fits_with_callees(frames: &[(String, u32)]) -> bool {
 fn run_clang(source: &Path, object: &Path, defines: &[String]) -> Result<Option<String>, CompileError> {
     let mut command = Command::new("clang");
     command.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-std=gnu11", "-fno-strict-aliasing", "-fstack-usage"]);
+    // Chains of operators nest as deep as the front end lets them.
+    command.args(["-fbracket-depth=2048"]);
     command.args(["-Wall", "-Wno-unused-label", "-Wno-unused-variable", "-Wno-unused-but-set-variable"]);
     command.args(["-Wno-unused-const-variable", "-Wno-unused-function", "-Wno-parentheses-equality"]);
     command.args(["-Wno-tautological-compare", "-Wno-constant-conversion", "-fno-color-diagnostics"]);

@@ -584,7 +584,7 @@ fn sort_entries(table: &Table, entries: &mut [&Entry], keys: &[(String, u32)]) {
         return;
     }
     // A stable sort keeps the order of the source among equals.
-    entries.sort_by_key(|entry| entry.priority.clone().unwrap_or_else(BigInt::zero));
+    entries.sort_by_key(|entry| std::cmp::Reverse(entry.priority.clone().unwrap_or_else(BigInt::zero)));
 }
 
 fn prefix_length(matched: &Match, width: u32) -> u32 {
@@ -628,10 +628,7 @@ fn manifest_entry(program: &Program, table: &Table, entry: &Entry, index: usize,
             }
         })
         .collect();
-    // In P4 smaller wins; in the manifest higher wins.
-    let priority = match entry.priority.as_ref().and_then(ToPrimitive::to_u32) {
-        Some(priority) => u32::MAX - priority,
-        None => (count - index) as u32,
-    };
+    let given = entry.priority.as_ref().and_then(ToPrimitive::to_u32);
+    let priority = given.unwrap_or((count - index) as u32);
     manifest::Entry { matches, action: manifest_call(program, table, &entry.action), priority }
 }

@@ -2,7 +2,7 @@
 
 use num_bigint::BigInt;
 use p4_check::hir::{
-    ActionCallDef, Callee, Direction, EntryDef, ExprKind, LocalId, Match, ParamDef, Stmt, TableDef, TableDefId,
+    ActionCallDef, Callee, Direction, ExprKind, LocalId, Match, ParamDef, Stmt, TableDef, TableDefId,
 };
 use p4_check::names::control_plane;
 use p4_check::ty::{Substitution, Ty};
@@ -149,7 +149,7 @@ impl<'h> Tree<'h> {
     }
 
     fn source_entries(&mut self, def: &'h TableDef) -> Run<Vec<Entry>> {
-        let ranks = self.priorities(&def.entries)?;
+        let ranks = self.priorities(def)?;
         let mut entries = Vec::new();
         for (entry, rank) in def.entries.iter().zip(ranks) {
             let rules = entry.matches.iter().map(|matched| self.rule(matched)).collect::<Run<Vec<Rule>>>()?;
@@ -159,11 +159,12 @@ impl<'h> Tree<'h> {
     }
 
     /// Spec §14.2.1.4, entry priorities: those that are not written follow from those before.
-    fn priorities(&mut self, entries: &'h [EntryDef]) -> Run<Vec<BigInt>> {
-        let (largest_wins, delta) = (true, BigInt::from(1));
-        let count = BigInt::from(entries.len());
+    fn priorities(&mut self, def: &'h TableDef) -> Run<Vec<BigInt>> {
+        let largest_wins = def.largest_priority_wins;
+        let delta = def.priority_delta.clone().unwrap_or_else(|| BigInt::from(1));
+        let count = BigInt::from(def.entries.len());
         let mut priorities: Vec<BigInt> = Vec::new();
-        for entry in entries {
+        for entry in &def.entries {
             let follows = match priorities.last() {
                 Some(last) if largest_wins => last - &delta,
                 Some(last) => last + &delta,

@@ -24,8 +24,10 @@ use crate::lexer::{Tok, Token};
 use crate::span::Span;
 use scope::Scopes;
 
+/// Deepest nesting of what is parsed by recursion: statements (`else if` too), parentheses, types.
+pub const MAX_NESTING: u32 = 260;
 /// Deepest nesting of blocks, types and expressions, and longest chain of operators.
-pub const MAX_DEPTH: u32 = 200;
+pub const MAX_DEPTH: u32 = 500;
 
 /// Errors after which the parser gives up: more would not help anyone.
 pub const MAX_ERRORS: usize = 50;
@@ -248,8 +250,8 @@ impl Parser<'_> {
 
     /// Runs `inner` one level deeper, or fails at the limit.
     fn nested<T>(&mut self, inner: impl FnOnce(&mut Self) -> Res<T>) -> Res<T> {
-        if self.nesting >= MAX_DEPTH {
-            return Err(self.too_deep(self.span()));
+        if self.nesting >= MAX_NESTING {
+            return Err(self.too_deep(self.span(), MAX_NESTING));
         }
         self.nesting += 1;
         let result = inner(self);
@@ -257,8 +259,8 @@ impl Parser<'_> {
         result
     }
 
-    fn too_deep(&mut self, span: Span) -> Failed {
-        let message = format!("nested too deeply: at most {MAX_DEPTH} levels are supported");
+    fn too_deep(&mut self, span: Span, most: u32) -> Failed {
+        let message = format!("nested too deeply: at most {most} levels are supported");
         let d = Diagnostic::error(span, message).help("name parts of it with constants, variables or functions");
         self.fail(d)
     }
@@ -267,7 +269,7 @@ impl Parser<'_> {
     fn expr(&mut self, kind: ExprKind, span: Span, below: u32) -> Res<Expr> {
         let depth = below + 1;
         if depth > MAX_DEPTH {
-            return Err(self.too_deep(span));
+            return Err(self.too_deep(span, MAX_DEPTH));
         }
         let id = ExprId(self.expr_depths.len() as u32);
         self.expr_depths.push(depth);

@@ -1,0 +1,51 @@
+//! Bugs that can be planted in the elaboration, to show that generated programs find them.
+//!
+//! Without the feature `mutations` none can be, and no code is left of them.
+
+/// One bug for each family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutation {
+    /// An `inout` argument is read after the arguments behind it have had their effects.
+    UnsavedArguments,
+    /// Named arguments and fields are evaluated as declared, not as written.
+    DeclarationOrder,
+    /// An element whose index is computed with effects is a copy: what is written to it is lost.
+    IndexedCopy,
+    /// Of entries with priorities the smallest wins.
+    SmallestPriority,
+    /// What a parser or control declares survives to its next application.
+    SurvivingLocals,
+}
+
+impl Mutation {
+    /// All of them.
+    pub const ALL: [Mutation; 5] = [
+        Mutation::UnsavedArguments,
+        Mutation::DeclarationOrder,
+        Mutation::IndexedCopy,
+        Mutation::SmallestPriority,
+        Mutation::SurvivingLocals,
+    ];
+}
+
+#[cfg(feature = "mutations")]
+std::thread_local! {
+    static PLANTED: std::cell::Cell<Option<Mutation>> = const { std::cell::Cell::new(None) };
+}
+
+/// Plants a bug for what this thread elaborates from now on, or none.
+#[cfg(feature = "mutations")]
+pub fn plant(bug: Option<Mutation>) {
+    PLANTED.set(bug);
+}
+
+/// Whether this bug is planted.
+#[cfg(feature = "mutations")]
+pub(crate) fn planted(bug: Mutation) -> bool {
+    PLANTED.get() == Some(bug)
+}
+
+#[cfg(not(feature = "mutations"))]
+pub(crate) fn planted(_: Mutation) -> bool {
+    false
+}
