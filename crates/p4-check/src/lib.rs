@@ -27,14 +27,14 @@ mod lower_stmt;
 mod lower_table;
 mod lower_types;
 pub mod mutations;
-mod names;
+pub mod names;
 mod states;
 mod stmt;
 mod table;
 #[allow(missing_docs)]
 pub mod ty;
 mod types;
-mod walk;
+pub mod walk;
 
 use std::path::Path;
 

@@ -16,6 +16,7 @@ mod hash;
 mod parser;
 mod statement;
 mod table;
+mod tree;
 mod value;
 
 use num_bigint::BigInt;
@@ -25,6 +26,7 @@ use std::collections::BTreeMap;
 use value::Value;
 
 pub use table::{KeyMatch, RuntimeEntry};
+pub use tree::Tree;
 
 /// `egress_spec` of a packet that is dropped.
 pub const DROP_PORT: u32 = 511;

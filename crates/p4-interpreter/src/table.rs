@@ -22,10 +22,10 @@ pub struct RuntimeEntry {
     /// From the source, one a key; used if not empty.
     source: Vec<Match>,
     /// From the control plane, one a key.
-    matches: Vec<KeyMatch>,
+    pub(crate) matches: Vec<KeyMatch>,
     /// Larger wins.
-    priority: i128,
-    action: ActionCall,
+    pub(crate) priority: i128,
+    pub(crate) action: ActionCall,
 }
 
 impl RuntimeEntry {

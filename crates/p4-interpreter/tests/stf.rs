@@ -1,10 +1,11 @@
-//! The interpreter against the packet tests below `p4/`, whose expectations people worked out: a wrong interpreter would call a right compiler wrong.
+//! Both interpreters against the packet tests below `p4/`, whose expectations people worked out: a wrong interpreter
+//! would call a right compiler wrong.
 //!
 //! Names of tables, keys and actions are resolved as the packet tests' runner does it, by the manifest.
 
 use dataplane::{Dataplane, TableRef};
 use num_bigint::BigInt;
-use p4_interpreter::{Interpreter, KeyMatch, RuntimeEntry, Stop, Verdict};
+use p4_interpreter::{Count, Interpreter, KeyMatch, RuntimeEntry, Stop, Tree, Verdict};
 use p4_ir::{ActionCall, ExternId, Program, TableId};
 use packet_test::stf::Port;
 use packet_test::{Case, Command};
@@ -32,11 +33,58 @@ fn action_call(call: &dataplane::ActionCall) -> ActionCall {
     ActionCall { action: call.action as u32, arguments }
 }
 
+/// An interpreter: of the lowered program, or of the checked tree.
+enum Switch<'a> {
+    Lowered(&'a Program, Box<Interpreter<'a>>),
+    Tree(Box<Tree<'a>>),
+}
+
+impl Switch<'_> {
+    fn run(&mut self, frame: &[u8], port: u32, now_us: u64) -> Result<Verdict, Stop> {
+        match self {
+            Switch::Lowered(_, switch) => switch.run(frame, port, now_us),
+            Switch::Tree(switch) => switch.run(frame, port, now_us),
+        }
+    }
+
+    fn add_entry(&mut self, table: &TableRef<'_>, entry: RuntimeEntry) {
+        match self {
+            Switch::Lowered(program, switch) => switch.add_entry(table_id(program, table), entry),
+            Switch::Tree(switch) => switch.add_entry(&table.description().name, entry).unwrap(),
+        }
+    }
+
+    fn set_default(&mut self, table: &TableRef<'_>, action: ActionCall) {
+        match self {
+            Switch::Lowered(program, switch) => switch.set_default(table_id(program, table), action),
+            Switch::Tree(switch) => switch.set_default(&table.description().name, action).unwrap(),
+        }
+    }
+
+    fn count(&self, name: &str, index: usize) -> Count {
+        match self {
+            Switch::Lowered(program, switch) => switch.counter(object(program, "counter", name)).unwrap()[index],
+            Switch::Tree(switch) => switch.counter(name).unwrap()[index],
+        }
+    }
+
+    fn element(&self, name: &str, index: usize) -> u128 {
+        match self {
+            Switch::Lowered(program, switch) => switch.register(object(program, "register", name)).unwrap()[index],
+            Switch::Tree(switch) => switch.register(name).unwrap()[index],
+        }
+    }
+}
+
+fn object(program: &Program, kind: &str, name: &str) -> ExternId {
+    let externs = &program.externs;
+    ExternId(externs.iter().position(|one| one.extern_type == kind && one.name == name).unwrap() as u32)
+}
+
 /// A switch, and what has come out of it.
 struct Run<'a> {
-    program: &'a Program,
     names: &'a Dataplane,
-    switch: Interpreter<'a>,
+    switch: Switch<'a>,
     sent: BTreeMap<Port, Vec<Vec<u8>>>,
     expected: BTreeMap<Port, Vec<(u32, Option<&'a packet_test::Pattern>)>>,
     adds: u32,
@@ -71,33 +119,28 @@ impl<'a> Run<'a> {
                     })
                     .collect();
                 let entry = RuntimeEntry::new(matches, priority, action_call(&entry.action));
-                self.switch.add_entry(table_id(self.program, &table), entry);
+                self.switch.add_entry(&table, entry);
             }
             Command::SetDefault { table, action } => {
                 let table = self.names.table(table).unwrap();
                 let action = action_call(&table.resolve_action(action).unwrap());
-                self.switch.set_default(table_id(self.program, &table), action);
+                self.switch.set_default(&table, action);
             }
             Command::CheckCounter { counter, index, bytes, comparison, value } => {
                 let name = &self.names.counter(counter).unwrap().name;
-                let count = self.switch.counter(self.object("counter", name)).unwrap()[*index as usize];
+                let count = self.switch.count(name, *index as usize);
                 let found = if *bytes { count.bytes } else { count.packets };
                 assert!(comparison.holds(found, *value), "line {line}: counter {name}[{index}] is {found}");
             }
             Command::CheckRegister { register, index, comparison, value } => {
                 let name = &self.names.register(register).unwrap().name;
-                let found = self.switch.register(self.object("register", name)).unwrap()[*index as usize];
+                let found = self.switch.element(name, *index as usize);
                 assert!(comparison.holds(found, *value), "line {line}: register {name}[{index}] is {found}");
             }
             Command::Clock { nanoseconds } => self.now_us += nanoseconds / 1000,
             Command::NoPacket | Command::Wait => {}
         }
         Ok(())
-    }
-
-    fn object(&self, kind: &str, name: &str) -> ExternId {
-        let externs = &self.program.externs;
-        ExternId(externs.iter().position(|one| one.extern_type == kind && one.name == name).unwrap() as u32)
     }
 
     fn compare(&self, case: &str) {
@@ -115,13 +158,12 @@ impl<'a> Run<'a> {
     }
 }
 
-/// None: the program has something that is not interpreted.
-fn run(path: &Path) -> Option<usize> {
+/// Packets run; the error says what is not interpreted.
+fn run(path: &Path, on_tree: bool) -> Result<usize, String> {
     let text = std::fs::read_to_string(path).unwrap();
     let case = Case::parse(&path.display().to_string(), &text).unwrap();
     if !case.setup.ports.is_empty() {
-        // It needs the kernel's routes.
-        return None;
+        return Err("it needs the kernel's routes".into());
     }
     let defines = case.setup.defines.iter().map(|(_, define)| define.clone()).collect();
     let options = p4_syntax::Options { defines, ..Default::default() };
@@ -129,34 +171,47 @@ fn run(path: &Path) -> Option<usize> {
     let program = outcome.program.as_ref().unwrap();
     let generated = xdp_backend::generate(program, &xdp_backend::Options::default()).unwrap();
     let names = Dataplane::description_only(generated.manifest);
-    let switch = Interpreter::new(program).ok()?;
+    let switch = match on_tree {
+        true => Tree::new(outcome.checked.as_ref().unwrap()).map(|tree| Switch::Tree(tree.into())),
+        false => Interpreter::new(program).map(|switch| Switch::Lowered(program, switch.into())),
+    };
+    let switch = switch.map_err(|stop| stop.to_string())?;
     let (sent, expected) = (BTreeMap::new(), BTreeMap::new());
-    let mut run = Run { program, names: &names, switch, sent, expected, adds: 0, now_us: 1_000_000 };
+    let mut run = Run { names: &names, switch, sent, expected, adds: 0, now_us: 1_000_000 };
     let mut packets = 0;
     for (line, command) in &case.commands {
         packets += usize::from(matches!(command, Command::Packet { .. }));
         match run.command(*line, command) {
             Ok(()) => {}
-            Err(Stop::Unsupported(_)) => return None,
+            Err(Stop::Unsupported(what)) => return Err(what),
             Err(stop) => panic!("{}:{line}: {stop}", path.display()),
         }
     }
     run.compare(&path.display().to_string());
-    Some(packets)
+    Ok(packets)
+}
+
+fn all(on_tree: bool) {
+    let mut found = Vec::new();
+    cases(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../p4"), &mut found);
+    found.sort();
+    let (mut interpreted, mut packets) = (0, 0);
+    for path in &found {
+        match run(path, on_tree) {
+            Ok(count) => (interpreted, packets) = (interpreted + 1, packets + count),
+            Err(why) => println!("not interpreted: {}: {why}", path.file_name().unwrap().display()),
+        }
+    }
+    println!("{interpreted} cases with {packets} packets");
+    assert!(interpreted >= 20 && packets > 200, "{interpreted} cases, {packets} packets");
 }
 
 #[test]
 fn packet_tests() {
-    let mut found = Vec::new();
-    cases(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../p4"), &mut found);
-    found.sort();
-    let (mut interpreted, mut packets, mut skipped) = (0, 0, Vec::new());
-    for path in &found {
-        match run(path) {
-            Some(count) => (interpreted, packets) = (interpreted + 1, packets + count),
-            None => skipped.push(path.file_name().unwrap()),
-        }
-    }
-    println!("{interpreted} cases with {packets} packets; not interpreted: {skipped:?}");
-    assert!(interpreted >= 20 && packets > 200, "{interpreted} cases, {packets} packets");
+    all(false);
+}
+
+#[test]
+fn packet_tests_on_the_tree() {
+    all(true);
 }
