@@ -1,6 +1,7 @@
 //! A few seconds of each kind of fuzzing, with one fixed and one fresh seed. `make soak` does the full counts.
 
 use fuzz::campaign;
+use fuzz::differential::Tested;
 use fuzz::fresh_seed;
 use fuzz::programs::{self, Plan};
 use fuzz::rig::Mode;
@@ -37,8 +38,12 @@ fn state_messages() {
 #[test]
 fn generated_programs() {
     both(|seed| {
-        let plan =
-            fuzz::differential::Plan { seed, first: 0, runs: 38, packets: 40, batch: 6, keep_going: false, save: None };
+        let plan = fuzz::differential::Plan {
+            tested: Tested::Kernel,
+            packets: 40,
+            batch: 6,
+            ..fuzz::differential::Plan::lowered(seed, 38)
+        };
         println!("{}", fuzz::differential::campaign(&plan).unwrap());
     });
 }

@@ -6,17 +6,22 @@
 //! One compilation takes a third of a second whatever the program, so several generated programs share an object: the port that a packet comes in on says
 //! which of them it is for. Every fourth object has only one, for what the compiler does only to programs of one layout.
 
+mod compare;
 mod control;
 mod expression;
 mod flow;
+mod kernel;
 mod parser;
 mod program;
 mod run;
 mod shape;
 mod shrink;
+mod sides;
 mod statement;
 mod table;
+mod traffic;
 mod types;
 
+pub use compare::Summary;
 pub use program::{Generated, generate};
-pub use run::{Plan, Summary, campaign, replay};
+pub use run::{Plan, Tested, campaign, replay};

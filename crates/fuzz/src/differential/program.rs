@@ -6,6 +6,7 @@ use super::parser::parser;
 use super::shape::{Shape, declare_types, shape};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use std::collections::BTreeSet;
 
 /// A P4 text of one or more generated programs.
 #[derive(Clone, Debug)]
@@ -14,6 +15,8 @@ pub struct Generated {
     pub text: String,
     /// How many programs: the packets of ports 0, 1, … are theirs.
     pub programs: u32,
+    /// What it has, for statistics.
+    pub features: BTreeSet<&'static str>,
 }
 
 /// One generated program's parts.
@@ -45,7 +48,7 @@ pub fn generate(seeds: &[u64]) -> Generated {
         std::iter::once("Parser").chain(BLOCKS).map(|block| format!("Top{block}()")).collect()
     };
     lines.push(format!("V1Switch({}, OwnDeparser()) main;", blocks.join(", ")));
-    Generated { text: lines.join("\n") + "\n", programs: parts.len() as u32 }
+    Generated { text: lines.join("\n") + "\n", programs: parts.len() as u32, features: BTreeSet::new() }
 }
 
 /// The blocks that pass a packet on to its program's.

@@ -1,8 +1,9 @@
 //! Makes a failing program short: leaves out blocks and lines, and parts of expressions, as long as it fails in the same way.
 
 use super::Generated;
+use super::compare::{Finding, Summary};
 use super::program::generate;
-use super::run::{Finding, Summary, test};
+use super::run::{Tested, test};
 use std::time::{Duration, Instant};
 
 /// Shrinking may take so long.
@@ -10,8 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(180);
 
 struct Shrinker<'a> {
     prelude: &'a str,
-    seed: u64,
-    packets: usize,
+    how: (Tested, u64, usize),
     kind: &'static str,
     programs: u32,
     until: Instant,
@@ -23,8 +23,9 @@ impl Shrinker<'_> {
         if Instant::now() > self.until {
             return None;
         }
-        let generated = Generated { text: lines.join("\n") + "\n", programs: self.programs };
-        match test(self.prelude, &generated, self.seed, self.packets, &mut Summary::default()) {
+        let generated =
+            Generated { text: lines.join("\n") + "\n", programs: self.programs, features: Default::default() };
+        match test(self.prelude, &generated, self.how, &mut Summary::default()) {
             Err(Finding::Wrong { kind, story }) if kind == self.kind => Some(story),
             _ => None,
         }
@@ -140,12 +141,12 @@ fn operands(text: &str) -> Vec<String> {
 pub(super) fn report(
     prelude: &str,
     seeds: &[u64],
-    packets: usize,
+    how: (Tested, u64, usize),
     kind: &'static str,
     generated: &Generated,
 ) -> String {
     let until = Instant::now() + PATIENCE;
-    let shrinker = |seed: u64, programs: u32| Shrinker { prelude, seed, packets, kind, programs, until };
+    let shrinker = |seed: u64, programs: u32| Shrinker { prelude, how: (how.0, seed, how.2), kind, programs, until };
     let split = |generated: &Generated| generated.text.lines().map(str::to_owned).collect::<Vec<String>>();
     // One of the programs alone, if that is enough.
     let alone = seeds.iter().find_map(|seed| {
@@ -163,5 +164,5 @@ pub(super) fn report(
     }
     let last = Shrinker { until: Instant::now() + PATIENCE, ..shrinker };
     let story = last.fails(&lines).unwrap_or_else(|| "(it does not fail again)".into());
-    format!("shortened, packets of seed {}:\n{}\n{story}", last.seed, lines.join("\n"))
+    format!("shortened, packets of seed {}:\n{}\n{story}", last.how.1, lines.join("\n"))
 }
