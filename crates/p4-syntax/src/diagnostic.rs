@@ -151,7 +151,13 @@ impl Diagnostic {
 }
 
 /// An error of a later stage, at a place of the preprocessed program, as [`Diagnostic::render`] shows one.
-pub fn render_error(place: Option<&SourceSpan>, message: &str, help: Option<&str>, color: bool) -> String {
+pub fn render_error(
+    place: Option<&SourceSpan>,
+    message: &str,
+    help: Option<&str>,
+    note: Option<(&SourceSpan, &str)>,
+    color: bool,
+) -> String {
     let style = if color { Style::COLOR } else { Style::PLAIN };
     let severity = Severity::Error;
     let severity_color = if color { severity.color() } else { "" };
@@ -159,6 +165,10 @@ pub fn render_error(place: Option<&SourceSpan>, message: &str, help: Option<&str
     header(&mut out, place, severity.as_str(), severity_color, message, style);
     if let Some(place) = place {
         excerpt(&mut out, place, severity_color, None, style);
+    }
+    if let Some((at, note)) = note {
+        header(&mut out, Some(at), "note", style.note, note, style);
+        excerpt(&mut out, at, style.note, None, style);
     }
     if let Some(help) = help {
         let _ = writeln!(out, "      {}={} help: {}", style.dim, style.reset, clean(help));

@@ -77,3 +77,28 @@ fn for_people_too_and_the_ir_is_shown_nevertheless() {
     let (code, out, _) = run(&["check", "--emit-ir"]);
     assert!(code == Some(1) && out.contains("never_asked"), "{code:?}: {out}");
 }
+
+#[test]
+fn the_call_that_another_collides_with_is_shown() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/refused/contracts.p4");
+    let text = std::fs::read_to_string(path).expect("reads");
+    let line = |part: &str| text.lines().position(|line| line.contains(part)).expect("a line") as u64 + 1;
+    let (set, read) = (line("flows.set({ 2 }"), line("flows.get({ 1 }, value); // refused"));
+    let (_, errors) = say(&["check"], Path::new(path));
+    let is_it = |error: &&Value| {
+        let message = error["message"].as_str().expect("message");
+        error["location"]["line"] == read && message.contains("a look-up after a `set`")
+    };
+    let notes = &errors.iter().find(is_it).expect("an error")["notes"];
+    assert!(notes[0]["location"]["line"] == set && notes[0]["location"]["column"] == 9, "{notes}");
+    assert!(notes[1]["location"].is_null() && notes[1]["message"].is_string(), "{notes}");
+
+    let output = Command::new(env!("CARGO_BIN_EXE_stateplane")).args(["check", path]).output().expect("runs");
+    let shown = String::from_utf8_lossy(&output.stderr).into_owned();
+    let parts = [
+        format!("{path}:{read}:9: error: "),
+        format!("{path}:{set}:9: note: the `set` is here"),
+        "help: do all".into(),
+    ];
+    assert!(parts.iter().all(|part| shown.contains(part.as_str())), "{shown}");
+}

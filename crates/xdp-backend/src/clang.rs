@@ -116,6 +116,7 @@ fn stack_error(stderr: &str, generated: &Generated) -> BackendError {
              through metadata fields"
                 .into(),
         ),
+        note: None,
     }
 }
 

@@ -108,8 +108,19 @@ impl<'a> Generator<'a> {
 
     /// Notes an error once.
     pub fn error(&mut self, location: Location, message: &str, help: Option<&str>) {
+        self.error_beside(location, message, help, None);
+    }
+
+    /// The same, with another place that matters.
+    pub fn error_beside(
+        &mut self,
+        location: Location,
+        message: &str,
+        help: Option<&str>,
+        note: Option<(Location, String)>,
+    ) {
         if self.reported.insert((location, message.to_string())) {
-            self.errors.push(BackendError { location, message: message.into(), help: help.map(str::to_string) });
+            self.errors.push(BackendError { location, message: message.into(), help: help.map(str::to_string), note });
         }
     }
 

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod clang;
+mod contracts;
 mod deparser;
 mod emit;
 mod expr;
@@ -28,6 +29,7 @@ mod verifier;
 mod walk;
 
 pub use clang::{CompileError, Compiled, compile, write_headers};
+pub use contracts::{RULES, Rule};
 pub use verifier::{VerifierReport, explain};
 
 use manifest::Manifest;
@@ -94,6 +96,8 @@ pub struct BackendError {
     pub message: String,
     /// What to do instead.
     pub help: Option<String>,
+    /// Another place that matters, and why.
+    pub note: Option<(Location, String)>,
 }
 
 /// Generates C and manifest. All errors of the program at once.

@@ -1,5 +1,6 @@
 //! What the kernel, or the state protocol's message, is too small for: found at compile time, with the P4 place.
 
+use crate::contracts;
 use crate::flow::{LINEARIZABLE, LOCAL};
 use crate::generator::Generator;
 use crate::table::round_up;
@@ -23,6 +24,10 @@ impl Generator<'_> {
         self.check_map_sizes();
         self.check_flow_calls();
         self.check_snapshot_calls();
+        for broken in contracts::check(self.program) {
+            let message = broken.message(self.program);
+            self.error_beside(broken.location, &message, Some(broken.rule.remedy), broken.note());
+        }
     }
 
     fn check_map_sizes(&mut self) {

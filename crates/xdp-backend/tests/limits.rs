@@ -68,9 +68,10 @@ fn flow_states_that_no_message_can_carry() {
     one_error(&object("a", "v_t", "LOCAL"), "a.set({ 1 }, x);", apply, "never gets");
     assert_eq!(errors(&a, "a.get({ 1 }, x); a.set({ 1 }, x);"), []);
     assert_eq!(errors(&both, &format!("{get} b.set({{ 2 }}, y);")), []);
-    one_error(&both, &format!("{get} a.set({{ 1 }}, x); b.set({{ 2 }}, y);"), apply, "I.b beside I.a");
+    let sets = "if (hdr.h.a == 1) { a.set({ 1 }, x); } else { b.set({ 2 }, y); }";
+    one_error(&both, &format!("{get} {sets}"), apply, "I.b beside I.a");
     let mixed = format!("{a} {}", object("b", "v_t", "LOCAL"));
-    assert_eq!(errors(&mixed, &format!("{get} a.set({{ 1 }}, x); b.set({{ 2 }}, y);")), []);
+    assert_eq!(errors(&mixed, &format!("{get} {sets}")), []);
     // 56 bytes of key and 55 of value are one more than fit.
     let wide = |key: &str, consistency: &str| {
         format!("FlowState<{key}, wide_t>(16, Consistency.{consistency}, Allocator.ZERO) f;")

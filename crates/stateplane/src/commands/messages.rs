@@ -37,7 +37,8 @@ impl Report {
     /// What the target cannot do; the exit code.
     pub fn unsupported(&mut self, program: &Program, errors: &[BackendError]) -> u8 {
         for error in errors {
-            self.show(program, error.location, &error.message, error.help.as_deref());
+            let note = error.note.as_ref().map(|(location, note)| (*location, note.as_str()));
+            self.show_beside(program, error.location, &error.message, error.help.as_deref(), note);
         }
         1
     }
@@ -45,7 +46,7 @@ impl Report {
     /// What no line of the program is to blame for; the exit code.
     pub fn failure(&mut self, message: &str) -> u8 {
         match self.json {
-            true => self.diagnostics.push(diagnostic(None, message, None)),
+            true => self.diagnostics.push(diagnostic(None, message, None, None)),
             false => eprintln!("error: {message}"),
         }
         1
@@ -53,25 +54,48 @@ impl Report {
 
     /// One message with its source line and a caret.
     pub fn show(&mut self, program: &Program, location: Location, message: &str, help: Option<&str>) {
+        self.show_beside(program, location, message, help, None);
+    }
+
+    /// The same, with another place that matters.
+    fn show_beside(
+        &mut self,
+        program: &Program,
+        location: Location,
+        message: &str,
+        help: Option<&str>,
+        note: Option<(Location, &str)>,
+    ) {
         let place = (location.line > 0).then(|| source_span(program, location));
+        let note = note.map(|(location, message)| (source_span(program, location), message));
+        let note = note.as_ref().map(|(place, message)| (place, *message));
         match self.json {
-            true => self.diagnostics.push(diagnostic(place.as_ref(), message, help)),
+            true => self.diagnostics.push(diagnostic(place.as_ref(), message, help, note)),
             false => {
-                eprint!("{}", p4_syntax::render_error(place.as_ref(), message, help, std::io::stderr().is_terminal()));
+                let color = std::io::stderr().is_terminal();
+                eprint!("{}", p4_syntax::render_error(place.as_ref(), message, help, note, color));
             }
         }
     }
 }
 
 /// An error of the back end, in the form of the front end's (`stateplane check --json`).
-fn diagnostic(place: Option<&SourceSpan>, message: &str, help: Option<&str>) -> Value {
-    let location = place.map(|place| {
+fn diagnostic(
+    place: Option<&SourceSpan>,
+    message: &str,
+    help: Option<&str>,
+    note: Option<(&SourceSpan, &str)>,
+) -> Value {
+    let location = |place: &SourceSpan| {
         json!({
             "file": &*place.file_name, "line": place.line, "column": place.column,
             "end_line": place.end_line, "end_column": place.end_column,
         })
-    });
-    let notes: Vec<Value> = help.iter().map(|help| json!({ "message": help, "location": null })).collect();
+    };
+    let notes = note.map(|(place, note)| json!({ "message": note, "location": location(place) }));
+    let helps = help.map(|help| json!({ "message": help, "location": null }));
+    let notes: Vec<Value> = notes.into_iter().chain(helps).collect();
+    let location = place.map(location);
     json!({ "severity": "error", "message": message, "label": null, "location": location, "notes": notes })
 }
 

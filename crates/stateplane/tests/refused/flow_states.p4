@@ -55,8 +55,8 @@ control ThisIngress(inout headers_t hdr, inout metadata_t meta, inout standard_m
         first.get_or_allocate({ 1 }, value);
         second.get_or_allocate({ 1 }, value);
         first.set({ 1 }, value);
-        second.set({ 1 }, value); // refused: a second LINEARIZABLE FlowState that is set
-        unread.set({ 1 }, value); // refused: set of FlowState ThisIngress.unread, which the program never gets
+        second.set({ 1 }, value); // refused: a second LINEARIZABLE FlowState that is set // refused: a second `set` on one path
+        unread.set({ 1 }, value); // refused: set of FlowState ThisIngress.unread, which the program never gets // refused: a second `set` on one path
         standard_metadata.egress_spec = 1;
     }
 }

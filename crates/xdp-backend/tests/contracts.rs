@@ -1,0 +1,219 @@
+//! What stateplane.p4 demands of the order of calls, on each way of a packet: every rule with a
+//! program that breaks it, and its neighbour that does not.
+
+use xdp_backend::{BackendError, Options, RULES};
+
+/// Lines of the ingress' objects, its statements, and those of the egress.
+const OBJECTS: u32 = 27;
+const APPLY: u32 = 28;
+const EGRESS: u32 = 31;
+
+fn errors_of(objects: &str, apply: &str, egress: &str) -> Vec<BackendError> {
+    let text = format!(
+        "#include <core.p4>
+#include <v1model.p4>
+#include <stateplane.p4>
+header h_t {{ bit<8> a; bit<8> b; bit<8> c; bit<8> d; }}
+struct hs {{ h_t h; }}
+struct m_t {{ bit<8> x; bit<8> y; }}
+struct k_t {{ bit<8> k; }}
+struct v_t {{ bit<32> v; }}
+struct tuple_t {{ bit<32> s; bit<32> d; bit<16> sp; bit<16> dp; bit<8> p; }}
+struct short_t {{ bit<32> s; bit<32> d; bit<16> sp; bit<16> dp; }}
+struct bound_t {{ bit<32> a; bit<16> p; }}
+struct swapped_t {{ bit<16> p; bit<32> a; }}
+parser P(packet_in p, out hs hdr, inout m_t m, inout standard_metadata_t s) {{
+  state start {{ p.extract(hdr.h); m.x = hdr.h.a; m.y = 3; transition accept; }} }}
+control VC(inout hs hdr, inout m_t m) {{ apply {{ }} }}
+FlowState<k_t, v_t>(16, Consistency.LINEARIZABLE, Allocator.ZERO) f;
+FlowState<k_t, v_t>(16, Consistency.ASYNCHRONOUS, Allocator.ZERO) g;
+FlowState<k_t, v_t>(16, Consistency.LOCAL, Allocator.ZERO) l;
+SnapshotState<k_t, bit<32>>(16, 64, 1000, 100000, Overdue.CONTINUE) n;
+control I(inout hs hdr, inout m_t m, inout standard_metadata_t s) {{
+  v_t v = {{ 0 }};
+  bit<32> sum;
+  k_t a = {{ hdr.h.a }};
+  k_t b = {{ hdr.h.b }};
+  k_t x = {{ m.x }};
+  k_t copy;
+{objects}
+  apply {{ s.egress_spec = 1; {apply}
+  }} }}
+control E(inout hs hdr, inout m_t m, inout standard_metadata_t s) {{ v_t v; apply {{
+{egress}
+  }} }}
+control D(packet_out p, in hs hdr) {{ apply {{ p.emit(hdr.h); }} }}
+V1Switch(P(), VC(), I(), E(), VC(), D()) main;
+"
+    );
+    let outcome = p4_check::check_source("contracts.p4", &text, &p4_syntax::Options::default());
+    let program = outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
+    xdp_backend::generate(program, &Options::default()).err().unwrap_or_default()
+}
+
+/// One error, of this rule, with its remedy.
+#[track_caller]
+fn broken(id: &str, line: u32, objects: &str, apply: &str, egress: &str) -> BackendError {
+    let rule = RULES.iter().find(|rule| rule.id == id).expect("a rule");
+    let errors = errors_of(objects, apply, egress);
+    let is_it = |error: &BackendError| {
+        error.message.ends_with(rule.broken)
+            && error.help.as_deref() == Some(rule.remedy)
+            && error.location.line == line
+            && error.location.column > 0
+    };
+    assert!(errors.len() == 1 && is_it(&errors[0]), "{objects} {apply} {egress}: {errors:#?}");
+    errors[0].clone()
+}
+
+#[track_caller]
+fn refused(id: &str, apply: &str) -> BackendError {
+    broken(id, APPLY, "", apply, "")
+}
+
+#[track_caller]
+fn accepted(apply: &str) {
+    assert_eq!(errors_of("", apply, ""), [], "{apply}");
+}
+
+#[test]
+fn a_second_set() {
+    let error = refused("second-set", "f.get(a, v); f.set(a, v); f.set(a, v);");
+    let (place, note) = error.note.expect("a note");
+    assert!(place.line == APPLY && place.column < error.location.column && note == "the first `set` is here");
+    // Of another object: the packet carries one update.
+    refused("second-set", "f.get(a, v); l.get(b, v); f.set(a, v); l.set(b, v);");
+    // On one branch only.
+    refused("second-set", "f.get(a, v); if (hdr.h.c == 1) { f.set(a, v); } f.set(a, v);");
+    refused("second-set", "f.get(a, v); f.set(a, v); if (hdr.h.c == 1) { f.set(a, v); }");
+    accepted("f.get(a, v); if (hdr.h.c == 1) { f.set(a, v); } else { f.set(a, v); }");
+    accepted("f.get(a, v); if (hdr.h.c == 1) { f.set(a, v); return; } f.set(a, v);");
+    accepted("f.get(a, v); if (hdr.h.c == 1) { f.set(a, v); exit; } f.set(a, v);");
+    accepted("f.get(a, v); if (hdr.h.c == 1) { f.set(a, v); to_host(); } else { f.set(a, v); }");
+    // Conditions that may belong together.
+    accepted("f.get(a, v); if (hdr.h.c == 1) { f.set(a, v); } if (hdr.h.c != 1) { f.set(a, v); }");
+}
+
+#[test]
+fn a_set_in_an_action_that_a_table_runs() {
+    let table = |properties: &str| {
+        format!(
+            "action act() {{ f.set(a, v); }} table t {{ key = {{ hdr.h.c: exact; }} actions = {{ act; NoAction; }} {properties} }}"
+        )
+    };
+    let free = table("default_action = NoAction();");
+    broken("second-set", OBJECTS, &free, "f.get(a, v); f.set(a, v); t.apply();", "");
+    broken("second-set", APPLY, &free, "f.get(a, v); t.apply(); f.set(a, v);", "");
+    broken("set-without-lookup", OBJECTS, &free, "f.get(b, v); t.apply();", "");
+    assert_eq!(errors_of(&free, "f.get(a, v); t.apply();", ""), []);
+    assert_eq!(errors_of(&free, "f.get(a, v); if (!t.apply().hit) { f.set(a, v); }", ""), []);
+    // Nothing can run the action.
+    let never = table("default_action = NoAction(); const entries = { 1: NoAction(); }");
+    let never = never.replace("default_action", "const default_action");
+    assert_eq!(errors_of(&never, "f.get(a, v); f.set(a, v); t.apply();", ""), []);
+}
+
+#[test]
+fn a_look_up_after_a_set() {
+    let error = refused("lookup-after-set", "f.get(a, v); f.set(a, v); g.get(b, v);");
+    assert_eq!(error.note.expect("a note").1, "the `set` is here");
+    refused("lookup-after-set", "f.get(a, v); f.set(a, v); f.get_or_allocate(b, v);");
+    refused("lookup-after-set", "f.get(a, v); l.get(b, v); if (hdr.h.c == 1) { l.set(b, v); } f.get(a, v);");
+    accepted("f.get(a, v); g.get(b, v); f.set(a, v);");
+    // Never waits.
+    accepted("f.get(a, v); f.set(a, v); l.get(b, v);");
+    accepted("f.get(a, v); if (hdr.h.c == 1) { f.set(a, v); } else { g.get(b, v); }");
+}
+
+#[test]
+fn egress_comes_after_ingress() {
+    let set = "f.get(a, v); f.set(a, v);";
+    broken("lookup-after-set", EGRESS, "", set, "g.get({ hdr.h.b }, v);");
+    broken("second-set", EGRESS, "", set, "f.set({ hdr.h.a }, v);");
+    let sometimes = "f.get(a, v); if (hdr.h.c == 1) { f.set(a, v);";
+    broken("lookup-after-set", EGRESS, "", &format!("{sometimes} }}"), "g.get({ hdr.h.b }, v);");
+    // What is dropped does not get there.
+    assert_eq!(errors_of("", &format!("{sometimes} mark_to_drop(s); }}"), "g.get({ hdr.h.b }, v);"), []);
+    assert_eq!(errors_of("", "f.get(a, v);", "f.set({ hdr.h.a }, v);"), []);
+}
+
+#[test]
+fn a_set_without_its_look_up() {
+    let error = refused("set-without-lookup", "f.get(a, v); f.set(b, v);");
+    assert_eq!(error.note.expect("a note").1, "the last look-up in this object is here");
+    let early = refused("set-without-lookup", "if (hdr.h.c == 1) { f.set(a, v); } else { f.get(a, v); }");
+    assert_eq!(early.note, None);
+    refused("set-without-lookup", "if (hdr.h.c == 1) { f.get(a, v); } f.set(a, v);");
+    refused("set-without-lookup", "f.get({ 1 }, v); f.set({ 2 }, v);");
+    refused("set-without-lookup", "f.get(a, v); f.get(b, v); f.set(a, v);");
+    refused("set-without-lookup", "f.get(a, v); a.k = hdr.h.b; f.set(a, v);");
+    // Another object's look-up is none.
+    refused("set-without-lookup", "l.get(a, v); if (hdr.h.c == 1) { f.set(a, v); } else { f.get(a, v); }");
+}
+
+#[test]
+fn a_set_of_a_key_that_may_be_the_same() {
+    accepted("f.get(a, v); f.set(a, v);");
+    // Copies.
+    accepted("f.get(a, v); copy = a; f.set(copy, v);");
+    accepted("f.get(a, v); f.set({ hdr.h.a }, v);");
+    accepted("bit<8> t = hdr.h.a; f.get({ t }, v); f.set({ hdr.h.a }, v);");
+    // The parser made one from the other.
+    accepted("f.get(x, v); f.set({ hdr.h.a }, v);");
+    accepted("f.get({ 3 }, v); f.set({ m.y }, v);");
+    // Computed, or compared.
+    accepted("f.get(a, v); f.set({ hdr.h.b ^ hdr.h.c }, v);");
+    accepted("f.get(a, v); if (hdr.h.a == hdr.h.b) { f.set(b, v); }");
+    accepted("f.get(a, v); if (hdr.h.a == 7) { f.set({ 7 }, v); }");
+    // Found or not says which way the packet came.
+    accepted(
+        "StateResult r = StateResult.MISS; if (hdr.h.c == 1) { r = f.get(a, v); } if (r == StateResult.HIT) { f.set(a, v); }",
+    );
+    accepted("if (hdr.h.c == 1) { f.get(a, v); copy = a; } else { f.get(b, v); copy = b; } f.set(copy, v);");
+}
+
+#[test]
+fn a_phase_without_its_look_up() {
+    let get = "f.get(a, v);";
+    refused("phase-without-lookup", &format!("f.phase(a, FlowPhase.CLOSED); {get}"));
+    refused("phase-without-lookup", &format!("{get} f.phase(b, FlowPhase.CLOSED);"));
+    accepted(&format!("{get} f.phase(a, FlowPhase.CLOSED);"));
+    // Not the last one: the flow is this switch's all the same.
+    accepted(&format!("{get} f.get(b, v); f.phase(a, FlowPhase.CLOSED);"));
+    accepted(&format!("{get} f.set(a, v); f.phase(a, FlowPhase.CLOSED);"));
+}
+
+#[test]
+fn allocators_of_other_types() {
+    for (id, allocator) in [("nat-ports-types", "NAT_PORTS"), ("backends-types", "BACKENDS")] {
+        let object = |key: &str, value: &str| {
+            format!("FlowState<{key}, {value}>(16, Consistency.LINEARIZABLE, Allocator.{allocator}) o;")
+        };
+        broken(id, OBJECTS, &object("short_t", "bound_t"), "", "");
+        broken(id, OBJECTS, &object("tuple_t", "swapped_t"), "", "");
+        broken(id, OBJECTS, &object("tuple_t", "v_t"), "", "");
+        assert_eq!(errors_of(&object("tuple_t", "bound_t"), "", ""), []);
+    }
+}
+
+#[test]
+fn a_second_key_of_snapshots() {
+    let error = refused("second-snapshot-key", "n.add(a, 0, 1, sum); n.add(b, 0, 1, sum);");
+    assert_eq!(error.note.expect("a note").1, "the first key is used here");
+    refused("second-snapshot-key", "if (hdr.h.c == 1) { n.write({ 1 }, 0, 1); } n.write({ 2 }, 0, 1);");
+    accepted("n.add(a, 0, 1, sum); n.add(a, 1, 1, sum);");
+    accepted("if (hdr.h.c == 1) { n.write({ 1 }, 0, 1); } else { n.write({ 2 }, 0, 1); }");
+    // Asking about another key waits for nothing.
+    accepted("n.add(a, 0, 1, sum); if (n.is_overdue(b)) { hdr.h.d = 1; }");
+}
+
+#[test]
+fn a_flow_after_snapshots() {
+    let error = refused("flow-after-snapshot", "n.add(a, 0, 1, sum); f.get(a, v);");
+    assert_eq!(error.note.expect("a note").1, "the SnapshotState is accessed here");
+    refused("flow-after-snapshot", "l.get(a, v); n.add(a, 0, 1, sum); l.set(a, v);");
+    refused("flow-after-snapshot", "if (hdr.h.c == 1) { n.add(a, 0, 1, sum); } f.get(a, v);");
+    accepted("f.get(a, v); f.set(a, v); n.add(a, 0, 1, sum);");
+    accepted("n.add(a, 0, 1, sum); l.get(a, v);");
+    accepted("f.get(a, v); n.add(a, 0, 1, sum); f.phase(a, FlowPhase.CLOSED);");
+}
