@@ -56,6 +56,7 @@ enum StateResult {
 }
 
 /// State kept per flow. K and V are structs of bit<W>, int<W> and bool fields, 64 bytes each at the most.
+/// The compiler refuses what breaks the rules below wherever it can see it (docs/p4-support.md has them all).
 /// At most one `set` on any path of a packet through the program, and all lookups before it: a packet that has set something and then looks up a flow whose
 /// lease this switch does not hold is dropped, and counted as `commit_conflicts` (it cannot wait for the lease: entering the program again, it would set twice).
 extern FlowState<K, V> {

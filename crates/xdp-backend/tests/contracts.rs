@@ -15,7 +15,7 @@ fn errors_of(objects: &str, apply: &str, egress: &str) -> Vec<BackendError> {
 #include <stateplane.p4>
 header h_t {{ bit<8> a; bit<8> b; bit<8> c; bit<8> d; }}
 struct hs {{ h_t h; }}
-struct m_t {{ bit<8> x; bit<8> y; }}
+struct m_t {{ bit<8> x; bit<8> y; bit<8> z; }}
 struct k_t {{ bit<8> k; }}
 struct v_t {{ bit<32> v; }}
 struct tuple_t {{ bit<32> s; bit<32> d; bit<16> sp; bit<16> dp; bit<8> p; }}
@@ -86,6 +86,9 @@ fn a_second_set() {
     // On one branch only.
     refused("second-set", "f.get(a, v); if (hdr.h.c == 1) { f.set(a, v); } f.set(a, v);");
     refused("second-set", "f.get(a, v); f.set(a, v); if (hdr.h.c == 1) { f.set(a, v); }");
+    // A condition in between that has nothing to do with it.
+    let sometimes = "f.get(a, v); if (hdr.h.c == 1) { f.set(a, v); }";
+    refused("second-set", &format!("{sometimes} if (hdr.h.d == 1) {{ m.z = 1; }} f.set(a, v);"));
     accepted("f.get(a, v); if (hdr.h.c == 1) { f.set(a, v); } else { f.set(a, v); }");
     accepted("f.get(a, v); if (hdr.h.c == 1) { f.set(a, v); return; } f.set(a, v);");
     accepted("f.get(a, v); if (hdr.h.c == 1) { f.set(a, v); exit; } f.set(a, v);");
@@ -119,6 +122,9 @@ fn a_look_up_after_a_set() {
     assert_eq!(error.note.expect("a note").1, "the `set` is here");
     refused("lookup-after-set", "f.get(a, v); f.set(a, v); f.get_or_allocate(b, v);");
     refused("lookup-after-set", "f.get(a, v); l.get(b, v); if (hdr.h.c == 1) { l.set(b, v); } f.get(a, v);");
+    // The second `set` may exclude the first, but each comes before the look-up.
+    let twice = "if (hdr.h.c == 1) { f.set(a, v); } if (hdr.h.d == 1) { f.set(a, v); }";
+    refused("lookup-after-set", &format!("f.get(a, v); {twice} f.get(a, v);"));
     accepted("f.get(a, v); g.get(b, v); f.set(a, v);");
     // Never waits.
     accepted("f.get(a, v); f.set(a, v); l.get(b, v);");
@@ -134,6 +140,8 @@ fn egress_comes_after_ingress() {
     broken("lookup-after-set", EGRESS, "", &format!("{sometimes} }}"), "g.get({ hdr.h.b }, v);");
     // What is dropped does not get there.
     assert_eq!(errors_of("", &format!("{sometimes} mark_to_drop(s); }}"), "g.get({ hdr.h.b }, v);"), []);
+    assert_eq!(errors_of("", &format!("{set} mark_to_drop(s);"), "g.get({ hdr.h.b }, v);"), []);
+    assert_eq!(errors_of("", &format!("{set} s.egress_spec = 511;"), "g.get({ hdr.h.b }, v);"), []);
     assert_eq!(errors_of("", "f.get(a, v);", "f.set({ hdr.h.a }, v);"), []);
 }
 
@@ -161,6 +169,8 @@ fn a_set_of_a_key_that_may_be_the_same() {
     // The parser made one from the other.
     accepted("f.get(x, v); f.set({ hdr.h.a }, v);");
     accepted("f.get({ 3 }, v); f.set({ m.y }, v);");
+    // Not from the packet: nobody knows what it is at first.
+    accepted("f.get({ m.z }, v); f.set({ 0 }, v);");
     // Computed, or compared.
     accepted("f.get(a, v); f.set({ hdr.h.b ^ hdr.h.c }, v);");
     accepted("f.get(a, v); if (hdr.h.a == hdr.h.b) { f.set(b, v); }");
@@ -216,4 +226,16 @@ fn a_flow_after_snapshots() {
     accepted("f.get(a, v); f.set(a, v); n.add(a, 0, 1, sum);");
     accepted("n.add(a, 0, 1, sum); l.get(a, v);");
     accepted("f.get(a, v); n.add(a, 0, 1, sum); f.phase(a, FlowPhase.CLOSED);");
+}
+
+/// The page has the rules of the code, all and no others, in the same words.
+#[test]
+fn the_page_shows_the_rules() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/p4-support.md");
+    let page = std::fs::read_to_string(path).expect("the page");
+    let (_, section) = page.split_once("## Refused: the order of calls on state").expect("the section");
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let shown: Vec<&str> = section.lines().filter(|line| line.starts_with("| `")).collect();
+    let row = |rule: &xdp_backend::Rule| format!("| `{}` | {} | {} |", rule.id, rule.broken, rule.remedy);
+    assert_eq!(shown, RULES.iter().map(row).collect::<Vec<_>>());
 }
