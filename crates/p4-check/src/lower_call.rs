@@ -11,7 +11,7 @@ use p4_syntax::Span;
 use crate::hir::{self, Callee, Direction, LocalId};
 use crate::lower::{Binding, Lowerer, MAX_INLINE_DEPTH, ReturnMode};
 use crate::lower_stmt::{mentions, root_of};
-use crate::mutations::Mutation;
+use crate::mutations::{Mutation, planted};
 use crate::ty::Ty;
 
 impl Lowerer<'_> {
@@ -433,10 +433,7 @@ impl Lowerer<'_> {
                 Direction::Out | Direction::InOut => {
                     let place = self.place(a, out);
                     let place = self.pin(place, a.span, out);
-                    if later
-                        && p.direction == Direction::InOut
-                        && !crate::mutations::planted(Mutation::UnsavedArguments)
-                    {
+                    if later && p.direction == Direction::InOut && !planted(Mutation::UnsavedArguments) {
                         saved[i] = Some(self.keep(place.clone(), a.span, out));
                     }
                     place
@@ -480,12 +477,12 @@ impl Lowerer<'_> {
                     match (p.direction, value) {
                         (Direction::Out, v) => {
                             self.invalidate(&t, span, out);
-                            copies.extend(v.map(|v| (v, t.clone())));
+                            copies.extend(v.map(|v| (i, v, t.clone())));
                         }
                         (Direction::InOut, Some(v)) => {
                             let value = saved[i].take().unwrap_or_else(|| v.clone());
                             self.push(out, ir::StatementKind::Assign(t.clone(), value), span);
-                            copies.push((v, t.clone()));
+                            copies.push((i, v, t.clone()));
                         }
                         (_, Some(v)) => self.assign(t.clone(), v, span, out),
                         _ => {}
@@ -497,7 +494,7 @@ impl Lowerer<'_> {
         for (id, b) in bindings {
             self.env.insert(id, b);
         }
-        copies
+        as_written(copies, args)
     }
 
     /// Whether an argument can stand for its parameter.
@@ -571,6 +568,16 @@ impl<'a> Args<'a> {
         let later: Vec<bool> = (0..given.len()).map(|n| given[n + 1..].iter().any(|(_, a)| a.has_effects())).collect();
         given.into_iter().zip(later).map(|((i, a), later)| (i, a, later))
     }
+}
+
+/// Copies out in the order of the arguments as written, from left to right (spec §6.8); each begins with its place in
+/// the list of parameters.
+fn as_written(mut copies: Vec<(usize, ir::Expr, ir::Expr)>, args: Args<'_>) -> Vec<(ir::Expr, ir::Expr)> {
+    if !planted(Mutation::CopyOutAsDeclared) {
+        let places = args.order.places(args.list.len());
+        copies.sort_by_key(|(at, ..)| places.iter().position(|place| place == at));
+    }
+    copies.into_iter().map(|(_, to, from)| (to, from)).collect()
 }
 
 /// A variable, or a part of one at a fixed place.

@@ -13,17 +13,20 @@ pub enum Mutation {
     IndexedCopy,
     /// Of entries with priorities the smallest wins.
     SmallestPriority,
+    /// Arguments are copied out as the parameters are declared, not as they are written.
+    CopyOutAsDeclared,
     /// What a parser or control declares survives to its next application.
     SurvivingLocals,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 5] = [
+    pub const ALL: [Mutation; 6] = [
         Mutation::UnsavedArguments,
         Mutation::DeclarationOrder,
         Mutation::IndexedCopy,
         Mutation::SmallestPriority,
+        Mutation::CopyOutAsDeclared,
         Mutation::SurvivingLocals,
     ];
 }

@@ -100,7 +100,6 @@ impl<'h> Tree<'h> {
                 _ => values[at] = Some(self.eval(a)?),
             }
         }
-        let mut owed = Vec::new();
         for (at, p) in params.iter().enumerate() {
             if p.ty.is_object() {
                 continue;
@@ -110,6 +109,11 @@ impl<'h> Tree<'h> {
                 None => self.initial(&p.ty.substitute(map), false)?,
             };
             self.locals[p.local.index()] = Some(value);
+        }
+        // Copied out from left to right, as the arguments are written.
+        let mut owed = Vec::new();
+        for at in order.places(args.len()) {
+            let Some(p) = params.get(at) else { continue };
             owed.extend(places[at].take().map(|place| (place, p.local)));
         }
         for (local, object) in objects {
