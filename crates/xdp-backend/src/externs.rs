@@ -1,9 +1,8 @@
-//! Extern functions and objects: registers, counters, hashes, checksums, random numbers, routes.
+//! Extern functions and objects (registers: registers.rs): counters, hashes, checksums, random numbers, routes.
 
 use crate::generator::Generator;
-use crate::layout::{Place, c_type, scalar_width};
+use crate::layout::Place;
 use crate::packet::{Bits, runs, store_run};
-use manifest::scalar_bytes;
 use num_traits::{ToPrimitive, Zero};
 use p4_ir::{Argument, ConstArgument, Expr, ExprKind, ExternId, ExternInstance, Location, Type};
 
@@ -16,7 +15,7 @@ pub(crate) struct ListField {
 }
 
 /// The expression of an `in` argument, or the l-value of another.
-fn operand(arguments: &[Argument], index: usize) -> Option<&Expr> {
+pub(crate) fn operand(arguments: &[Argument], index: usize) -> Option<&Expr> {
     match arguments.get(index)? {
         Argument::In(expr) | Argument::Out(expr) | Argument::InOut(expr) => Some(expr),
         Argument::DontCare => None,
@@ -25,7 +24,7 @@ fn operand(arguments: &[Argument], index: usize) -> Option<&Expr> {
 
 impl Generator<'_> {
     /// Declares an extern object's maps and its part of the manifest.
-    pub fn declare_extern(&mut self, instance: &ExternInstance) {
+    pub fn declare_extern(&mut self, id: ExternId, instance: &ExternInstance) {
         let size = match instance.arguments.first() {
             Some(ConstArgument::Value(value, _)) => value.to_u32().unwrap_or(0),
             _ => 0,
@@ -36,7 +35,7 @@ impl Generator<'_> {
             self.error(instance.location, &message, None);
         }
         match instance.extern_type.as_str() {
-            "register" => self.declare_register(instance, size),
+            "register" => self.declare_register(id, instance, size),
             "counter" => {
                 let unit = match instance.arguments.get(1) {
                     Some(ConstArgument::Value(value, Type::Enum(id))) => {
@@ -60,30 +59,6 @@ impl Generator<'_> {
         }
     }
 
-    fn declare_register(&mut self, instance: &ExternInstance, size: u32) {
-        let ty = instance.type_arguments.first();
-        let width = ty.and_then(scalar_width).filter(|width| *width <= 128);
-        let Some(width) = width else {
-            self.error(
-                instance.location,
-                &format!("register {}: elements must be scalars of at most 128 bits", instance.name),
-                Some("use one register a field"),
-            );
-            return;
-        };
-        let value = if width > 64 { "struct sp_register128".to_string() } else { c_type(width) };
-        let map = instance.c_name.clone();
-        self.declare_map(&map, "BPF_MAP_TYPE_ARRAY", "__u32", &value, &size.to_string(), "");
-        self.manifest.registers.push(manifest::Register {
-            name: instance.name.clone(),
-            map,
-            size,
-            width,
-            signed: matches!(ty, Some(Type::Bits { signed: true, .. })),
-            value_bytes: scalar_bytes(width),
-        });
-    }
-
     /// A call of an extern function or method.
     pub fn extern_call(
         &mut self,
@@ -101,10 +76,9 @@ impl Generator<'_> {
         for target in outputs.chain(result) {
             self.check_intrinsic(target, None);
         }
-        if let Some(instance) = instance {
+        if let Some(id) = instance {
             let program = self.program;
-            let instance = &program.externs[instance.index()];
-            self.method_call(instance, name, arguments, result, location);
+            self.method_call(id, &program.externs[id.index()], name, arguments, result, location);
             return;
         }
         match name {
@@ -154,6 +128,7 @@ impl Generator<'_> {
 
     fn method_call(
         &mut self,
+        id: ExternId,
         instance: &ExternInstance,
         name: &str,
         arguments: &[Argument],
@@ -161,8 +136,8 @@ impl Generator<'_> {
         location: Location,
     ) {
         match (instance.extern_type.as_str(), name) {
-            ("register", "read") => self.register_read(instance, arguments, location),
-            ("register", "write") => self.register_write(instance, arguments, location),
+            ("register", "read") => self.register_read(id, arguments, location),
+            ("register", "write") => self.register_write(id, arguments, location),
             ("counter", "count") => {
                 let Some(index) = operand(arguments, 0) else { return };
                 let index = self.map_index(index);
@@ -193,59 +168,13 @@ impl Generator<'_> {
     }
 
     /// A `__u32` variable with an array map's index; out of range for values that do not fit.
-    fn map_index(&mut self, index: &Expr) -> String {
+    pub fn map_index(&mut self, index: &Expr) -> String {
         let width = self.width(index);
         let value = self.expr(index);
         if width <= 32 {
             return self.temporary("__u32", &value);
         }
         self.temporary("__u32", &format!("({value} > 0xffffffffU ? 0xffffffffU : (__u32)({value}))"))
-    }
-
-    fn register_read(&mut self, instance: &ExternInstance, arguments: &[Argument], location: Location) {
-        let (Some(Argument::Out(target)), Some(index)) = (arguments.first(), operand(arguments, 1)) else {
-            if matches!(arguments.first(), Some(Argument::DontCare)) {
-                return;
-            }
-            self.internal(location, "register.read without arguments");
-            return;
-        };
-        let width = self.width(target);
-        let index = self.map_index(index);
-        self.open("");
-        let lookup = format!("bpf_map_lookup_elem(&{}, &{index})", instance.c_name);
-        // Out of range reads as 0, as in bmv2.
-        if width > 64 {
-            self.out.line(format!("struct sp_register128 *element = {lookup};"));
-            self.store(target, "(element ? SP_U128(element->word[1], element->word[0]) : 0)");
-        } else {
-            self.out.line(format!("{} *element = {lookup};", c_type(width)));
-            self.store(target, "(element ? *element : 0)");
-        }
-        self.out.line("}");
-    }
-
-    fn register_write(&mut self, instance: &ExternInstance, arguments: &[Argument], location: Location) {
-        let (Some(index), Some(value)) = (operand(arguments, 0), operand(arguments, 1)) else {
-            self.internal(location, "register.write without arguments");
-            return;
-        };
-        let width = self.width(value);
-        let index = self.map_index(index);
-        let value = self.expr(value);
-        self.open("");
-        let lookup = format!("bpf_map_lookup_elem(&{}, &{index})", instance.c_name);
-        if width > 64 {
-            self.out.line(format!("struct sp_register128 *element = {lookup};"));
-            self.open("if (element)");
-            self.out.line(format!("element->word[0] = (__u64)({value});"));
-            self.out.line(format!("element->word[1] = sp_high64({value});"));
-            self.out.line("}");
-        } else {
-            self.out.line(format!("{} *element = {lookup};", c_type(width)));
-            self.out.line(format!("if (element) *element = {value};"));
-        }
-        self.out.line("}");
     }
 
     fn random(&mut self, arguments: &[Argument], location: Location) {

@@ -6,9 +6,10 @@ use crate::facts::Facts;
 use crate::flow::FlowObject;
 use crate::layout::{Declaration, Layout, Place, Scalar, c_type, header_tag, member_name, scalar_width};
 use crate::snapshot::SnapshotObject;
+use crate::updates::Updates;
 use crate::{BackendError, Generated, LineMap, Options, Placement};
 use manifest::Manifest;
-use p4_ir::{Control, LabelId, Location, Program, Type};
+use p4_ir::{Control, ExternId, LabelId, Location, Program, Type};
 use std::collections::HashSet;
 
 /// Which part of the pipeline is being emitted.
@@ -26,6 +27,7 @@ pub(crate) enum Section {
 pub(crate) struct Generator<'a> {
     pub program: &'a Program,
     pub facts: Facts,
+    pub updates: Updates,
     pub layout: Layout,
     /// The body of the main function.
     pub out: Writer,
@@ -68,6 +70,7 @@ impl<'a> Generator<'a> {
             program,
             layout: Layout::new(program, options.placement, &facts),
             facts,
+            updates: Updates::new(program),
             out: Writer::default(),
             types: Writer::default(),
             manifest: Manifest {
@@ -201,9 +204,10 @@ impl<'a> Generator<'a> {
         for table in &program.tables {
             self.declare_table(table);
         }
-        for instance in &program.externs {
-            self.declare_extern(instance);
+        for (index, instance) in program.externs.iter().enumerate() {
+            self.declare_extern(ExternId(index as u32), instance);
         }
+        self.declare_locks();
         self.pipeline();
         self.check_limits();
         self.manifest.headroom_bytes = self.headroom();

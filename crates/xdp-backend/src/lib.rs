@@ -21,10 +21,12 @@ mod layout;
 mod limits;
 mod packet;
 mod parser;
+mod registers;
 mod snapshot;
 mod statement;
 mod table;
 mod ternary;
+mod updates;
 mod verifier;
 mod walk;
 

@@ -62,6 +62,14 @@ impl Generator<'_> {
             StatementKind::PushFront(stack, count) => self.push_pop(stack, *count, true),
             StatementKind::PopFront(stack, count) => self.push_pop(stack, *count, false),
             StatementKind::Apply { table, hit, action_run } => self.apply(*table, *hit, *action_run),
+            // The read before it has written, too.
+            StatementKind::Extern { .. } if self.updates.is_done(statement) => {}
+            StatementKind::Extern { instance: Some(id), arguments, .. }
+                if self.updates.at_read(statement).is_some() =>
+            {
+                let update = self.updates.at_read(statement).cloned();
+                update.iter().for_each(|update| self.register_update(*id, arguments, update, statement.location));
+            }
             StatementKind::Extern { instance, name, type_arguments, arguments, result } => {
                 self.extern_call(*instance, name, type_arguments, arguments, result.as_ref(), statement.location);
             }

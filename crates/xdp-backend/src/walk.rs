@@ -39,7 +39,8 @@ pub(crate) fn block(body: &Block, visitor: &mut impl Visitor) {
     body.iter().for_each(|inner| statement(inner, visitor));
 }
 
-fn statement(statement: &Statement, visitor: &mut impl Visitor) {
+/// Walks a statement.
+pub(crate) fn statement(statement: &Statement, visitor: &mut impl Visitor) {
     visitor.statement(statement);
     match &statement.kind {
         StatementKind::Assign(target, value) => {

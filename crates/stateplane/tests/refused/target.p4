@@ -31,11 +31,14 @@ control Verify(inout headers_t hdr, inout metadata_t meta) {
 
 control ThisIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     register<bit<8>>(2000000000) large; // refused: 2000000000 elements
+    register<bit<16>>(1) groups;
     apply {
         bit<8> read;
         bit<96> random_number;
         large.read(read, 0);
         random(random_number, 96w0, 96w1); // refused: random() makes at most 64 bits
+        groups.read(standard_metadata.mcast_grp, 0); // refused: multicast
+        groups.write(0, standard_metadata.mcast_grp + 1);
         standard_metadata.egress_spec = 1;
     }
 }

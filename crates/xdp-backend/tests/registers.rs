@@ -1,0 +1,82 @@
+//! Registers that two CPUs change at once: nothing is lost.
+
+use dataplane::{Dataplane, Object, Settings};
+use std::path::Path;
+
+/// Packets that each CPU runs.
+const EACH: u32 = 200_000;
+const ALL: u128 = 2 * EACH as u128;
+
+/// The program of this name, loaded.
+fn load(name: &str, defines: &[String]) -> Dataplane {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/registers").join(name);
+    let outcome =
+        p4_check::check_file(&source, &p4_syntax::Options { defines: defines.to_vec(), ..Default::default() });
+    let program = outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
+    let folder = tempfile::tempdir().unwrap();
+    let object = folder.path().join("registers.o");
+    let options = xdp_backend::Options { program_name: name.to_owned(), ..Default::default() };
+    let manifest = xdp_backend::compile(program, &options, &object).unwrap().generated.manifest;
+    let mut opened = Object::open(&object, manifest).unwrap();
+    opened.set(Settings { test_mode: true, host_traffic: false, virtual_clock: true }).unwrap();
+    opened.load().unwrap()
+}
+
+/// Runs the frame [`EACH`] times on each of two CPUs at once.
+fn run_on_two_cpus(dataplane: &Dataplane, frame: &[u8]) {
+    let start = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        for cpu in 0..2 {
+            let start = &start;
+            scope.spawn(move || {
+                let mut set = nix::sched::CpuSet::new();
+                set.set(cpu).unwrap();
+                nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set).expect("two CPUs");
+                start.wait();
+                dataplane.time(frame, 1, EACH).unwrap();
+            });
+        }
+    });
+}
+
+fn value(dataplane: &Dataplane, name: &str, index: u32) -> u128 {
+    let register = dataplane.register(name).unwrap();
+    dataplane.read_register(register, index).unwrap()
+}
+
+#[test]
+fn two_cpus_lose_no_increment() {
+    if dataplane::check_permitted().is_err() {
+        eprintln!("skipped: BPF needs root");
+        return;
+    }
+    let dataplane = load("increments.p4", &[format!("NUMBERS={ALL}")]);
+    let mut frame = [0; 60];
+    frame[..4].copy_from_slice(&7u32.to_be_bytes());
+    frame[8] = 1;
+    run_on_two_cpus(&dataplane, &frame);
+
+    let expected = [
+        ("one_bit", 1, ALL),
+        ("eight_bits", 8, 3 * ALL),
+        ("twelve_bits", 12, (5 * ALL).wrapping_neg()),
+        ("signed_bits", 16, ALL.wrapping_neg()),
+        ("plain", 32, ALL),
+        ("inlined", 32, 6 * ALL),
+        ("in_table", 32, ALL),
+        ("passed_on", 32, ALL),
+        ("down", 48, (7 * ALL).wrapping_neg()),
+        ("long_steps", 64, 0x1_0000_0001 * ALL),
+        ("just_wider", 65, 0x1_0000_0000_0000_0001 * ALL),
+        ("widest", 128, ALL.wrapping_neg()),
+        ("all_of", 32, 0xffff_ffff),
+        // Each bit 12,500 times.
+        ("some_of", 32, 0),
+    ];
+    for (name, width, sum) in expected {
+        assert_eq!(value(&dataplane, name, 1), sum & (u128::MAX >> (128 - width)), "{name}");
+    }
+    let numbers = dataplane.register("numbers").unwrap();
+    let missing = (0..ALL as u32).filter(|number| dataplane.read_register(numbers, *number).unwrap() == 0).count();
+    assert_eq!(missing, 0, "numbers that no packet got");
+}
