@@ -36,7 +36,8 @@ pub(super) fn declare(prefix: &str, random: &mut StdRng, lines: &mut Vec<String>
     lines.push("        left.v = y;".into());
     lines.push("        x = x + 7 * left.v;".into());
     lines.extend(["    }".into(), "}".into()]);
-    lines.push(format!("control {prefix}Effects(inout standard_metadata_t sm) {{"));
+    effects.parser(lines);
+    lines.push(format!("control {prefix}Effects(inout standard_metadata_t sm, in bit<8> seen) {{"));
     lines.push("    register<bit<8>>(8) left;".into());
     lines.push(format!("    {prefix}EffectsInner() inner;"));
     lines.push("    action change(inout bit<8> x, in bit<8> y) { x = x - y; }".into());
@@ -44,6 +45,9 @@ pub(super) fn declare(prefix: &str, random: &mut StdRng, lines: &mut Vec<String>
     for index in 0..VARIABLES {
         let start = effects.random.random_range(0..256);
         lines.push(format!("        bit<8> e{index} = (bit<8>)sm.packet_length + {start};"));
+        if index == 1 {
+            lines.push("        e1 = e1 + seen;".into());
+        }
     }
     lines.push(format!("        {prefix}eh_t[{ELEMENTS}] st;"));
     for index in 0..ELEMENTS {
@@ -65,6 +69,34 @@ pub(super) fn declare(prefix: &str, random: &mut StdRng, lines: &mut Vec<String>
 }
 
 impl Effects<'_> {
+    /// A sub-parser that tells whether its locals are new each time, with effects in the keys of its selects.
+    fn parser(&mut self, lines: &mut Vec<String>) {
+        let prefix = self.prefix.to_string();
+        let (bound, step) = (self.pick(256), self.pick(200));
+        let arguments = self.arguments(&[("a", format!("{prefix}ef0(x)")), ("b", format!("{prefix}ef0(n)"))]);
+        lines.push(format!("parser {prefix}EffectsParser(packet_in pkt, inout bit<8> x, in bit<8> y) {{"));
+        lines.push(format!("    {prefix}eh_t left;"));
+        lines.push(format!("    {prefix}eh_t[2] two;"));
+        lines.push(format!("    bit<8> n = {step};"));
+        lines.push("    state start {".into());
+        lines.push("        if (left.isValid()) { x = x + left.v; }".into());
+        lines.push("        left.setValid();".into());
+        lines.push("        left.v = y + 9;".into());
+        lines.push(format!("        two[{prefix}ef0(n) & 1].setValid();"));
+        lines.push(format!("        transition select({prefix}ef0(n), {prefix}ef1(n, x), n) {{"));
+        lines.push(format!("            (0..{bound}, _, _): more;"));
+        lines.push(format!("            (_, {} &&& 0x3, _): other;", self.pick(4)));
+        lines.push("            default: accept;".into());
+        lines.extend(["        }".into(), "    }".into()]);
+        lines.push("    state more {".into());
+        lines.push(format!("        x = {prefix}ef2({arguments});"));
+        lines.push("        transition other;".into());
+        lines.push("    }".into());
+        lines.push("    state other {".into());
+        lines.push("        x = x + n + (two[0].isValid() ? 8w1 : 8w2) + (two[1].isValid() ? 8w4 : 8w8);".into());
+        lines.extend(["        transition accept;".into(), "    }".into(), "}".into()]);
+    }
+
     fn pick(&mut self, most: u32) -> u32 {
         self.random.random_range(0..most)
     }
@@ -170,13 +202,24 @@ impl Effects<'_> {
     }
 }
 
-/// Applies the control at the start of `PREFIXIngress`, whose lines are among these.
+/// Applies the sub-parser, twice, and the control at the start of `PREFIXParser` and `PREFIXIngress`, whose lines are
+/// among these.
 pub(super) fn apply(prefix: &str, lines: &mut Vec<String>) {
-    let head = format!("control {prefix}Ingress(");
-    let Some(at) = lines.iter().position(|line| line.starts_with(&head)) else { return };
-    lines.insert(at + 1, format!("    {prefix}Effects() effects;"));
-    let start = lines.iter().skip(at).position(|line| line.trim() == "apply {");
-    if let Some(start) = start {
-        lines.insert(at + start + 1, "        effects.apply(sm);".into());
+    insert(lines, &format!("struct {prefix}meta_t {{"), "", "    bit<8> effects;", &[]);
+    let declared = format!("    {prefix}EffectsParser() effects;");
+    let run = ["effects.apply(pkt, meta.effects, 3);", "effects.apply(pkt, meta.effects, meta.effects + 1);"];
+    insert(lines, &format!("parser {prefix}Parser("), "state start {", &declared, &run);
+    let declared = format!("    {prefix}Effects() effects;");
+    insert(lines, &format!("control {prefix}Ingress("), "apply {", &declared, &["effects.apply(sm, meta.effects);"]);
+}
+
+/// Puts a line behind the one that begins with `head`, and others behind the next line that is `start`.
+fn insert(lines: &mut Vec<String>, head: &str, start: &str, declared: &str, run: &[&str]) {
+    let Some(at) = lines.iter().position(|line| line.starts_with(head)) else { return };
+    lines.insert(at + 1, declared.to_owned());
+    let start = lines.iter().skip(at).position(|line| line.trim() == start);
+    if let (Some(start), false) = (start, run.is_empty()) {
+        let run = run.iter().map(|line| format!("        {line}"));
+        lines.splice(at + start + 1..at + start + 1, run);
     }
 }

@@ -200,6 +200,10 @@ mod tests {
             "s0_ep_t){ b = ",
             "setInvalid();",
             "inner.apply(",
+            "effects.apply(pkt, ",
+            "priority = ",
+            "largest_priority_wins = false",
+            "priority_delta = ",
             "change(",
         ];
         for construct in wanted {

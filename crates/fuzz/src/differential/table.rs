@@ -80,8 +80,18 @@ fn entries(
     lines: &mut Vec<String>,
 ) {
     let (word, mut used) = (if in_code { "const entries" } else { "entries" }, Vec::new());
+    let ranked = !in_code && keys.iter().any(|(_, kind)| *kind == "ternary");
+    // Written priorities go down or up by 50, so that those which follow by the delta meet none.
+    let written = ranked && random.random_bool(0.6);
+    if ranked && random.random_bool(0.4) {
+        lines.push(format!("        largest_priority_wins = {};", random.random_bool(0.3)));
+    }
+    if ranked && random.random_bool(0.4) {
+        lines.push(format!("        priority_delta = {};", random.random_range(1..8)));
+    }
+    let up = random.random_bool(0.5);
     lines.push(format!("        {word} = {{"));
-    for _ in 0..random.random_range(1..5) {
+    for rank in 0..random.random_range(1..5u32) {
         let matches: Vec<String> = keys.iter().map(|(ty, kind)| entry_match(*ty, kind, random)).collect();
         let text = if let [one] = &matches[..] { one.clone() } else { format!("({})", matches.join(", ")) };
         // (Two prefixes can be one entry in two writings: the shorter of what is behind them tells.)
@@ -89,7 +99,13 @@ fn entries(
             continue;
         }
         let action = listed[random.random_range(0..listed.len())];
-        lines.push(format!("            {text} : {};", call(action, random)));
+        let number = if up { 300 + 50 * rank } else { 800 - 50 * rank };
+        let priority = if written && (used.is_empty() || random.random_bool(0.6)) {
+            format!("priority = {number} : ")
+        } else {
+            String::new()
+        };
+        lines.push(format!("            {priority}{text} : {};", call(action, random)));
         used.push(text);
     }
     lines.push("        }".into());
