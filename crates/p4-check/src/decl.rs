@@ -6,7 +6,7 @@ use p4_syntax::{Diagnostic, ast};
 
 use crate::context::{Body, Checker, Entity};
 use crate::hir::*;
-use crate::stmt::always_returns;
+use crate::stmt::{always_returns, atomic};
 use crate::ty::Ty;
 
 impl Checker<'_> {
@@ -249,6 +249,7 @@ impl Checker<'_> {
         }
         let outer = std::mem::replace(&mut self.body, Body::Action);
         let body = self.check_block(&a.body);
+        let body = atomic(&a.annotations, a.body.span, body);
         self.body = outer;
         self.pop_scope();
         let id = ActionDefId(self.hir.actions.len() as u32);
@@ -305,6 +306,7 @@ impl Checker<'_> {
         }
         self.body = Body::Control;
         let body = self.check_block(&c.body);
+        let body = atomic(&c.ty.annotations, c.body.span, body);
         self.body = Body::None;
         self.pop_scope();
         self.pop_scope();

@@ -284,7 +284,8 @@ pub enum StmtKind {
     Assign(Expr, Expr),
     Call(Expr),
     If(Expr, Block, Block),
-    Block(Block),
+    /// The statements, and whether they are `@atomic`.
+    Block(Block, bool),
     Switch {
         subject: Expr,
         cases: Vec<(Vec<Expr>, Block)>,

@@ -400,7 +400,8 @@ impl Lowerer<'_> {
             statements.pop();
         }
         let label = leaves(&statements, label).then_some(label);
-        let kind = ir::StatementKind::Block { label, body: statements, comment: Some(comment.to_string()) };
+        let kind =
+            ir::StatementKind::Block { label, body: statements, comment: Some(comment.to_string()), atomic: false };
         self.push(out, kind, span);
         for (to, from) in copies {
             self.assign(to, from, span, out);

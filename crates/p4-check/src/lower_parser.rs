@@ -3,12 +3,14 @@
 use std::rc::Rc;
 
 use p4_ir as ir;
-use p4_syntax::Span;
+use p4_syntax::{Diagnostic, Span};
 
 use crate::hir::{self, Callee, StateTarget, StmtKind, Transition};
 use crate::lower::{Binding, Instance, Lowerer, MAX_INLINE_DEPTH};
 use crate::lower_call::Args;
+use crate::lower_stmt::uses_objects;
 use crate::names::CNames;
+use crate::stmt::is_atomic;
 
 /// Most states after inlining.
 const MAX_STATES: usize = 4096;
@@ -47,6 +49,12 @@ impl Lowerer<'_> {
         }
         for (i, s) in def.states.iter().enumerate() {
             self.state(s, first, first + i as u32, done, graph);
+        }
+        if is_atomic(&def.annotations) && graph.states[first as usize..].iter().any(|s| uses_objects(&s.body)) {
+            self.report(
+                Diagnostic::error(def.span, "an `@atomic` parser that uses extern objects is not supported")
+                    .help("write `@atomic` before the states, or the blocks in them, that must happen at once"),
+            );
         }
         first
     }
@@ -101,7 +109,15 @@ impl Lowerer<'_> {
                 continue;
             }
             match &statement.kind {
-                StmtKind::Block(inner) if Self::calls_parser(inner) => self.state_statements(inner, at, body, s, graph),
+                StmtKind::Block(inner, atomic) if Self::calls_parser(inner) => {
+                    if *atomic {
+                        self.report(
+                            Diagnostic::error(statement.span, "a parser cannot be applied in what is `@atomic`")
+                                .help("apply it in a state of its own, before or after"),
+                        );
+                    }
+                    self.state_statements(inner, at, body, s, graph);
+                }
                 StmtKind::If(condition, then, otherwise)
                     if Self::calls_parser(then) || Self::calls_parser(otherwise) =>
                 {
@@ -153,7 +169,7 @@ impl Lowerer<'_> {
     /// Only parsers can be applied in a parser.
     fn calls_parser(list: &[hir::Stmt]) -> bool {
         list.iter().any(|statement| match &statement.kind {
-            StmtKind::Block(inner) => Self::calls_parser(inner),
+            StmtKind::Block(inner, _) => Self::calls_parser(inner),
             StmtKind::If(_, then, otherwise) => Self::calls_parser(then) || Self::calls_parser(otherwise),
             StmtKind::Call(call) => match &call.kind {
                 hir::ExprKind::Call(c) => matches!(c.callee, Callee::Block(_) | Callee::Direct(..)),

@@ -52,7 +52,16 @@ impl Lowerer<'_> {
                 let otherwise = self.sub_block(b);
                 self.push(out, ir::StatementKind::If { condition, then, otherwise }, span);
             }
-            StmtKind::Block(b) => self.block(b, out),
+            StmtKind::Block(b, true) => {
+                let mut body = self.sub_block(b);
+                // What is the packet's own nobody else sees.
+                if !uses_objects(&body) {
+                    out.append(&mut body);
+                    return;
+                }
+                self.push(out, ir::StatementKind::Block { label: None, body, comment: None, atomic: true }, span);
+            }
+            StmtKind::Block(b, false) => self.block(b, out),
             StmtKind::Switch { subject, cases, default } => {
                 let on = self.expr(subject, out);
                 let mut lowered = Vec::new();
@@ -274,6 +283,19 @@ impl Lowerer<'_> {
             _ => {}
         }
     }
+}
+
+/// Whether statements use what packets share: tables and extern objects.
+pub fn uses_objects(block: &[ir::Statement]) -> bool {
+    block.iter().any(|s| match &s.kind {
+        ir::StatementKind::Apply { .. } | ir::StatementKind::Extern { instance: Some(_), .. } => true,
+        ir::StatementKind::If { then, otherwise, .. } => uses_objects(then) || uses_objects(otherwise),
+        ir::StatementKind::Block { body, .. } => uses_objects(body),
+        ir::StatementKind::Switch { cases, default, .. } => {
+            uses_objects(default) || cases.iter().any(|(_, b)| uses_objects(b))
+        }
+        _ => false,
+    })
 }
 
 /// The variable that a place is a part of.

@@ -271,7 +271,7 @@ impl Lowerer<'_> {
             block.iter().any(|s| match &s.kind {
                 hir::StmtKind::Exit => true,
                 hir::StmtKind::If(_, a, b) => exits(hir, a) || exits(hir, b),
-                hir::StmtKind::Block(b) => exits(hir, b),
+                hir::StmtKind::Block(b, _) => exits(hir, b),
                 hir::StmtKind::Switch { cases, default, .. } => {
                     exits(hir, default) || cases.iter().any(|(_, b)| exits(hir, b))
                 }

@@ -7,6 +7,7 @@ use p4_syntax::{Diagnostic, Span, ast};
 
 use crate::context::{Checker, Entity};
 use crate::hir::*;
+use crate::stmt::atomic;
 use crate::ty::Ty;
 
 impl Checker<'_> {
@@ -52,6 +53,7 @@ impl Checker<'_> {
             Some(ast::TransitionKind::Select { exprs, cases }) => self.check_select(exprs, cases, index),
         };
         self.pop_scope();
+        let body = atomic(&s.annotations, s.span, body);
         StateDef { name: Rc::from(s.name.as_str()), body, transition, span: s.name.span }
     }
 

@@ -39,7 +39,7 @@ impl Checker<'_> {
         self.push_scope();
         let out = self.check_statements(&block.statements);
         self.pop_scope();
-        out
+        atomic(&block.annotations, block.span, out)
     }
 
     pub fn check_statements(&mut self, list: &[ast::Statement]) -> Block {
@@ -102,7 +102,7 @@ impl Checker<'_> {
             }
             ast::StatementKind::Block(b) => {
                 let b = self.check_block(b);
-                push(StmtKind::Block(b));
+                push(StmtKind::Block(b, false));
             }
             ast::StatementKind::Switch { subject, cases } => {
                 if let Some(kind) = self.check_switch(subject, cases, span) {
@@ -409,12 +409,21 @@ impl Checker<'_> {
     }
 }
 
+/// Statements that the annotations may say are one step (spec §18.4.1).
+pub fn atomic(annotations: &[ast::Annotation], span: Span, body: Block) -> Block {
+    if is_atomic(annotations) { vec![Stmt { kind: StmtKind::Block(body, true), span }] } else { body }
+}
+
+pub fn is_atomic(annotations: &[ast::Annotation]) -> bool {
+    annotations.iter().any(|annotation| annotation.name.as_str() == "atomic")
+}
+
 /// Whether every path through the block ends in `return` (or `exit`).
 pub fn always_returns(block: &[Stmt]) -> bool {
     block.iter().any(|s| match &s.kind {
         StmtKind::Return(_) | StmtKind::Exit => true,
         StmtKind::If(_, a, b) => always_returns(a) && always_returns(b),
-        StmtKind::Block(b) => always_returns(b),
+        StmtKind::Block(b, _) => always_returns(b),
         StmtKind::Switch { cases, default, .. } => {
             always_returns(default) && cases.iter().all(|(_, b)| always_returns(b))
         }

@@ -17,7 +17,7 @@ pub fn block(b: &[Stmt], visit: &mut dyn FnMut(&Expr)) {
                 block(x, visit);
                 block(y, visit);
             }
-            StmtKind::Block(b) => block(b, visit),
+            StmtKind::Block(b, _) => block(b, visit),
             StmtKind::Switch { subject, cases, default } => {
                 expr(subject, visit);
                 cases.iter().for_each(|(_, b)| block(b, visit));

@@ -216,3 +216,37 @@ fn chains_ranges_and_macros() {
     let locals = "action a() { } table t { key = { meta.x: range; } actions = { a; } const entries = { 5..3: a(); } }";
     ir(&program("", locals, "t.apply();"));
 }
+
+#[test]
+fn what_is_atomic_stays_marked() {
+    let locals = "register<bit<8>>(4) r;
+        @atomic action all() { r.read(meta.x, 0); }
+        action body() @atomic { r.read(meta.x, 1); }
+        action none() { meta.z = true; }
+        table t { actions = { all; } default_action = all(); }";
+    let apply = "@atomic { r.write(2, meta.x); }
+        if (meta.z) @atomic { r.write(3, meta.x); }
+        body();
+        @atomic { t.apply(); }
+        @atomic { none(); meta.y = 7; }
+        { r.write(4, meta.x); }
+        switch (meta.x) { 1: @atomic { r.write(5, meta.x); } }";
+    let block = |inside: &str, depth: usize| {
+        let at = "    ".repeat(depth);
+        format!("{at}@atomic {{\n{at}    {inside}\n{at}}}\n")
+    };
+    let shown = ir(&program("", locals, apply)).to_string();
+    let expected = [
+        block("call I.r.read(out meta.x, 32w0)", 1),
+        block("call I.r.write(32w2, meta.x)", 1),
+        block("call I.r.write(32w3, meta.x)", 2),
+        block("call I.r.read(out meta.x, 32w1)", 2),
+        block("apply I.t", 1),
+        block("call I.r.write(32w5, meta.x)", 2),
+    ];
+    for part in &expected {
+        assert!(shown.contains(part.as_str()), "{part} is not in\n{shown}");
+    }
+    // What packets do not share needs no mark.
+    assert_eq!(shown.matches("@atomic").count(), expected.len(), "{shown}");
+}

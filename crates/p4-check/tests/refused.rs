@@ -273,3 +273,32 @@ fn values_and_arguments_that_are_fixed() {
     refuse_apply("§register<bit<8>>(4) r; r.write(0, 1);", &["cannot be declared among statements"]);
     refuse_apply("switch (§meta.z) { true: { meta.x = 1; } }", &["a switch on `bool`"]);
 }
+
+#[test]
+fn atomic_parsers() {
+    let parsers = |atomic: &str, state: &str, inside: &str| {
+        format!(
+            "#include <core.p4>
+            #include <v1model.p4>
+            header h_t {{ bit<8> a; }}
+            struct headers_t {{ h_t h; }}
+            struct meta_t {{ }}
+            parser Sub(packet_in packet, out h_t h) {{ state start {{ packet.extract(h); transition accept; }} }}
+            {atomic} parser P(packet_in packet, out headers_t hdr, inout meta_t m, inout standard_metadata_t s) {{
+                register<bit<8>>(1) r;
+                Sub() sub;
+                {state} state start {{ bit<8> x = 0; {inside} transition accept; }}
+            }}
+            control V(inout headers_t hdr, inout meta_t meta) {{ apply {{ }} }}
+            control I(inout headers_t hdr, inout meta_t meta, inout standard_metadata_t std) {{ apply {{ }} }}
+            control D(packet_out packet, in headers_t hdr) {{ apply {{ packet.emit(hdr); }} }}
+            V1Switch(P(), V(), I(), I(), V(), D()) main;"
+        )
+    };
+    refuse(&parsers("", "@atomic", "r.read(x, 0); r.write(0, x);"), &[]);
+    refuse(&parsers("@atomic", "", "sub.apply(packet, hdr.h);"), &[]);
+    let applied = parsers("", "", "@atomic §{ sub.apply(packet, hdr.h); }");
+    refuse(&applied, &["a parser cannot be applied in what is `@atomic`"]);
+    let whole = parsers("@atomic", "", "r.read(x, 0);").replace("parser P(", "parser §P(");
+    refuse(&whole, &["an `@atomic` parser that uses extern objects"]);
+}

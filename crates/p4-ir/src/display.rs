@@ -205,10 +205,11 @@ impl Printer<'_> {
                 indent(f, depth)?;
                 writeln!(f, "}}")
             }
-            StatementKind::Block { label, body, comment } => {
+            StatementKind::Block { label, body, comment, atomic } => {
                 let label = label.map_or_else(String::new, |l| format!("'{} ", l.0));
                 let comment = comment.as_ref().map_or_else(String::new, |c| format!(" // {c}"));
-                writeln!(f, "{label}{{{comment}")?;
+                let atomic = if *atomic { "@atomic " } else { "" };
+                writeln!(f, "{label}{atomic}{{{comment}")?;
                 self.block(f, body, depth + 1)?;
                 indent(f, depth)?;
                 writeln!(f, "}}")

@@ -341,6 +341,8 @@ pub enum StatementKind {
         body: Block,
         /// For readable output: what was inlined here, e.g. `control Router`.
         comment: Option<String>,
+        /// `@atomic`: to all other packets it happens at once (spec §18.4.1).
+        atomic: bool,
     },
     /// Goes on after the labelled block. Always inside it.
     Leave(LabelId),

@@ -1,5 +1,6 @@
 //! Puts the C of a whole program together.
 
+use crate::atomic::{Held, Locks};
 use crate::deparser::Emitted;
 use crate::emit::Writer;
 use crate::facts::Facts;
@@ -28,6 +29,9 @@ pub(crate) struct Generator<'a> {
     pub program: &'a Program,
     pub facts: Facts,
     pub updates: Updates,
+    pub locks: Locks,
+    /// The lock that is held by what is being emitted.
+    pub held: Option<Held>,
     pub layout: Layout,
     /// The body of the main function.
     pub out: Writer,
@@ -66,11 +70,14 @@ pub(crate) struct Generator<'a> {
 impl<'a> Generator<'a> {
     pub fn new(program: &'a Program, options: &Options) -> Generator<'a> {
         let facts = Facts::new(program);
+        let updates = Updates::new(program);
         Generator {
             program,
             layout: Layout::new(program, options.placement, &facts),
             facts,
-            updates: Updates::new(program),
+            locks: Locks::new(program, &updates),
+            updates,
+            held: None,
             out: Writer::default(),
             types: Writer::default(),
             manifest: Manifest {

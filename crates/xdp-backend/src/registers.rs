@@ -57,24 +57,11 @@ impl Generator<'_> {
         // There are atomic instructions for 32 and 64 bits.
         let least = if self.updates.has(id) { 32 } else { 8 };
         let stored = scalar_bytes(width) * 8;
-        Some(Element { width, stored: stored.max(least), lock: self.lock_of(id) })
-    }
-
-    fn lock_of(&self, id: ExternId) -> Option<u32> {
-        self.locked_registers().iter().position(|locked| *locked == id).map(|position| position as u32)
-    }
-
-    /// Registers with plain updates that no instruction can do.
-    fn locked_registers(&self) -> Vec<ExternId> {
-        let wide = |id: &ExternId| {
-            let ty = self.program.externs[id.index()].type_arguments.first();
-            self.updates.has(*id) && ty.and_then(scalar_width).is_some_and(|width| width > 64)
-        };
-        (0..self.program.externs.len() as u32).map(ExternId).filter(wide).collect()
+        Some(Element { width, stored: stored.max(least), lock: self.locks.of(id) })
     }
 
     pub fn declare_locks(&mut self) {
-        let locks = self.locked_registers().len();
+        let locks = self.locks.count;
         if locks > 0 {
             self.types.line("struct sp_lock {");
             self.types.line("struct bpf_spin_lock lock;");
@@ -167,6 +154,15 @@ impl Generator<'_> {
         });
     }
 
+    /// C of a pointer to an element; null if the index is out of range.
+    pub fn look_up(&mut self, id: ExternId, index: &Expr) -> String {
+        let Some(element) = self.element(id) else { return "0".into() };
+        let index = self.map_index(index);
+        let map = &self.program.externs[id.index()].c_name;
+        let found = format!("bpf_map_lookup_elem(&{map}, &{index})");
+        self.temporary(&format!("{} *", element.c_type()), &found)
+    }
+
     /// Looks `element` up and runs the lines that `body` gives on it, under the register's lock if
     /// it has one. `target` gets `value`: 0 if the index is out of range, as in bmv2.
     fn access(
@@ -178,25 +174,29 @@ impl Generator<'_> {
     ) {
         // Its declaration has been reported.
         let Some(element) = self.element(id) else { return };
-        let index = self.map_index(index);
+        let held = self.held.as_ref().and_then(|held| held.element(index)).cloned();
+        let looked_up = match held {
+            Some(element) => element,
+            None => self.look_up(id, index),
+        };
         self.open("");
-        let map = &self.program.externs[id.index()].c_name;
         // All calls come before the lock: the verifier allows none under it.
         let lines = body(self, &element);
-        self.out.line(format!("{} *element = bpf_map_lookup_elem(&{map}, &{index});", element.c_type()));
+        self.out.line(format!("{} *element = {looked_up};", element.c_type()));
         if target.is_some() {
             self.out.line(format!("{} value = 0;", c_type(element.width)));
         }
-        if let Some(lock) = element.lock {
+        let lock = element.lock.filter(|_| self.held.is_none());
+        if let Some(lock) = lock {
             self.out.line(format!("__u32 sp_lock_key = {lock};"));
             self.out.line("struct sp_lock *lock = bpf_map_lookup_elem(&sp_locks, &sp_lock_key);");
         }
-        self.open(if element.lock.is_some() { "if (element && lock)" } else { "if (element)" });
-        if element.lock.is_some() {
+        self.open(if lock.is_some() { "if (element && lock)" } else { "if (element)" });
+        if lock.is_some() {
             self.out.line("bpf_spin_lock(&lock->lock);");
         }
         lines.iter().for_each(|line| self.out.line(line));
-        if element.lock.is_some() {
+        if lock.is_some() {
             self.out.line("bpf_spin_unlock(&lock->lock);");
         }
         self.out.line("}");

@@ -5,36 +5,50 @@ use crate::generator::{Generator, Section};
 use crate::layout::{HeaderPlace, Place, Scalar, c_type, scalar_width};
 use num_bigint::BigInt;
 use num_traits::{One, Zero};
-use p4_ir::{Block, Expr, ExprKind, Location, Statement, StatementKind, Type};
+use p4_ir::{Block, Expr, ExprKind, LabelId, Location, Statement, StatementKind, Type};
 
 impl Generator<'_> {
     /// A list of statements.
-    pub fn block(&mut self, body: &Block) {
+    pub fn block(&mut self, body: &[Statement]) {
         for statement in body {
-            self.statement(statement);
+            self.statement(statement, false);
         }
     }
 
-    fn statement(&mut self, statement: &Statement) {
+    /// What is inside a statement. `atomic`: it is a part of what must happen at once.
+    fn inner_block(&mut self, body: &Block, atomic: bool) {
+        if atomic {
+            self.atomic_part(body);
+        } else {
+            self.block(body);
+        }
+    }
+
+    /// One statement. `atomic`: the accesses to registers in it must happen at once.
+    pub fn statement(&mut self, statement: &Statement, atomic: bool) {
         self.out.at(statement.location);
         match &statement.kind {
             StatementKind::Assign(target, value) => self.assign(target, value, statement.location),
             StatementKind::If { condition, then, otherwise } => {
                 let condition = self.expr(condition);
                 self.open(&format!("if ({condition})"));
-                self.block(then);
+                self.inner_block(then, atomic);
                 if !otherwise.is_empty() {
                     self.out.line("} else {");
-                    self.block(otherwise);
+                    self.inner_block(otherwise, atomic);
                 }
                 self.out.line("}");
             }
             StatementKind::Switch { on, cases, default } => self.switch(on, cases, default),
-            StatementKind::Block { label, body, comment } => {
+            StatementKind::Block { label, body, comment, atomic: begins } => {
                 if let Some(comment) = comment {
                     self.out.comment(comment);
                 }
-                self.block(body);
+                if *begins && !atomic && self.held.is_none() {
+                    self.atomic_block(body);
+                } else {
+                    self.inner_block(body, atomic);
+                }
                 if let Some(label) = label {
                     let name = self.leave_label(*label);
                     self.out.line(format!("{name}: ;"));
@@ -42,15 +56,15 @@ impl Generator<'_> {
             }
             StatementKind::Leave(label) => {
                 let name = self.leave_label(*label);
-                self.out.line(format!("goto {name};"));
+                self.jump(&name, Some(*label));
             }
             StatementKind::Exit => {
                 let label = self.exit_label.clone();
-                self.out.line(format!("goto {label};"));
+                self.jump(&label, None);
             }
             StatementKind::Return => {
                 let label = self.return_label.clone();
-                self.out.line(format!("goto {label};"));
+                self.jump(&label, None);
             }
             StatementKind::SetValid(header, valid) => {
                 if let Some(Place::Header(place)) = self.place(header) {
@@ -91,6 +105,14 @@ impl Generator<'_> {
             }
             StatementKind::Emit(header) => self.emit(header, statement.location),
         }
+    }
+
+    /// Goes to a C label: that of a block, or the end of the control.
+    fn jump(&mut self, name: &str, label: Option<LabelId>) {
+        if let Some(release) = self.held.as_ref().and_then(|held| held.before_jump(label)) {
+            self.out.line(release);
+        }
+        self.out.line(format!("goto {name};"));
     }
 
     /// Opens a brace.

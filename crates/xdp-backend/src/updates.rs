@@ -102,22 +102,25 @@ enum Step<'a> {
     Statement(&'a Statement),
     Open(LabelId),
     Close(LabelId),
+    /// Where what is `@atomic` begins or ends: nothing is moved into it or out of it.
+    Border,
 }
 
 fn flatten<'a>(body: &'a Block, line: &mut Vec<Step<'a>>) {
     for statement in body {
-        let StatementKind::Block { label, body, .. } = &statement.kind else {
+        let StatementKind::Block { label, body, atomic, .. } = &statement.kind else {
             line.push(Step::Statement(statement));
             continue;
         };
-        line.extend(label.map(Step::Open));
+        let border = || atomic.then_some(Step::Border);
+        line.extend(label.map(Step::Open).into_iter().chain(border()));
         flatten(body, line);
-        line.extend(label.map(Step::Close));
+        line.extend(border().into_iter().chain(label.map(Step::Close)));
     }
 }
 
 /// The register whose method a statement calls.
-fn register_of(program: &Program, statement: &Statement) -> Option<ExternId> {
+pub(crate) fn register_of(program: &Program, statement: &Statement) -> Option<ExternId> {
     match &statement.kind {
         StatementKind::Extern { instance: Some(id), .. } if program.externs[id.index()].extern_type == "register" => {
             Some(*id)
@@ -133,9 +136,9 @@ fn follow<'a>(program: &Program, read: &Statement, rest: &[Step<'a>]) -> Option<
     let ("read", [Argument::Out(target), Argument::In(index)]) = (name.as_str(), arguments.as_slice()) else {
         return None;
     };
-    let mut values = Values { program, register, known: HashMap::new() };
+    let mut values = Values::new(program, Some(register));
     // The index first: what is read may go where it came from.
-    let index = values.at_read(index)?;
+    let index = values.at_start(index)?;
     let old = Expr { kind: ExprKind::Var(OLD), ty: target.ty.clone(), location: target.location };
     values.set(target, Some(old))?;
     values.known.values().any(Option::is_some).then_some(())?;
@@ -148,6 +151,7 @@ fn follow<'a>(program: &Program, read: &Statement, rest: &[Step<'a>]) -> Option<
             // Who leaves a block that the read stands in gets here without the read.
             Step::Close(label) if !opened.contains(label) => return None,
             Step::Close(_) => {}
+            Step::Border => return None,
             Step::Statement(statement) => {
                 if register_of(program, statement) != Some(register) {
                     values.run(statement, true)?;
@@ -157,34 +161,49 @@ fn follow<'a>(program: &Program, read: &Statement, rest: &[Step<'a>]) -> Option<
                 let ("write", [Argument::In(at), Argument::In(value)]) = (name.as_str(), arguments.as_slice()) else {
                     return None;
                 };
-                if !same(&values.at_read(at)?, &index) {
+                if !same(&values.at_start(at)?, &index) {
                     return None;
                 }
-                return Some((statement, update_of(&values.at_read(value)?)?));
+                return Some((statement, update_of(&values.at_start(value)?)?));
             }
         }
     }
     None
 }
 
-/// What storage holds, in terms of what it held where the read stands.
-struct Values<'a> {
+/// What storage holds, in terms of what it held at the start: where the read stands.
+pub(crate) struct Values<'a> {
     program: &'a Program,
-    register: ExternId,
+    /// No other access to it is let pass.
+    register: Option<ExternId>,
     /// By key; None: not followed. What is not here is as it was.
     known: HashMap<String, Option<Expr>>,
 }
 
-impl Values<'_> {
+impl<'a> Values<'a> {
+    pub fn new(program: &'a Program, register: Option<ExternId>) -> Values<'a> {
+        Values { program, register, known: HashMap::new() }
+    }
+
+    pub fn program(&self) -> &'a Program {
+        self.program
+    }
+
+    /// Notes an assignment of what is not known.
+    pub fn forget(&mut self, target: &Expr) {
+        // What has no key can't be read by one.
+        let _ = self.set(target, None);
+    }
+
     /// What a statement does to storage; None if it may jump, or touches the register. `always`:
     /// it stands in the line itself, not under a condition.
-    fn run(&mut self, statement: &Statement, always: bool) -> Option<()> {
+    pub fn run(&mut self, statement: &Statement, always: bool) -> Option<()> {
         if may_reject(statement) {
             return None;
         }
         match &statement.kind {
             StatementKind::Assign(target, value) => {
-                let value = if always { self.at_read(value) } else { None };
+                let value = if always { self.at_start(value) } else { None };
                 self.set(target, value)
             }
             StatementKind::If { then, otherwise, .. } => {
@@ -218,7 +237,7 @@ impl Values<'_> {
         match instance {
             Some(id) => {
                 let of = self.program.externs[id.index()].extern_type.as_str();
-                id != self.register && matches!(of, "register" | "counter" | "direct_counter")
+                Some(id) != self.register && matches!(of, "register" | "counter" | "direct_counter")
             }
             None => matches!(
                 name,
@@ -268,9 +287,9 @@ impl Values<'_> {
         Some(())
     }
 
-    /// The same value from what storage holds where the read stands.
-    fn at_read(&self, expr: &Expr) -> Option<Expr> {
-        let again = |inner: &Expr| self.at_read(inner).map(Box::new);
+    /// The same value from what storage held at the start.
+    pub fn at_start(&self, expr: &Expr) -> Option<Expr> {
+        let again = |inner: &Expr| self.at_start(inner).map(Box::new);
         let kind = match &expr.kind {
             ExprKind::Const(_) => return Some(expr.clone()),
             ExprKind::Var(_) | ExprKind::Field(..) | ExprKind::Index(..) => {
@@ -309,7 +328,7 @@ impl Values<'_> {
             ExprKind::Var(_) => true,
             ExprKind::Field(base, _) => self.indices_stay(base),
             ExprKind::Index(base, index) => {
-                self.indices_stay(base) && self.at_read(index).is_some_and(|then| then == **index)
+                self.indices_stay(base) && self.at_start(index).is_some_and(|then| then == **index)
             }
             _ => false,
         }
@@ -322,7 +341,7 @@ fn contains(outer: &str, inner: &str) -> bool {
 }
 
 /// Parsers: may evaluating the statement's expressions reject the packet?
-fn may_reject(statement: &Statement) -> bool {
+pub(crate) fn may_reject(statement: &Statement) -> bool {
     struct Rejects(bool);
     impl Rejects {
         fn look(&mut self, expr: &Expr) {
@@ -375,7 +394,7 @@ fn reads_old(expr: &Expr) -> bool {
 }
 
 /// Are two expressions the same but for where they stand?
-fn same(left: &Expr, right: &Expr) -> bool {
+pub(crate) fn same(left: &Expr, right: &Expr) -> bool {
     fn nowhere(expr: &Expr) -> Expr {
         let again = |inner: &Expr| Box::new(nowhere(inner));
         let kind = match &expr.kind {

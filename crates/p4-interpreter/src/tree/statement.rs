@@ -40,7 +40,7 @@ impl<'h> Tree<'h> {
                 let taken = if self.truth(condition)? { then } else { otherwise };
                 self.block(taken)?;
             }
-            StmtKind::Block(inner) => self.block(inner)?,
+            StmtKind::Block(inner, _) => self.block(inner)?,
             StmtKind::Switch { subject, cases, default } => self.switch(subject, cases, default)?,
             StmtKind::ActionSwitch { table, cases, default } => {
                 let ran = self.apply_table(*table)?.1;

@@ -49,7 +49,7 @@ pub(crate) fn applied(block: &Block) -> BTreeSet<TableDefId> {
                     switches(a, found);
                     switches(b, found);
                 }
-                StmtKind::Block(b) => switches(b, found),
+                StmtKind::Block(b, _) => switches(b, found),
                 StmtKind::Switch { cases, default, .. } => {
                     cases.iter().for_each(|(_, b)| switches(b, found));
                     switches(default, found);

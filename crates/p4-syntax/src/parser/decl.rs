@@ -74,7 +74,7 @@ impl Parser<'_> {
         self.scoped(|p| {
             let prototype = p.prototype_rest(annotations, false, return_type, name, start)?;
             p.expect_function_body()?;
-            let body = p.block(Vec::new())?;
+            let body = p.body()?;
             Ok(FunctionDecl { span: start.to(body.span), prototype, body })
         })
     }
@@ -144,7 +144,7 @@ impl Parser<'_> {
         self.declare_value(&name);
         self.scoped(|p| {
             let params = p.parameters()?;
-            let body = p.block(Vec::new())?;
+            let body = p.body()?;
             Ok(ActionDecl { annotations, name, params, span: start.to(body.span), body })
         })
     }
@@ -247,7 +247,7 @@ impl Parser<'_> {
         let start = self.span();
         if self.at_apply_block() {
             self.bump();
-            return Ok(ControlItem::Apply(self.block(Vec::new())?));
+            return Ok(ControlItem::Apply(self.body()?));
         }
         let annotations = self.annotations()?;
         Ok(ControlItem::Local(match self.peek() {

@@ -17,6 +17,12 @@ impl Parser<'_> {
         Ok(Block { annotations, statements, span: open.to(close) })
     }
 
+    /// A block with the annotations before it.
+    pub(super) fn body(&mut self) -> Res<Block> {
+        let annotations = self.annotations()?;
+        self.block(annotations)
+    }
+
     pub(super) fn statement(&mut self) -> Res<Statement> {
         self.nested(|p| {
             let start = p.span();
@@ -141,7 +147,7 @@ impl Parser<'_> {
             SwitchLabel::Expr(self.expression()?)
         };
         self.expect(Tok::Colon)?;
-        let block = if self.at(Tok::LBrace) { Some(self.block(Vec::new())?) } else { None };
+        let block = if self.at(Tok::LBrace) || self.at(Tok::At) { Some(self.body()?) } else { None };
         Ok(SwitchCase { label, block, span: start.to(self.prev_span()) })
     }
 
