@@ -8,6 +8,9 @@ use crate::sys;
 
 /// The kernel runs no frame shorter than an Ethernet header.
 const LEAST_FRAME_BYTES: usize = 14;
+/// `struct sp_test_value`, and where the length of a forwarded frame is in it.
+const CONTROL_BYTES: usize = 32;
+const EGRESS_BYTES_OFFSET: usize = 24;
 /// Interface `lo`, which every network namespace has.
 const LOOPBACK_IFINDEX: u32 = 1;
 /// As long as the generator's frames must be at the least: the longest message without a packet.
@@ -89,11 +92,12 @@ impl Dataplane {
     ) -> Result<Outcome> {
         let program =
             self.program(name).ok_or_else(|| Error::NoMap { map: name.to_owned(), owner: "programs".to_owned() })?;
-        let mut control = Vec::with_capacity(24);
+        let mut control = Vec::with_capacity(CONTROL_BYTES);
         for word in [ingress_port, 0, 0, padding as u32] {
             control.extend_from_slice(&word.to_ne_bytes());
         }
         control.extend_from_slice(&clock_ns.to_ne_bytes());
+        control.resize(CONTROL_BYTES, 0);
         self.write_array("sp_test", 0, &control)?;
         let growth = (self.manifest.headroom_bytes as usize).max(LEAST_GROWTH_BYTES);
         let mut input = vec![0u8; padding];
@@ -109,6 +113,11 @@ impl Dataplane {
             (XDP_PASS, 2) => Verdict::ToHost,
             _ => Verdict::Drop,
         };
+        let bytes = layout::u32_at(&answer, EGRESS_BYTES_OFFSET) as usize;
+        if matches!(verdict, Verdict::Forward { .. }) && bytes < LEAST_FRAME_BYTES {
+            // The zeros behind it are there for the kernel's sake.
+            output.truncate(bytes);
+        }
         Ok(Outcome { verdict, frame: output, duration_ns: run.duration_ns })
     }
 
@@ -116,7 +125,7 @@ impl Dataplane {
     pub fn time(&self, frame: &[u8], ingress_port: u32, repeat: u32) -> Result<u32> {
         let program = self.program("sp_main").ok_or_else(|| self.no_main())?;
         let mut control = ingress_port.to_ne_bytes().to_vec();
-        control.resize(24, 0);
+        control.resize(CONTROL_BYTES, 0);
         self.write_array("sp_test", 0, &control)?;
         let mut output = vec![0u8; frame.len() + LEAST_GROWTH_BYTES];
         sys::test_run(program, frame, LOOPBACK_IFINDEX, repeat, &mut output)

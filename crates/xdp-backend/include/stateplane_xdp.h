@@ -45,6 +45,8 @@ struct sp_test_value {
 	__u32 verdict; /* 0 drop, 1 forward, 2 to host */
 	__u32 padding_bytes; /* in front of the frame: the kernel runs none under 14 bytes */
 	__u64 clock_ns;
+	__u32 egress_bytes; /* of a frame that is forwarded, without what is behind it to make 14 bytes */
+	__u32 unused;
 };
 
 struct {
@@ -199,7 +201,7 @@ SP_INLINE void sp_count_rx(__u32 port, __u32 bytes)
 	}
 }
 
-SP_INLINE int sp_test_verdict(__u32 verdict, __u32 port)
+SP_INLINE int sp_test_verdict(__u32 verdict, __u32 port, __u32 bytes)
 {
 	__u32 zero = 0;
 	struct sp_test_value *test = bpf_map_lookup_elem(&sp_test, &zero);
@@ -207,6 +209,7 @@ SP_INLINE int sp_test_verdict(__u32 verdict, __u32 port)
 	if (test) {
 		test->verdict = verdict;
 		test->egress_port = port;
+		test->egress_bytes = bytes;
 	}
 	return verdict ? XDP_PASS : XDP_DROP;
 }
@@ -223,6 +226,39 @@ SP_INLINE __u32 sp_test_padding(void)
 	return test ? test->padding_bytes & 0xf : 0;
 }
 
+/* The kernel takes no frame shorter than an Ethernet header. */
+#define SP_LEAST_BYTES 14
+
+/*
+ * Moves the head so that the frame of `bytes` bytes has `grow` more. One that would be too short for the kernel gets
+ * zeros at its end first, as Ethernet puts them there on the wire.
+ */
+SP_INLINE int sp_move_head(struct xdp_md *xdp, __s32 grow, __u32 bytes, __u32 padding)
+{
+	__s32 lacking = SP_LEAST_BYTES - (__s32)(bytes + padding) - grow;
+
+	if (lacking > 0 && bpf_xdp_adjust_tail(xdp, lacking))
+		return -1;
+	return bpf_xdp_adjust_head(xdp, -grow);
+}
+
+/* Cuts the frame to `bytes` bytes. Of one that would be too short for the kernel, what is cut off becomes zero. */
+SP_INLINE int sp_cut(struct xdp_md *xdp, __u32 bytes, __u32 padding)
+{
+	__u32 now = bpf_xdp_get_buff_len(xdp), keep = bytes + padding;
+	__u8 zeros[16] = {};
+	__u64 cut;
+
+	if (keep >= SP_LEAST_BYTES)
+		return bpf_xdp_adjust_tail(xdp, (int)(keep - now));
+	if (now != SP_LEAST_BYTES && bpf_xdp_adjust_tail(xdp, (int)(SP_LEAST_BYTES - now)))
+		return -1;
+	cut = SP_LEAST_BYTES - keep;
+	if (cut < 1 || cut > SP_LEAST_BYTES)
+		return -1;
+	return bpf_xdp_store_bytes(xdp, keep, zeros, cut);
+}
+
 /* Verdict: the P4 program drops the packet. */
 SP_INLINE int sp_drop(__u32 ingress_port)
 {
@@ -230,7 +266,7 @@ SP_INLINE int sp_drop(__u32 ingress_port)
 
 	if (stats)
 		stats->dropped++;
-	return sp_test_mode ? sp_test_verdict(0, SP_DROP_PORT) : XDP_DROP;
+	return sp_test_mode ? sp_test_verdict(0, SP_DROP_PORT, 0) : XDP_DROP;
 }
 
 /* Verdict: up to this host's kernel. */
@@ -240,7 +276,7 @@ SP_INLINE int sp_to_host(__u32 ingress_port)
 
 	if (stats)
 		stats->to_host++;
-	return sp_test_mode ? sp_test_verdict(2, SP_DROP_PORT) : XDP_PASS;
+	return sp_test_mode ? sp_test_verdict(2, SP_DROP_PORT, 0) : XDP_PASS;
 }
 
 /* Verdict: out of a P4 port, so many bytes long. */
@@ -253,7 +289,7 @@ SP_INLINE int sp_forward(__u32 port, __u32 bytes)
 		stats->tx_bytes += bytes;
 	}
 	if (sp_test_mode)
-		return sp_test_verdict(1, port);
+		return sp_test_verdict(1, port, bytes);
 	return bpf_redirect_map(&sp_ports, port, 0);
 }
 

@@ -45,7 +45,7 @@ impl Generator<'_> {
         }
         self.out.line("__s32 sp_grow = (__s32)(sp_new_bytes - cursor);");
         self.open("if (sp_grow != 0)");
-        self.out.line("if (bpf_xdp_adjust_head(xdp, -sp_grow)) goto verdict_drop;");
+        self.out.line("if (sp_move_head(xdp, sp_grow, sp_bytes, sp_padding)) goto verdict_drop;");
         self.out.line("data = (void *)(long)xdp->data + sp_padding;");
         self.out.line("data_end = (void *)(long)xdp->data_end;");
         self.out.line("sp_bytes += sp_grow;");

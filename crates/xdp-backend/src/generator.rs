@@ -330,7 +330,7 @@ impl<'a> Generator<'a> {
         self.out.line("");
         if self.truncates {
             self.open("if (sp_truncate < sp_bytes)");
-            self.out.line("if (bpf_xdp_adjust_tail(xdp, (int)(sp_truncate - sp_bytes))) goto verdict_drop;");
+            self.out.line("if (sp_cut(xdp, sp_truncate, sp_padding)) goto verdict_drop;");
             self.out.line("sp_bytes = sp_truncate;");
             self.out.line("}");
         }
