@@ -139,6 +139,12 @@ SP_INLINE __u32 sp_blur_bit(__u64 value, __u64 unknown_zero)
 }
 
 /*
+ * The address of an element of an array on the stack. clang must not know how it is aligned: it would join a member's
+ * offset by `|`, which the verifier does not let a pointer have.
+ */
+#define sp_element(pointer) ({ __typeof__(pointer) sp_pointer = (pointer); asm("" : "+r"(sp_pointer)); sp_pointer; })
+
+/*
  * An index into an array on the stack, checked before. clang must not know how small it is: to the address of an array it would then join the
  * offset by `|`, which the verifier does not let a pointer have.
  */

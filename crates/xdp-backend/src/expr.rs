@@ -505,8 +505,9 @@ impl crate::layout::StackPlace {
     pub fn element(&self, index: &str, guard: Option<String>) -> HeaderPlace {
         let known = index.bytes().all(|c| c.is_ascii_digit());
         let index = if known { index.to_string() } else { format!("sp_index({index})") };
+        let c = format!("{}[{index}]", self.c);
         HeaderPlace {
-            c: format!("{}[{index}]", self.c),
+            c: if known { c } else { format!("(*sp_element(&{c}))") },
             offset: format!("{}[{index}]", self.offsets),
             ty: self.ty,
             guard,
