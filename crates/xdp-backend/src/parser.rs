@@ -208,6 +208,12 @@ impl Generator<'_> {
         }
         let bytes = fixed_bits / 8;
         let guard = place.guard.clone();
+        // An element beyond the stack: the packet's bytes are taken all the same, and lost.
+        if let Some(guard) = &guard {
+            self.open(&format!("if (!({guard}))"));
+            self.extract_nothing(bytes, varbit, varbit_bits);
+            self.out.line("}");
+        }
         self.guarded(guard, |g| {
             g.open("");
             let at = match g.facts.offsets.get(&place.key) {
@@ -304,6 +310,17 @@ impl Generator<'_> {
         }
     }
 
+    /// What `extract` does to the packet, without a header to put it into.
+    fn extract_nothing(&mut self, bytes: u32, varbit: Option<u32>, bits: Option<&Expr>) {
+        let (Some(max), Some(bits)) = (varbit, bits) else { return self.skip(&bytes.to_string()) };
+        self.packet_pointer(Self::cursor(), &bytes.to_string());
+        let value = self.expr(bits);
+        let size = self.temporary("__u32", &value);
+        self.parser_check(&format!("{size} <= {max}"), "HeaderTooShort");
+        self.parser_check(&format!("({size} & 7) == 0"), "ParserInvalidArgument");
+        self.skip(&format!("({bytes} + ({size} >> 3))"));
+    }
+
     /// Moves the cursor by so many bytes (C).
     pub fn skip(&mut self, bytes: &str) {
         self.open("");
@@ -326,7 +343,8 @@ impl Generator<'_> {
         if let ExprKind::Const(value) = &bits.kind {
             let bits_wanted = value.to_u32().unwrap_or(u32::MAX);
             if bits_wanted % 8 != 0 {
-                self.error(bits.location, "the packet can be skipped in whole bytes only", None);
+                let error = self.error_constant("ParserInvalidArgument");
+                return self.parser_error(&error);
             }
             self.skip(&(bits_wanted / 8).to_string());
             return;
