@@ -464,14 +464,9 @@ static __always_inline int sp_flow_let_go(struct xdp_md *xdp, struct sp_flow_con
 			  packet_bytes))
 		return XDP_ABORTED;
 	if (scratch->type == SP_UPDATE_ACK) {
-		if (!sp_test_mode)
-			return bpf_redirect_map(&sp_ports, scratch->port & 0x1ff, 0);
-		struct sp_test_value *test = bpf_map_lookup_elem(&sp_test, &zero);
-		if (test) {
-			test->verdict = 1;
-			test->egress_port = scratch->port & 0x1ff;
-		}
-		return XDP_PASS;
+		if (sp_test_mode)
+			return sp_test_verdict(1, scratch->port & 0x1ff, bpf_xdp_get_buff_len(xdp));
+		return bpf_redirect_map(&sp_ports, scratch->port & 0x1ff, 0);
 	}
 	if (scratch->type == SP_ABSENT) {
 		sp_flow_count(SP_STAT_ABSENT);

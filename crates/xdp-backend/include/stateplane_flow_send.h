@@ -70,16 +70,9 @@ static __always_inline int sp_flow_route(struct xdp_md *xdp, struct bpf_fib_look
 					 __u32 total_length)
 {
 	struct sp_flow_outer *outer;
-	__u32 zero = 0;
 
-	if (sp_test_mode) {
-		struct sp_test_value *test = bpf_map_lookup_elem(&sp_test, &zero);
-		if (test) {
-			test->verdict = 1;
-			test->egress_port = 0xffff; /* to the store, whatever port that is */
-		}
-		return XDP_PASS;
-	}
+	if (sp_test_mode) /* to the store, whatever port that is */
+		return sp_test_verdict(1, 0xffff, bpf_xdp_get_buff_len(xdp));
 	__builtin_memset(route, 0, sizeof(*route));
 	route->family = 2; /* AF_INET */
 	route->l4_protocol = 17;

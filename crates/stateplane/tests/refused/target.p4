@@ -16,13 +16,9 @@ parser Parse(packet_in packet, out headers_t hdr, inout metadata_t meta, inout s
     state start {
         packet.extract(hdr.h);
         transition select(hdr.h.a) {
-            known: bits; // refused: parser value sets are not supported
+            known: accept; // refused: parser value sets are not supported
             default: accept;
         }
-    }
-    state bits {
-        packet.advance(3); // refused: the packet can be skipped in whole bytes only
-        transition accept;
     }
 }
 control Verify(inout headers_t hdr, inout metadata_t meta) {
