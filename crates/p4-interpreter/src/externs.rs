@@ -125,6 +125,13 @@ impl Interpreter<'_> {
         if data.ty == Type::String {
             return Ok(());
         }
+        if let ExprKind::Field(header, _) = &data.kind
+            && matches!(header.ty, Type::Header(_))
+            && matches!(self.eval(header)?, Value::Header { valid: false, .. })
+        {
+            // bmv2's calculations.cpp, BufBuilder: no bits.
+            return Ok(());
+        }
         let value = self.eval(data)?;
         self.list_value(&value, &data.ty, bits)
     }
@@ -145,6 +152,7 @@ impl Interpreter<'_> {
                 let fields = &program.struct_types[id.index()].fields;
                 values.iter().zip(fields).try_for_each(|(value, field)| self.list_value(value, &field.ty, bits))
             }
+            (Value::Header { valid: false, .. }, _) => Ok(()),
             (Value::Header { fields: values, .. }, Type::Header(id)) => {
                 let fields = &program.header_types[id.index()].fields;
                 values.iter().zip(fields).try_for_each(|(value, field)| self.list_value(value, &field.ty, bits))

@@ -228,13 +228,18 @@ impl Interpreter<'_> {
         if valid { self.oust_rivals(place) } else { Ok(()) }
     }
 
-    /// Sets a header's validity.
+    /// Sets a header's validity. One that becomes valid has all fields 0 (bmv2's add_header).
     pub(crate) fn set_valid(&mut self, place: &Place, to: bool) -> Run<()> {
         if place.outside {
             return Ok(());
         }
         match self.at_mut(place)? {
-            Value::Header { valid, .. } => *valid = to,
+            Value::Header { valid, fields } => {
+                if to && !*valid {
+                    fields.iter_mut().for_each(clear);
+                }
+                *valid = to;
+            }
             _ => return broken("validity of what is no header"),
         }
         if to { self.oust_rivals(place) } else { Ok(()) }
@@ -256,6 +261,14 @@ impl Interpreter<'_> {
     pub(crate) fn reject<T>(&self, error: &str) -> Run<T> {
         Err(crate::Interrupt::ParserError(self.error_index(error)))
     }
+}
+
+/// A header's field becomes 0.
+fn clear(field: &mut Value) {
+    *field = match field {
+        Value::Varbit(_) => Value::Varbit(Vec::new()),
+        _ => Value::Scalar(BigInt::zero()),
+    };
 }
 
 /// `value[high:low]` of a value of `width` bits.

@@ -88,15 +88,7 @@ SP_INLINE __u16 sp_crc16(const __u8 *bytes, int n)
 	return crc;
 }
 
-/* n is even: the compiler pads with a zero byte. */
-SP_INLINE __u16 sp_csum16(const __u8 *bytes, int n)
-{
-	__u64 sum = 0;
-
-	for (int i = 0; i < n; i += 2)
-		sum += sp_get16(bytes + i);
-	return sp_csum_fold(sum);
-}
+/* A byte of zeros follows: an odd number of bytes is padded. */
 SP_INLINE __u16 sp_xor16(const __u8 *bytes, int n)
 {
 	__u16 mix = 0;
@@ -104,4 +96,72 @@ SP_INLINE __u16 sp_xor16(const __u8 *bytes, int n)
 	for (int i = 0; i < n; i += 2)
 		mix ^= sp_get16(bytes + i);
 	return mix;
+}
+
+/* The first eight bytes as one integer, right-aligned if there are fewer. */
+SP_INLINE __u64 sp_identity(const __u8 *bytes, int n)
+{
+	if (n == 0)
+		return 0;
+	return sp_get64(bytes) >> (n < 8 ? 64 - 8 * n : 0);
+}
+
+/*
+ * The hashes of `there` bytes, a number that is known at run time only and at most `n`. Bytes behind
+ * them are 0.
+ */
+SP_INLINE __u32 sp_crc32_upto(const __u8 *bytes, __u32 there, int n)
+{
+	__u32 crc = 0xffffffff;
+
+	for (__u32 i = 0; i < n; i++) {
+		if (i >= there)
+			break;
+		crc = (crc >> 8) ^ sp_crc32_table[sp_table_index(crc ^ bytes[i])];
+	}
+	return ~crc;
+}
+
+SP_INLINE __u16 sp_crc16_upto(const __u8 *bytes, __u32 there, int n)
+{
+	__u16 crc = 0;
+
+	for (__u32 i = 0; i < n; i++) {
+		if (i >= there)
+			break;
+		crc = (crc >> 8) ^ sp_crc16_table[sp_table_index(crc ^ bytes[i])];
+	}
+	return crc;
+}
+
+SP_INLINE __u16 sp_xor16_upto(const __u8 *bytes, __u32 there, int n)
+{
+	return sp_xor16(bytes, n);
+}
+
+SP_INLINE __u64 sp_identity_upto(const __u8 *bytes, __u32 there, int n)
+{
+	if (there == 0)
+		return 0;
+	return sp_get64(bytes) >> (there < 8 ? 64 - 8 * there : 0);
+}
+
+/*
+ * Writes the low `width` bits (1 to 64) of a value behind the `at` bits that are in a buffer of
+ * zeros; returns how many there are then. The buffer has a byte more than the bits take.
+ */
+SP_INLINE __u32 sp_append(__u8 *bytes, __u32 size, __u32 at, __u64 value, __u32 width)
+{
+	value <<= 64 - width;
+	for (__u32 i = 0; i < (width + 7) / 8; i++) {
+		__u32 to = (at >> 3) + i;
+
+		asm("" : "+r"(to)); /* what clang knows of it, the verifier does not */
+		if (to >= size - 1)
+			break;
+		bytes[to] |= value >> 56 >> (at & 7);
+		bytes[to + 1] |= value >> 56 << (8 - (at & 7));
+		value <<= 8;
+	}
+	return at + width;
 }

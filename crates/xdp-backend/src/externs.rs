@@ -1,18 +1,9 @@
 //! Extern functions and objects (registers: registers.rs): counters, hashes, checksums, random numbers, routes.
 
+use crate::field_list::Odd;
 use crate::generator::Generator;
-use crate::layout::Place;
-use crate::packet::{Bits, runs, store_run};
 use num_traits::{ToPrimitive, Zero};
 use p4_ir::{Argument, ConstArgument, Expr, ExprKind, ExternId, ExternInstance, Location, Type};
-
-/// A scalar of a field list.
-pub(crate) struct ListField {
-    pub bits: Bits,
-    /// C: the header that it belongs to is valid. bmv2 leaves fields of invalid headers out.
-    pub valid: Option<String>,
-    pub varbit: bool,
-}
 
 /// The expression of an `in` argument, or the l-value of another.
 pub(crate) fn operand(arguments: &[Argument], index: usize) -> Option<&Expr> {
@@ -191,63 +182,6 @@ impl Generator<'_> {
         self.store_truncated(target, &format!("sp_random({low}, {high})"));
     }
 
-    /// The scalars of a field list, in order.
-    pub fn field_list(&mut self, data: &Expr, list: &mut Vec<ListField>) {
-        match (&data.kind, &data.ty) {
-            (ExprKind::StructValue(fields), _) => fields.iter().for_each(|field| self.field_list(field, list)),
-            (_, Type::Struct(_) | Type::Header(_) | Type::Stack { .. } | Type::Union(_) | Type::Varbit { .. }) => {
-                if let Some(place) = self.place(data) {
-                    let valid = self.owner_valid(data);
-                    self.place_list(&place, valid, list, data.location);
-                }
-            }
-            (_, Type::String) => {}
-            _ => {
-                let width = self.width(data);
-                let value = self.expr(data);
-                let valid = self.owner_valid(data);
-                list.push(ListField { bits: Bits { value, width }, valid, varbit: false });
-            }
-        }
-    }
-
-    fn owner_valid(&mut self, data: &Expr) -> Option<String> {
-        let ExprKind::Field(base, _) = &data.kind else { return None };
-        if !matches!(base.ty, Type::Header(_)) || matches!(base.kind, ExprKind::Lookahead | ExprKind::HeaderValue(_)) {
-            return None;
-        }
-        match self.place(base) {
-            Some(Place::Header(header)) => Some(header.valid()),
-            _ => None,
-        }
-    }
-
-    fn place_list(&mut self, place: &Place, valid: Option<String>, list: &mut Vec<ListField>, location: Location) {
-        match place {
-            Place::Scalar(scalar) => {
-                list.push(ListField { bits: Bits { value: scalar.read(), width: scalar.width }, valid, varbit: false });
-            }
-            Place::Varbit(scalar) => {
-                list.push(ListField {
-                    bits: Bits { value: scalar.c.clone(), width: scalar.width },
-                    valid,
-                    varbit: true,
-                });
-            }
-            Place::Struct(_, fields) => fields.iter().for_each(|field| self.place_list(field, None, list, location)),
-            Place::Header(header) => {
-                for index in 0..self.program.header_types[header.ty.index()].fields.len() {
-                    if let Some(field) = self.header_field(header, index as u32) {
-                        self.place_list(&field, Some(header.valid()), list, location);
-                    }
-                }
-            }
-            Place::Stack(_) | Place::Union(_) => {
-                self.error(location, "a header stack or union in a field list", Some("list its fields"));
-            }
-        }
-    }
-
     /// The member of HashAlgorithm that an argument names.
     fn algorithm(&mut self, expr: &Expr) -> String {
         if let (ExprKind::Const(value), Type::Enum(id)) = (&expr.kind, &expr.ty)
@@ -257,57 +191,6 @@ impl Generator<'_> {
         }
         self.error(expr.location, "the hash algorithm must be known at compile time", None);
         String::new()
-    }
-
-    /// C of a hash over a field list, and the hash's width.
-    fn hash_value(&mut self, data: &Expr, algorithm: &str, location: Location) -> (String, u32) {
-        let mut list = Vec::new();
-        self.field_list(data, &mut list);
-        if algorithm == "csum16" {
-            let sum = self.checksum_sum(&list, location);
-            return (format!("sp_csum_fold({sum})"), 16);
-        }
-        let (function, width, even) = match algorithm {
-            "crc32" | "crc32_custom" => ("sp_crc32", 32, false),
-            "crc16" | "crc16_custom" => ("sp_crc16", 16, false),
-            "xor16" => ("sp_xor16", 16, true),
-            "identity" => ("", 64, false),
-            "random" => return (self.temporary("__u64", "sp_random64()"), 64),
-            other => {
-                self.error(location, &format!("hash algorithm {other} is not supported by the XDP target"), None);
-                return ("0".into(), 32);
-            }
-        };
-        if list.iter().any(|field| field.varbit) {
-            self.error(location, "a varbit field in the data of this hash", None);
-            return ("0".into(), width);
-        }
-        let values: Vec<Bits> = list.into_iter().map(|field| field.bits).collect();
-        let total: u32 = values.iter().map(|value| value.width).sum();
-        let bytes = total.div_ceil(8);
-        if bytes > 128 {
-            self.error(location, &format!("hash data of {bytes} bytes: the XDP target hashes at most 128"), None);
-            return ("0".into(), width);
-        }
-        let Ok(found) = runs(&values) else {
-            self.error(location, "hash data with more than 128 bits between byte boundaries", None);
-            return ("0".into(), width);
-        };
-        let size = if even { bytes.div_ceil(2) * 2 } else { bytes.max(1) };
-        self.temporaries += 1;
-        let buffer = format!("sp_bytes{}", self.temporaries);
-        self.out.line(format!("__u8 {buffer}[{}] __attribute__((aligned(8))) = {{}};", size.div_ceil(8) * 8));
-        for run in &found {
-            for line in store_run(&buffer, run, true) {
-                self.out.line(line);
-            }
-        }
-        if function.is_empty() {
-            // identity: the first eight bytes as one integer, right-aligned if there are fewer.
-            let shift = 64 - 8 * bytes.min(8);
-            return (self.temporary("__u64", &format!("sp_get64({buffer}) >> {shift}")), 64);
-        }
-        (self.temporary("__u64", &format!("{function}({buffer}, {size})")), width)
     }
 
     fn hash(&mut self, arguments: &[Argument], location: Location) {
@@ -342,54 +225,6 @@ impl Generator<'_> {
         self.out.line("}");
     }
 
-    /// C of the sum of a field list's 16-bit words. 2^16 is 1 modulo 2^16 - 1, so whole fields can be added, shifted to their place in a word.
-    pub fn checksum_sum(&mut self, list: &[ListField], location: Location) -> String {
-        let mut bit = 0;
-        let mut terms = Vec::new();
-        for field in list {
-            let width = field.bits.width;
-            let value = &field.bits.value;
-            if field.varbit {
-                terms.push(self.varbit_sum(value, width));
-                continue;
-            }
-            if width > 128 {
-                self.error(location, "a field of more than 128 bits in a checksum", None);
-                continue;
-            }
-            bit += width;
-            let shift = (16 - bit % 16) % 16;
-            let part = match width {
-                0..=32 => format!("(__u64){value}"),
-                33..=64 => format!("sp_csum_part64({value})"),
-                _ => format!("sp_csum_part128({value})"),
-            };
-            let placed = if shift == 0 { part } else { format!("({part} << {shift})") };
-            terms.push(match &field.valid {
-                Some(valid) => format!("({valid} ? {placed} : 0)"),
-                None => placed,
-            });
-        }
-        if terms.is_empty() {
-            return "0ULL".into();
-        }
-        // A running variable, so that long lists stay readable.
-        let sum = self.temporary("__u64", "0");
-        for term in terms {
-            self.out.line(format!("{sum} += {term};"));
-        }
-        sum
-    }
-
-    fn varbit_sum(&mut self, value: &str, width: u32) -> String {
-        let sum = self.temporary("__u64", "0");
-        self.open(&format!("for (__u32 sp_i = 0; sp_i < {}; sp_i++)", width.div_ceil(8)));
-        self.out.line(format!("if (sp_i >= ({value}.bits >> 3)) break;"));
-        self.out.line(format!("{sum} += (__u64){value}.byte[sp_i] << (sp_i & 1 ? 0 : 8);"));
-        self.out.line("}");
-        sum
-    }
-
     /// The sum that a checksum call is about.
     fn checksum(&mut self, arguments: &[Argument], payload: bool, location: Location) -> Option<String> {
         let (data, algorithm) = (operand(arguments, 1)?, operand(arguments, 3)?);
@@ -402,21 +237,21 @@ impl Generator<'_> {
             let (value, _) = self.hash_value(data, &algorithm, location);
             return Some(value);
         }
-        let mut list = Vec::new();
-        self.field_list(data, &mut list);
-        let mut sum = self.checksum_sum(&list, location);
-        if payload {
-            let bits: u32 = list.iter().filter(|field| !field.varbit).map(|field| field.bits.width).sum();
-            if !bits.is_multiple_of(16) {
-                self.error(location, "before a payload the fields must fill whole 16-bit words", None);
-            }
-            let total = self.temporary("__u64", &sum);
-            let rest = self.temporary("long", "sp_payload_sum(xdp, sp_padding + cursor)");
-            self.payload_sums = true;
-            self.out.line(format!("if ({rest} < 0) goto verdict_drop;"));
-            self.out.line(format!("{total} += {rest};"));
-            sum = total;
+        let list = self.fields_of(data);
+        let (sum, odd) = self.checksum_sum(&list, location);
+        if !payload {
+            return Some(format!("sp_csum_fold({sum})"));
         }
+        let rest = self.temporary("long", "sp_payload_sum(xdp, sp_padding + cursor)");
+        self.payload_sums = true;
+        self.out.line(format!("if ({rest} < 0) goto verdict_drop;"));
+        // Behind an odd number of bytes each byte is the other half of its word.
+        let rest = match odd {
+            Odd::Known(false) => rest,
+            Odd::Known(true) => format!("({rest} << 8)"),
+            Odd::Text(odd) => format!("({rest} << ({odd} * 8))"),
+        };
+        let sum = self.temporary("__u64", &format!("{sum} + {rest}"));
         Some(format!("sp_csum_fold({sum})"))
     }
 

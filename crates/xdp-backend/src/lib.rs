@@ -16,6 +16,7 @@ mod emit;
 mod expr;
 mod externs;
 mod facts;
+mod field_list;
 mod flow;
 mod generator;
 mod layout;

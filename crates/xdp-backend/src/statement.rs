@@ -68,7 +68,12 @@ impl Generator<'_> {
             }
             StatementKind::SetValid(header, valid) => {
                 if let Some(Place::Header(place)) = self.place(header) {
-                    self.guarded(place.guard.clone(), |g| g.set_valid(&place, *valid));
+                    self.guarded(place.guard.clone(), |g| {
+                        if *valid {
+                            g.clear_if_invalid(&place);
+                        }
+                        g.set_valid(&place, *valid);
+                    });
                 } else {
                     self.internal(statement.location, "setValid of something that is no header");
                 }
@@ -379,6 +384,17 @@ impl Generator<'_> {
                 g.out.line(format!("if ({}.sp_valid) {rival}.sp_valid = 0;", a.c));
             }
         });
+    }
+
+    /// What setValid does to a header that is not valid (bmv2's add_header): all fields become 0.
+    fn clear_if_invalid(&mut self, header: &HeaderPlace) {
+        self.open(&format!("if (!{}.sp_valid)", header.c));
+        self.out.line(format!("__builtin_memset(&{0}, 0, sizeof({0}));", header.c));
+        if !header.offset.is_empty() {
+            // Its bytes in the packet are not its fields any more.
+            self.out.line(format!("{} = SP_NO_OFFSET;", header.offset));
+        }
+        self.out.line("}");
     }
 
     /// setValid or setInvalid; in a union only one member is valid.

@@ -5,7 +5,7 @@ use super::{Ended, Run, Tree, broken, unsupported};
 use crate::{DROP_PORT, hash};
 use num_bigint::{BigInt, Sign};
 use num_traits::{ToPrimitive, Zero};
-use p4_check::hir::{Call, Direction, FunctionDef, FunctionId};
+use p4_check::hir::{Call, Direction, Expr, ExprKind, FunctionDef, FunctionId};
 use p4_check::ty::Ty;
 
 /// An argument: its value if it goes in, its place if it comes out.
@@ -35,10 +35,33 @@ impl<'h> Tree<'h> {
                 }
                 given[at].place = Some(place);
             } else {
-                given[at].value = Some(self.eval(a)?);
+                let calculates = &*f.name == "hash" || f.name.contains("_checksum");
+                given[at].value = Some(if calculates { self.field_list(a)? } else { self.eval(a)? });
             }
         }
         Ok(given)
+    }
+
+    /// An argument of a hash or checksum. A field of an invalid header has no bits there
+    /// (bmv2's calculations.cpp, BufBuilder).
+    fn field_list(&mut self, e: &Expr) -> Run<Value> {
+        match &e.kind {
+            ExprKind::Aggregate(parts, order) => {
+                let mut values = vec![Value::Undefined; parts.len()];
+                for at in order.places(parts.len()) {
+                    values[at] = self.field_list(&parts[at])?;
+                }
+                Ok(self.aggregate(values, &e.ty))
+            }
+            ExprKind::Field(base, index) => match self.eval(base)? {
+                Value::Header { valid: false, .. } => Ok(Value::Varbit(Vec::new())),
+                Value::Header { fields, .. } | Value::Struct(fields) | Value::Union(fields) => {
+                    fields.into_iter().nth(*index as usize).map_or_else(|| broken("no such field"), Ok)
+                }
+                _ => broken("a field of what has none"),
+            },
+            _ => self.eval(e),
+        }
     }
 
     fn given_number(given: &[Given], at: usize) -> Run<BigInt> {

@@ -250,7 +250,7 @@ impl<'h> Tree<'h> {
                 out.extend(bytes.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1 == 1)));
                 Ok(())
             }
-            (Value::Str(_), _) => Ok(()),
+            (Value::Str(_), _) | (Value::Header { valid: false, .. }, _) => Ok(()),
             (Value::Struct(values) | Value::Header { fields: values, .. }, Ty::Record(id, args)) => {
                 debug_assert!(self.hir.records[id.index()].kind != RecordKind::Union);
                 let fields = self.hir.fields_of(*id, args);

@@ -171,7 +171,13 @@ impl Tree<'_> {
             return Ok(());
         }
         match self.at_mut(place)? {
-            Value::Header { valid, .. } => *valid = to,
+            Value::Header { valid, fields } => {
+                if to && !*valid {
+                    // bmv2's add_header.
+                    fields.iter_mut().for_each(clear);
+                }
+                *valid = to;
+            }
             Value::Union(members) => members.iter_mut().for_each(invalidate),
             _ => return broken("validity of what is no header"),
         }
@@ -187,6 +193,13 @@ impl Tree<'_> {
         }
         Ok(())
     }
+}
+
+fn clear(field: &mut Value) {
+    *field = match field {
+        Value::Varbit(_) => Value::Varbit(Vec::new()),
+        _ => Value::Number(BigInt::zero()),
+    };
 }
 
 fn invalidate(member: &mut Value) {
