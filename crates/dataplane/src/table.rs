@@ -59,6 +59,8 @@ pub struct TableRef<'a> {
     pub(crate) table: &'a Table,
 }
 
+const CONST_ENTRIES: &str = "its entries are const: they are part of the program";
+
 impl<'a> TableRef<'a> {
     /// What the manifest says of it.
     pub fn description(&self) -> &'a Table {
@@ -110,8 +112,10 @@ impl<'a> TableRef<'a> {
         if matches!(self.table.kind, TableKind::Keyless | TableKind::Const) {
             return Ok(());
         }
-        for entry in self.initial_entries()? {
-            self.write(&entry, Write::Set)?;
+        for list in [&self.table.initial_entries, &self.table.const_entries] {
+            for entry in self.read_entries(list)? {
+                self.put(&entry, Write::Set)?;
+            }
         }
         Ok(())
     }
@@ -119,8 +123,12 @@ impl<'a> TableRef<'a> {
     /// The entries that the program starts with, and that can be changed. Of those that match the same (`_` and `0 &&& 0`, say) only the first to match is
     /// there: a map has one place for them.
     pub fn initial_entries(&self) -> Result<Vec<Entry>> {
+        self.read_entries(&self.table.initial_entries)
+    }
+
+    fn read_entries(&self, list: &[manifest::Entry]) -> Result<Vec<Entry>> {
         let mut entries: Vec<Entry> = Vec::new();
-        for entry in &self.table.initial_entries {
+        for entry in list {
             let entry = self.read_manifest_entry(entry)?;
             match entries.iter_mut().find(|known| self.same_entry(known, &entry)) {
                 Some(known) if known.priority < entry.priority => *known = entry,
@@ -138,9 +146,7 @@ impl<'a> TableRef<'a> {
 
     /// Would this entry be taken? Looks at names, values and the action, not at what the table holds.
     pub fn check(&self, entry: &Entry) -> Result<()> {
-        if matches!(self.table.kind, TableKind::Keyless | TableKind::Const) {
-            return self.not_fillable();
-        }
+        self.fillable()?;
         self.normalise(&entry.matches)?;
         self.check_call(&entry.action, false)
     }
@@ -240,10 +246,13 @@ impl<'a> TableRef<'a> {
         Ok(())
     }
 
-    fn not_fillable<T>(&self) -> Result<T> {
+    /// Can entries come and go?
+    fn fillable(&self) -> Result<()> {
         match self.table.kind {
             TableKind::Keyless => self.fail("it has no key: only its default action can be set"),
-            _ => self.fail("its entries are const: they are part of the program"),
+            TableKind::Const => self.fail(CONST_ENTRIES),
+            _ if !self.table.const_entries.is_empty() => self.fail(CONST_ENTRIES),
+            _ => Ok(()),
         }
     }
 
@@ -262,6 +271,11 @@ impl<'a> TableRef<'a> {
 
     /// Writes an entry. Its counter starts at zero, or keeps its count when the entry was there.
     pub fn write(&self, entry: &Entry, how: Write) -> Result<()> {
+        self.fillable()?;
+        self.put(entry, how)
+    }
+
+    fn put(&self, entry: &Entry, how: Write) -> Result<()> {
         let matches = self.normalise(&entry.matches)?;
         self.check_call(&entry.action, false)?;
         let value = layout::value(
@@ -286,6 +300,7 @@ impl<'a> TableRef<'a> {
 
     /// Deletes the entry with exactly these matches.
     pub fn delete(&self, matches: &[Match]) -> Result<()> {
+        self.fillable()?;
         let matches = self.normalise(matches)?;
         if let Some(ternary) = self.ternary()? {
             let (key, mask) = self.ternary_key(&matches);
@@ -324,7 +339,7 @@ impl<'a> TableRef<'a> {
                 Ok((self.map(map)?, layout::key_struct(&self.table.keys, *key_bytes, |index| matches[index].value())))
             }
             TableKind::Lpm { map, .. } => Ok((self.map(map)?, layout::lpm_key(self.table, matches))),
-            _ => self.not_fillable(),
+            _ => self.fail("it has no map for entries"),
         }
     }
 
@@ -335,6 +350,7 @@ impl<'a> TableRef<'a> {
             listed.push(Listed { entry: self.read_manifest_entry(entry)?, counter: None, constant: true });
         }
         let mut found: Vec<Listed> = match &self.table.kind {
+            _ if !listed.is_empty() => vec![],
             TableKind::Keyless | TableKind::Const => vec![],
             TableKind::Ternary { .. } => self.list_ternary()?,
             TableKind::Exact { map, .. } => self.list_map(self.map(map)?, |key| {

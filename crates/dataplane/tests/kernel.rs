@@ -26,9 +26,13 @@ impl Drop for Scratch {
 }
 
 fn load() -> Dataplane {
+    load_with(fixture::manifest())
+}
+
+fn load_with(manifest: manifest::Manifest) -> Dataplane {
     let scratch = Scratch::new();
     let path = fixture::build(&scratch.0, &[]);
-    let mut object = Object::open(&path, fixture::manifest()).unwrap();
+    let mut object = Object::open(&path, manifest).unwrap();
     object.set(Settings { test_mode: true, host_traffic: false, virtual_clock: true }).unwrap();
     object.load().unwrap()
 }
@@ -107,6 +111,27 @@ fn exact_tables() {
     delete(&dataplane, "exact", &keys).unwrap();
     assert_eq!(out(&dataplane, &mac, 3), None);
     assert!(delete(&dataplane, "exact", &keys).unwrap_err().to_string().contains("no such entry"));
+}
+
+#[test]
+fn const_entries_in_a_map_are_there_for_good() {
+    let mut manifest = fixture::manifest();
+    manifest.tables[0].const_entries = std::mem::take(&mut manifest.tables[0].initial_entries);
+    let dataplane = load_with(manifest);
+    let some = frame(0x1234, [1, 2, 3, 4], 5);
+    assert_eq!(out(&dataplane, &some, 7), Some(8));
+
+    let port = "standard_metadata.ingress_port";
+    let changes = [
+        add(&dataplane, "wire", spec(&[(port, "9")], None, "forward", &["8"])),
+        delete(&dataplane, "wire", &[(port, "7")]),
+    ];
+    for change in changes {
+        assert!(change.unwrap_err().to_string().contains("its entries are const"));
+    }
+    assert_eq!(out(&dataplane, &some, 7), Some(8));
+    let listed = dataplane.table("wire").unwrap().list().unwrap();
+    assert!(listed.len() == 1 && listed[0].constant);
 }
 
 #[test]

@@ -10,6 +10,7 @@
 
 mod atomic;
 mod clang;
+mod const_entries;
 mod contracts;
 mod deparser;
 mod emit;

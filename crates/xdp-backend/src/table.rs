@@ -1,6 +1,7 @@
 //! Tables: BPF maps or code, the lookup, and the actions in a switch at the place of `apply`.
 
-use crate::expr::{is_signed, literal, shift_left};
+use crate::const_entries::const_entries_in_map;
+use crate::expr::{literal, shift_left};
 use crate::generator::Generator;
 use crate::layout::{Place, c_type, scalar_width};
 use crate::packet::{Bits, runs, store_run};
@@ -39,12 +40,16 @@ impl Generator<'_> {
                 self.error(table.location, &message, None);
             }
         }
-        if direct && matches!(kind, TableKind::Const | TableKind::Keyless) {
+        if direct && (table.const_entries || kind == TableKind::Keyless) {
             let message = "a direct counter of a table without entries in a map: const entries and keyless tables have no place for it";
             self.error(table.location, message, Some("use a counter, with an index of your own for each entry"));
         }
         let (value_bytes, counter) = self.value_layout(table, direct);
-        let size = table.size.unwrap_or(DEFAULT_SIZE).clamp(1, u64::from(u32::MAX));
+        let mut size = table.size.unwrap_or(DEFAULT_SIZE).clamp(1, u64::from(u32::MAX));
+        if table.const_entries {
+            // All that there ever are.
+            size = (table.entries.len() as u64).max(1);
+        }
         let in_code = matches!(kind, TableKind::Const | TableKind::Keyless);
         let default_map = self.default_in_map(table).then(|| format!("{}_default", table.c_name));
         if !in_code || default_map.is_some() {
@@ -157,7 +162,7 @@ impl Generator<'_> {
         if table.keys.is_empty() {
             return TableKind::Keyless;
         }
-        if table.const_entries {
+        if table.const_entries && !const_entries_in_map(table) {
             for key in &table.keys {
                 if !matches!(key.match_kind.as_str(), "exact" | "lpm" | "ternary" | "range" | "optional") {
                     self.unsupported_key(key);
@@ -166,13 +171,15 @@ impl Generator<'_> {
             return TableKind::Const;
         }
         for key in &table.keys {
-            if !matches!(key.match_kind.as_str(), "exact" | "lpm" | "ternary") {
+            let kind = key.match_kind.as_str();
+            if !matches!(kind, "exact" | "lpm" | "ternary") && !(kind == "optional" && table.const_entries) {
                 self.unsupported_key(key);
             }
         }
         let name = &table.c_name;
         let count = |kind: &str| table.keys.iter().filter(|key| key.match_kind == kind).count();
-        if count("ternary") == 0 && count("lpm") == 1 {
+        let masked = count("ternary") + count("optional");
+        if masked == 0 && count("lpm") == 1 {
             let mut offset = 4;
             for lpm in [false, true] {
                 for key in keys.iter_mut().filter(|key| (key.match_kind == "lpm") == lpm) {
@@ -192,7 +199,7 @@ impl Generator<'_> {
             return TableKind::Lpm { map: name.clone(), key_bytes };
         }
         let key_bytes = self.declare_key(name, keys);
-        if count("ternary") == 0 && count("lpm") == 0 {
+        if masked == 0 && count("lpm") == 0 {
             return TableKind::Exact { map: name.clone(), key_bytes };
         }
         TableKind::Ternary { map: name.clone(), masks_map: format!("{name}_masks"), max_masks: MAX_MASKS, key_bytes }
@@ -398,7 +405,7 @@ impl Generator<'_> {
         }
     }
 
-    fn set_hit(&mut self, hit: Option<VariableId>, text: &str) {
+    pub(crate) fn set_hit(&mut self, hit: Option<VariableId>, text: &str) {
         if let Some(Place::Scalar(scalar)) = hit.and_then(|id| self.layout.variables.get(&id).cloned()) {
             self.out.line(format!("{} = {text};", scalar.c));
         }
@@ -452,7 +459,7 @@ impl Generator<'_> {
         self.out.line("__sync_fetch_and_add(&value->bytes, sp_bytes);");
     }
 
-    fn action_switch(&mut self, table: &Table, action_run: Option<VariableId>) {
+    pub(crate) fn action_switch(&mut self, table: &Table, action_run: Option<VariableId>) {
         self.set_hit(action_run, "value->action");
         self.open("switch (value->action)");
         for (index, entry) in table.actions.iter().enumerate() {
@@ -472,7 +479,7 @@ impl Generator<'_> {
         self.out.line("}");
     }
 
-    fn constant_action(&mut self, table: &Table, call: &ActionCall, action_run: Option<VariableId>) {
+    pub(crate) fn constant_action(&mut self, table: &Table, call: &ActionCall, action_run: Option<VariableId>) {
         self.set_hit(action_run, &format!("{}U", call.action));
         let Some(entry) = table.actions.get(call.action as usize) else { return };
         self.set_arguments(entry.action, &call.arguments);
@@ -503,56 +510,6 @@ impl Generator<'_> {
         self.return_label = outer_return;
         self.instance = outer;
     }
-
-    /// Keyless tables and const entries.
-    fn apply_code(
-        &mut self,
-        table: &Table,
-        keys: &[(String, u32)],
-        hit: Option<VariableId>,
-        action_run: Option<VariableId>,
-    ) {
-        let mut entries: Vec<&Entry> = table.entries.iter().collect();
-        sort_entries(table, &mut entries, keys);
-        let mut word = "if";
-        for entry in entries {
-            self.out.at(entry.location);
-            let mut tests = Vec::new();
-            for (((value, width), key), matched) in keys.iter().zip(&table.keys).zip(&entry.matches) {
-                let minus = is_signed(&key.expr.ty);
-                tests.extend(self.match_test(value, *width, minus, matched, entry.location));
-            }
-            let test = if tests.is_empty() { "1".to_string() } else { tests.join(" && ") };
-            self.open(&format!("{word} ({test})"));
-            self.set_hit(hit, "1");
-            self.applied = Some(false);
-            self.constant_action(table, &entry.action, action_run);
-            word = "} else if";
-        }
-        let chained = word != "if";
-        if chained {
-            self.out.line("} else {");
-        }
-        self.set_hit(hit, "0");
-        self.out.at(table.location);
-        if table.const_default {
-            self.applied = Some(false);
-            self.constant_action(table, &table.default_action, action_run);
-        } else {
-            self.out.line("__u32 sp_zero = 0;");
-            self.out.line(format!(
-                "struct {name}_value *value = bpf_map_lookup_elem(&{name}_default, &sp_zero);",
-                name = table.c_name
-            ));
-            self.open("if (value)");
-            self.applied = Some(true);
-            self.action_switch(table, action_run);
-            self.out.line("}");
-        }
-        if chained {
-            self.out.line("}");
-        }
-    }
 }
 
 /// Looks for calls of a counter's methods.
@@ -574,20 +531,7 @@ fn map_member(name: &str, width: u32) -> String {
     if width > 64 { format!("__u64 {name}[2]") } else { format!("{} {name}", c_type(width)) }
 }
 
-/// Longest prefix first for a table with an lpm key and no priorities; else by priority, else as written.
-fn sort_entries(table: &Table, entries: &mut [&Entry], keys: &[(String, u32)]) {
-    let lpm = table.keys.iter().position(|key| key.match_kind == "lpm");
-    let others = table.keys.iter().any(|key| matches!(key.match_kind.as_str(), "ternary" | "range" | "optional"));
-    if let (Some(lpm), false) = (lpm, others) {
-        let width = keys.get(lpm).map_or(0, |key| key.1);
-        entries.sort_by_key(|entry| std::cmp::Reverse(entry.matches.get(lpm).map_or(0, |m| prefix_length(m, width))));
-        return;
-    }
-    // A stable sort keeps the order of the source among equals.
-    entries.sort_by_key(|entry| std::cmp::Reverse(entry.priority.clone().unwrap_or_else(BigInt::zero)));
-}
-
-fn prefix_length(matched: &Match, width: u32) -> u32 {
+pub(crate) fn prefix_length(matched: &Match, width: u32) -> u32 {
     match matched {
         Match::Any => 0,
         Match::Mask { mask, .. } => mask.iter_u64_digits().map(u64::count_ones).sum(),
