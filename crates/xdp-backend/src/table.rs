@@ -171,9 +171,10 @@ impl Generator<'_> {
             return TableKind::Const;
         }
         for key in &table.keys {
-            let kind = key.match_kind.as_str();
-            if !matches!(kind, "exact" | "lpm" | "ternary") && !(kind == "optional" && table.const_entries) {
-                self.unsupported_key(key);
+            match key.match_kind.as_str() {
+                "exact" | "lpm" | "ternary" => {}
+                "optional" if table.const_entries => {}
+                _ => self.unsupported_key(key),
             }
         }
         let name = &table.c_name;
