@@ -44,6 +44,7 @@ impl Lowerer<'_> {
                 name,
                 body: Vec::new(),
                 transition: ir::Transition::To(ir::Target::Reject),
+                continues: false,
                 location,
             });
         }
@@ -144,7 +145,7 @@ impl Lowerer<'_> {
         let [then, otherwise, join] = ["then", "else", "after"].map(|part| {
             let name = graph.names.unique(&format!("{base}_{part}"));
             let transition = ir::Transition::To(ir::Target::Reject);
-            graph.states.push(ir::State { name, body: Vec::new(), transition, location });
+            graph.states.push(ir::State { name, body: Vec::new(), transition, continues: true, location });
             graph.states.len() as u32 - 1
         });
         let state = &mut graph.states[*at as usize];
@@ -226,6 +227,7 @@ impl Lowerer<'_> {
             name,
             body: Vec::new(),
             transition: ir::Transition::To(ir::Target::Reject),
+            continues: true,
             location,
         });
         let resume = graph.states.len() as u32 - 1;
@@ -237,7 +239,7 @@ impl Lowerer<'_> {
         } else {
             let name = graph.names.unique(&format!("{}_copy_out", graph.states[at as usize].name));
             let transition = ir::Transition::To(ir::Target::State(resume));
-            graph.states.push(ir::State { name, body: after, transition, location });
+            graph.states.push(ir::State { name, body: after, transition, continues: true, location });
             ir::Target::State(graph.states.len() as u32 - 1)
         };
         let start = self.inline_states(def, &state_prefix, done, graph);

@@ -1,7 +1,7 @@
 //! What a program means: a reference interpreter of the typed IR, to hold the compiler against.
 //!
 //! It owns: the meaning of the IR as the P4-16 specification (1.2.5) has it, with what `docs/p4-support.md` promises where that leaves it open: fields of a header that
-//! was never valid are 0, registers out of range read as 0, a parser's loop ends after 64 rounds. It is written from these two and from bmv2's
+//! was never valid are 0, registers out of range read as 0, a parser's loops end after 128 rounds. It is written from these two and from bmv2's
 //! simple_switch.md, not from the C back end: integers are big integers, nothing is optimised, the packet is a list of bytes that is taken apart and put together.
 //! It must not know: C, BPF, files, clocks.
 //!
@@ -109,8 +109,6 @@ pub(crate) struct Packet {
     pub emitted: Vec<u8>,
     /// What `truncate` asked for.
     pub truncate: Option<u64>,
-    /// Rounds of each parser state.
-    pub rounds: BTreeMap<u32, u32>,
     /// The table and entry whose action runs: for direct counters.
     pub matched: Option<(TableId, Option<usize>)>,
 }

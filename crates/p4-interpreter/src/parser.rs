@@ -4,10 +4,7 @@ use crate::value::{Value, pattern, width, wrap};
 use crate::{Interpreter, Interrupt, Run, broken};
 use num_bigint::{BigInt, Sign};
 use num_traits::{One, ToPrimitive, Zero};
-use p4_ir::{Expr, ExprKind, Field, Match, Target, Transition, Type};
-
-/// Rounds through a state until error.ParserTimeout (docs/p4-support.md).
-const MAX_ROUNDS: u32 = 64;
+use p4_ir::{Expr, ExprKind, Field, MAX_PARSER_ROUNDS, Match, Target, Transition, Type, on_cycles};
 
 /// Bits of what an emitted header is made of.
 struct Bits {
@@ -28,13 +25,16 @@ impl Interpreter<'_> {
     fn states(&mut self) -> Run<()> {
         let parser = &self.program.parser;
         self.block(&parser.prologue)?;
-        let mut current = 0;
+        let successors: Vec<Vec<u32>> = parser.states.iter().map(|state| state.transition.states()).collect();
+        let cyclic = on_cycles(&successors);
+        let (mut current, mut rounds) = (0, 0);
         loop {
             let Some(state) = parser.states.get(current as usize) else { return broken("no such parser state") };
-            let rounds = self.packet.rounds.entry(current).or_default();
-            *rounds += 1;
-            if *rounds > MAX_ROUNDS {
-                return self.reject("ParserTimeout");
+            if cyclic[current as usize] && !state.continues {
+                rounds += 1;
+                if rounds > MAX_PARSER_ROUNDS {
+                    return self.reject("ParserTimeout");
+                }
             }
             self.block(&state.body)?;
             let target = match &state.transition {

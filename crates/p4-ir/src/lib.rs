@@ -454,8 +454,46 @@ pub struct State {
     pub body: Block,
     /// Where it goes.
     pub transition: Transition,
+    /// The rest of a state of the source, behind a sub-parser or in a branch: no round of its own.
+    pub continues: bool,
     /// Where declared.
     pub location: Location,
+}
+
+/// So many times may a packet come to states on cycles; then comes error.ParserTimeout. The kernel's
+/// verifier wants a bound.
+pub const MAX_PARSER_ROUNDS: u32 = 128;
+
+/// For each node of a graph, given by the successors of each: does it lie on a cycle?
+pub fn on_cycles(successors: &[Vec<u32>]) -> Vec<bool> {
+    let reaches_itself = |start: usize| {
+        let mut seen = vec![false; successors.len()];
+        let mut open = vec![start];
+        while let Some(node) = open.pop() {
+            for next in successors[node].iter().map(|next| *next as usize) {
+                if next == start {
+                    return true;
+                }
+                if seen.get(next).is_some_and(|seen| !seen) {
+                    seen[next] = true;
+                    open.push(next);
+                }
+            }
+        }
+        false
+    };
+    (0..successors.len()).map(reaches_itself).collect()
+}
+
+impl Transition {
+    /// The states that may be next.
+    pub fn states(&self) -> Vec<u32> {
+        let state = |target: &Target| if let Target::State(index) = target { Some(*index) } else { None };
+        match self {
+            Transition::To(target) => state(target).into_iter().collect(),
+            Transition::Select { cases, .. } => cases.iter().filter_map(|(_, target, _)| state(target)).collect(),
+        }
+    }
 }
 
 /// The parser, sub-parsers inlined. May have cycles.

@@ -1,7 +1,10 @@
 //! Runs clang on the emitted C, and chooses the fastest placement of storage that fits BPF's stack.
 
+use crate::facts::Facts;
+use crate::layout::scalar_width;
+use crate::walk::{self, Visitor};
 use crate::{BackendError, Generated, Options, Placement, generate};
-use p4_ir::Program;
+use p4_ir::{Expr, ExprKind, Program, Statement, StatementKind, Type};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -74,7 +77,8 @@ pub fn compile(program: &Program, options: &Options, object: &Path) -> Result<Co
     write_headers(folder.path()).map_err(file_error(folder.path()))?;
     let name = object.file_stem().map_or("program".into(), |stem| stem.to_string_lossy().into_owned());
     let source = folder.path().join(format!("{name}.c"));
-    let first = Options::PLACEMENTS.iter().position(|placement| *placement == options.placement).unwrap_or(0);
+    let wanted = first_placement(program, options.placement);
+    let first = Options::PLACEMENTS.iter().position(|placement| *placement == wanted).unwrap_or(0);
     let mut last = String::new();
     let mut stack = None;
     for placement in &Options::PLACEMENTS[first..] {
@@ -100,6 +104,42 @@ pub fn compile(program: &Program, options: &Options, object: &Path) -> Result<Co
         Some(error) => CompileError::Unsupported(vec![error]),
         None => CompileError::Clang(last),
     })
+}
+
+/// Parsers with loops: what a map holds is unknown to the verifier, so all rounds look alike to it.
+/// What it knows of registers and of the stack would make each round another, unless there is one loop
+/// only, which changes no headers.
+fn first_placement(program: &Program, wanted: Placement) -> Placement {
+    let facts = Facts::new(program);
+    let mut changes = HeaderChanges(facts.loop_heads.len() > 1);
+    for (state, _) in program.parser.states.iter().zip(&facts.on_cycles).filter(|(_, on_cycle)| **on_cycle) {
+        walk::block(&state.body, &mut changes);
+    }
+    if changes.0 { Placement::AllScratch } else { wanted }
+}
+
+/// Looks for statements that change headers.
+struct HeaderChanges(bool);
+
+impl Visitor for HeaderChanges {
+    fn statement(&mut self, statement: &Statement) {
+        self.0 |= matches!(
+            statement.kind,
+            StatementKind::Extract { .. }
+                | StatementKind::SetValid(..)
+                | StatementKind::PushFront(..)
+                | StatementKind::PopFront(..)
+        );
+    }
+
+    fn write(&mut self, target: &Expr, _value: Option<&Expr>) {
+        let mut target = target;
+        while let ExprKind::Slice { base, .. } = &target.kind {
+            target = base;
+        }
+        let of_header = matches!(&target.kind, ExprKind::Field(base, _) if matches!(base.ty, Type::Header(_)));
+        self.0 |= of_header || scalar_width(&target.ty).is_none();
+    }
 }
 
 /// clang's words about the stack, for who wrote the P4.

@@ -2,9 +2,7 @@
 
 use crate::layout::header_bits;
 use crate::walk::{self, Visitor};
-use p4_ir::{
-    Argument, Block, Expr, ExprKind, HeaderTypeId, Program, Statement, StatementKind, Target, Transition, Type,
-};
+use p4_ir::{Argument, Block, Expr, ExprKind, HeaderTypeId, Program, Statement, StatementKind, Type, on_cycles};
 use std::collections::{HashMap, HashSet};
 
 /// See the module.
@@ -26,6 +24,8 @@ pub(crate) struct Facts {
     pub standard_reads: HashSet<String>,
     /// Parser states that a loop leads back to.
     pub loop_heads: HashSet<u32>,
+    /// For each parser state: does it lie on a cycle?
+    pub on_cycles: Vec<bool>,
     /// Ways from `start` to the parser's end; a loop counts as one round.
     pub parser_paths: u64,
     /// A `FlowState` or other extern type by which the main flow differs.
@@ -53,6 +53,8 @@ impl Facts {
         let mut facts = Facts::default();
         walk::program(program, &mut Collector { facts: &mut facts, program, parts: HashSet::new() });
         find_loops(program, &mut facts);
+        let successors: Vec<Vec<u32>> = program.parser.states.iter().map(|state| state.transition.states()).collect();
+        facts.on_cycles = on_cycles(&successors);
         facts.parser_paths = count_paths(program);
         find_offsets(program, &mut facts);
         find_depths(program, &mut facts);
@@ -212,14 +214,6 @@ fn is_plain(ty: &Type) -> bool {
     crate::layout::scalar_width(ty).is_some()
 }
 
-fn targets(transition: &Transition) -> Vec<u32> {
-    let state = |target: &Target| if let Target::State(index) = target { Some(*index) } else { None };
-    match transition {
-        Transition::To(target) => state(target).into_iter().collect(),
-        Transition::Select { cases, .. } => cases.iter().filter_map(|(_, target, _)| state(target)).collect(),
-    }
-}
-
 /// Breadth-first from `start`.
 fn find_depths(program: &Program, facts: &mut Facts) {
     struct Extractions<'a>(&'a mut HashMap<String, u32>, u32);
@@ -241,7 +235,7 @@ fn find_depths(program: &Program, facts: &mut Facts) {
         for state in level {
             if !std::mem::replace(&mut seen[state as usize], true) {
                 walk::block(&states[state as usize].body, &mut Extractions(&mut facts.depths, depth));
-                next.extend(targets(&states[state as usize].transition));
+                next.extend(states[state as usize].transition.states());
             }
         }
         level = next;
@@ -257,14 +251,14 @@ fn find_loops(program: &Program, facts: &mut Facts) {
     let mut path: Vec<(u32, Vec<u32>)> = Vec::new();
     if !states.is_empty() {
         colour[0] = 1;
-        path.push((0, targets(&states[0].transition)));
+        path.push((0, states[0].transition.states()));
     }
     while let Some((state, rest)) = path.last_mut() {
         if let Some(next) = rest.pop() {
             match colour.get(next as usize) {
                 Some(0) => {
                     colour[next as usize] = 1;
-                    path.push((next, targets(&states[next as usize].transition)));
+                    path.push((next, states[next as usize].transition.states()));
                 }
                 Some(1) => {
                     facts.loop_heads.insert(next);
@@ -285,7 +279,7 @@ fn count_paths(program: &Program) -> u64 {
     let mut ways: Vec<Option<u64>> = vec![None; states.len()];
     let mut path: Vec<usize> = if states.is_empty() { Vec::new() } else { vec![0] };
     while let Some(&state) = path.last() {
-        let next = targets(&states[state].transition);
+        let next = states[state].transition.states();
         if ways[state].is_none() {
             ways[state] = Some(0);
         }
@@ -373,7 +367,7 @@ fn find_offsets(program: &Program, facts: &mut Facts) {
     while let Some(state) = work.pop() {
         let at = entry.get(&state).copied().unwrap_or(Offset::Varies);
         let after = run_block(program, &states[state as usize].body, at, &mut seen);
-        for next in targets(&states[state as usize].transition) {
+        for next in states[state as usize].transition.states() {
             let joined = entry.get(&next).map_or(after, |before| before.join(after));
             if entry.get(&next) != Some(&joined) {
                 entry.insert(next, joined);
@@ -478,7 +472,7 @@ fn same_layout(program: &Program, facts: &Facts) -> bool {
         visited[state] = true;
         let after = follow(&states[state].body, entry[state].clone(), &mut pairs, &mut plain);
         extracted.extend(after.iter().cloned());
-        for next in targets(&states[state].transition) {
+        for next in states[state].transition.states() {
             let next = next as usize;
             let before = entry[next].len();
             entry[next].extend(after.iter().cloned());

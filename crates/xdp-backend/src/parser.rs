@@ -6,10 +6,8 @@ use crate::layout::{HeaderPlace, Place, Scalar, c_type, scalar_width};
 use crate::packet::load_bits;
 use num_bigint::BigInt;
 use num_traits::ToPrimitive;
-use p4_ir::{Expr, ExprKind, HeaderTypeId, Location, Match, StructTypeId, Target, Transition, Type};
+use p4_ir::{Expr, ExprKind, HeaderTypeId, Location, MAX_PARSER_ROUNDS, Match, StructTypeId, Target, Transition, Type};
 
-/// A loop through a parser state ends with error.ParserTimeout after so many rounds: the verifier wants a bound.
-const MAX_LOOPS: u32 = 64;
 /// With more ways through the parser, times tables behind it, the verifier is kept from following the pipeline once for each. It costs a few
 /// nanoseconds for each header, so not where the verifier can do without.
 const FEW_PATHS: u64 = 400;
@@ -23,13 +21,7 @@ impl Generator<'_> {
             self.out.at(state.location);
             self.out.line(format!("{}: ;", state_label(&state.name)));
             self.open("");
-            if self.facts.loop_heads.contains(&(index as u32)) {
-                let counter = self.declare_local("__u32", &format!("sp_rounds_{}", state.name), "0");
-                self.open(&format!("if (++{counter} > {MAX_LOOPS})"));
-                let timeout = self.error_constant("ParserTimeout");
-                self.parser_error(&timeout);
-                self.out.line("}");
-            }
+            self.loop_guard(index, state.continues);
             self.block(&state.body);
             self.out.at(state.location);
             match &state.transition {
@@ -42,6 +34,27 @@ impl Generator<'_> {
         self.out.line("parser_end: ;");
         if self.many_paths() {
             self.forget_validity();
+        }
+    }
+
+    /// Counts the rounds of loops. One counter for all, as the verifier would see each combination of
+    /// several; and at the head of a loop it is to forget all but that, so that rounds differ in nothing
+    /// else: variables lie in the scratch map there (`first_placement`), and clang has to read them anew.
+    fn loop_guard(&mut self, state: usize, continues: bool) {
+        if self.facts.on_cycles[state] && !continues {
+            if !self.counts_rounds {
+                self.counts_rounds = true;
+                self.declare_local("__u32", "sp_rounds", "0");
+            }
+            self.open(&format!("if (++sp_rounds > {MAX_PARSER_ROUNDS})"));
+            let timeout = self.error_constant("ParserTimeout");
+            self.parser_error(&timeout);
+            self.out.line("}");
+        }
+        if self.facts.loop_heads.contains(&(state as u32)) {
+            let zero = self.hidden_zero();
+            self.out.line(format!("cursor = sp_blur(cursor, {zero});"));
+            self.out.line("asm volatile(\"\" : : : \"memory\");");
         }
     }
 

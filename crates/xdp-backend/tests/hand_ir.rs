@@ -113,7 +113,8 @@ fn router() -> Program {
         annotations: Vec::new(),
         location: HERE,
     };
-    let state = |name: &str, body, transition| State { name: name.into(), body, transition, location: HERE };
+    let state =
+        |name: &str, body, transition| State { name: name.into(), body, transition, continues: false, location: HERE };
     Program {
         files: vec!["router.p4".into()],
         header_types: vec![

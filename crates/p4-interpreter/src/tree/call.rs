@@ -44,10 +44,10 @@ impl<'h> Tree<'h> {
             }
             Callee::Block(object) => {
                 let Object::Instance(instance) = self.object(object)? else { return broken("no instance") };
-                self.apply(instance, c, span)
+                self.apply(instance, c)
             }
             Callee::Direct(..) => match self.instances[self.current].direct.get(&span.start).copied() {
-                Some(instance) => self.apply(instance, c, span),
+                Some(instance) => self.apply(instance, c),
                 None => broken("an instance that was not made"),
             },
             Callee::IsValid(_) => broken("isValid is an expression"),
@@ -138,7 +138,7 @@ impl<'h> Tree<'h> {
     }
 
     /// `instance.apply(...)`
-    fn apply(&mut self, instance: usize, c: &Call, span: Span) -> Run<Option<Value>> {
+    fn apply(&mut self, instance: usize, c: &Call) -> Run<Option<Value>> {
         let hir = self.hir;
         let def = &hir.blocks[self.instances[instance].block.index()];
         let owed = self.bind(&def.params, &c.args, &c.order, &Substitution::new())?;
@@ -147,9 +147,7 @@ impl<'h> Tree<'h> {
         let result = if def.states.is_empty() {
             self.control(&def.locals, &def.body)
         } else {
-            self.calls.push(span.start);
             let result = self.states(def);
-            self.calls.pop();
             // The specification does not say whether arguments are copied out when a sub-parser rejects; it matters
             // where they share storage.
             if matches!(result, Err(Ended::Reject(_))) && shares(&owed, c) {

@@ -19,7 +19,7 @@ use num_traits::{ToPrimitive, Zero};
 use p4_check::hir::{BlockId, Callee, Construct, Constructed, ExprKind, Hir, LocalId, StmtKind, TableDefId};
 use p4_check::ty::{Substitution, Ty};
 use p4_check::{names, walk};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use table::TableState;
 use value::Value;
 
@@ -89,7 +89,10 @@ pub(crate) struct Packet {
     cursor: usize,
     emitted: Vec<u8>,
     truncate: Option<usize>,
-    rounds: BTreeMap<(Vec<u32>, usize), u32>,
+    /// How often it came to a parser state on a cycle.
+    rounds: u32,
+    /// The parser is in such a state, or in a sub-parser of one.
+    in_loop: bool,
     /// The table and entry whose action runs.
     matched: Option<(usize, Option<usize>)>,
     steps: u32,
@@ -109,8 +112,6 @@ pub struct Tree<'h> {
     table_ids: HashMap<(usize, TableDefId), usize>,
     /// The instance that runs.
     pub(crate) current: usize,
-    /// The places from which the running sub-parsers were applied.
-    calls: Vec<u32>,
     pub(crate) packet: Packet,
     /// Parser, verifyChecksum, ingress, egress, computeChecksum, deparser.
     blocks: Vec<usize>,
@@ -140,7 +141,6 @@ impl<'h> Tree<'h> {
             tables: Vec::new(),
             table_ids: HashMap::new(),
             current: 0,
-            calls: Vec::new(),
             packet: Packet::default(),
             blocks: Vec::new(),
             headers: Value::Undefined,

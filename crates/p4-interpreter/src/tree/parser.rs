@@ -6,9 +6,15 @@ use num_bigint::{BigInt, Sign};
 use num_traits::{One, ToPrimitive, Zero};
 use p4_check::hir::{BlockDef, Call, Expr, ExprKind, FunctionId, Match, RecordKind, StateTarget, Transition};
 use p4_check::ty::Ty;
+use p4_ir::{MAX_PARSER_ROUNDS, on_cycles};
 
-/// Rounds through a state until error.ParserTimeout (docs/p4-support.md).
-const MAX_ROUNDS: u32 = 64;
+fn successors(transition: &Transition) -> Vec<u32> {
+    let state = |target: &StateTarget| if let StateTarget::State(index) = target { Some(*index as u32) } else { None };
+    match transition {
+        Transition::To(target) => state(target).into_iter().collect(),
+        Transition::Select { cases, .. } => cases.iter().filter_map(|(_, target, _)| state(target)).collect(),
+    }
+}
 
 impl<'h> Tree<'h> {
     /// v1model: ingress runs whatever the parser says; its error is left in `parser_error`.
@@ -26,13 +32,17 @@ impl<'h> Tree<'h> {
     /// From the start state until the parser accepts.
     pub(crate) fn states(&mut self, def: &'h BlockDef) -> Run<()> {
         self.block(&def.locals)?;
+        let outer = self.packet.in_loop;
+        let cyclic = on_cycles(&def.states.iter().map(|state| successors(&state.transition)).collect::<Vec<_>>());
         let mut current = 0;
         loop {
             let Some(state) = def.states.get(current) else { return broken("no such parser state") };
-            let rounds = self.packet.rounds.entry((self.calls.clone(), current)).or_default();
-            *rounds += 1;
-            if *rounds > MAX_ROUNDS {
-                return self.reject("ParserTimeout");
+            self.packet.in_loop = outer || cyclic[current];
+            if self.packet.in_loop {
+                self.packet.rounds += 1;
+                if self.packet.rounds > MAX_PARSER_ROUNDS {
+                    return self.reject("ParserTimeout");
+                }
             }
             self.block(&state.body)?;
             let target = match &state.transition {
@@ -40,7 +50,10 @@ impl<'h> Tree<'h> {
                 Transition::Select { keys, cases } => self.select(keys, cases)?,
             };
             match target {
-                StateTarget::Accept => return Ok(()),
+                StateTarget::Accept => {
+                    self.packet.in_loop = outer;
+                    return Ok(());
+                }
                 StateTarget::Reject => return Err(Ended::Reject(None)),
                 StateTarget::State(next) => current = next,
             }
