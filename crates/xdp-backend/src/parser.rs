@@ -38,7 +38,7 @@ impl Generator<'_> {
     }
 
     /// Counts the rounds of loops. One counter for all, as the verifier would see each combination of
-    /// several; and at the head of a loop it is to forget all but that, so that rounds differ in nothing
+    /// several; and in each state of a loop it is to forget all but that, so that rounds differ in nothing
     /// else: variables lie in the scratch map there (`first_placement`), and clang has to read them anew.
     fn loop_guard(&mut self, state: usize, continues: bool) {
         if self.facts.on_cycles[state] && !continues {
@@ -51,7 +51,7 @@ impl Generator<'_> {
             self.parser_error(&timeout);
             self.out.line("}");
         }
-        if self.facts.loop_heads.contains(&(state as u32)) {
+        if self.facts.on_cycles[state] {
             let zero = self.hidden_zero();
             self.out.line(format!("cursor = sp_blur(cursor, {zero});"));
             self.out.line("asm volatile(\"\" : : : \"memory\");");
