@@ -89,7 +89,7 @@ pub(crate) fn lpm_key(table: &Table, matches: &[Match]) -> Vec<u8> {
             prefix_length += match *what {
                 Match::Prefix { length, .. } => length,
                 Match::Any => 0,
-                Match::Exact(_) | Match::Mask { .. } => key.width,
+                Match::Exact(_) | Match::Mask { .. } | Match::Range { .. } => key.width,
             };
             // The top bit comes first.
             value <<= (bytes as u32 * 8).saturating_sub(key.width);

@@ -183,8 +183,8 @@ impl<'a> TableRef<'a> {
                         let mask = self.manifest_number(mask)?;
                         Match::Mask { value: self.manifest_number(value)? & mask, mask }
                     }
-                    KeyMatch::Range { .. } => {
-                        return self.fail("the manifest has a range, which this build cannot fill");
+                    KeyMatch::Range { low, high } => {
+                        Match::Range { low: self.manifest_number(low)?, high: self.manifest_number(high)? }
                     }
                 })
             })

@@ -29,6 +29,13 @@ pub enum Match {
         /// Ones count.
         mask: u128,
     },
+    /// Both bounds and what is between. Const entries only: no map holds it.
+    Range {
+        /// The least value.
+        low: u128,
+        /// The greatest.
+        high: u128,
+    },
 }
 
 /// All ones in `width` bits.
@@ -46,21 +53,22 @@ pub fn prefix_mask(width: u32, length: u32) -> u128 {
 }
 
 impl Match {
-    /// The mask that this puts on a key of `width` bits.
+    /// The mask that this puts on a key of `width` bits; a range has none, so all ones.
     pub fn mask(&self, width: u32) -> u128 {
         match *self {
             Match::Any => 0,
-            Match::Exact(_) => all_ones(width),
+            Match::Exact(_) | Match::Range { .. } => all_ones(width),
             Match::Prefix { length, .. } => prefix_mask(width, length),
             Match::Mask { mask, .. } => mask,
         }
     }
 
-    /// The value; zero for [`Match::Any`].
+    /// The value; zero for [`Match::Any`], a range's least.
     pub fn value(&self) -> u128 {
         match *self {
             Match::Any => 0,
             Match::Exact(value) | Match::Prefix { value, .. } | Match::Mask { value, .. } => value,
+            Match::Range { low, .. } => low,
         }
     }
 
@@ -250,6 +258,9 @@ pub fn format_match(what: &Match, width: u32, name: &str) -> String {
         Match::Exact(value) => format_value(value, width, name),
         Match::Prefix { value, length } => format!("{}/{length}", format_value(value, width, name)),
         Match::Mask { value, mask } => format!("{value:#x}&&&{mask:#x}"),
+        Match::Range { low, high } => {
+            format!("{}..{}", format_value(low, width, name), format_value(high, width, name))
+        }
     }
 }
 

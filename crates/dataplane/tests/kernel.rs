@@ -135,6 +135,20 @@ fn const_entries_in_a_map_are_there_for_good() {
 }
 
 #[test]
+fn const_entries_with_ranges_are_listed() {
+    let mut manifest = fixture::manifest();
+    let table = &mut manifest.tables[0];
+    table.kind = manifest::TableKind::Const;
+    table.initial_entries[0].matches = vec![manifest::KeyMatch::Range { low: "3".into(), high: "7".into() }];
+    table.const_entries = std::mem::take(&mut table.initial_entries);
+    let dataplane = load_with(manifest);
+    let table = dataplane.table("wire").unwrap();
+    let listed: Vec<_> = table.list().unwrap().iter().map(|listed| table.describe(listed)).collect();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0].keys[0].1, "3..7");
+}
+
+#[test]
 fn longest_prefix_tables() {
     let dataplane = load();
     let to = |address| out(&dataplane, &frame(0x1002, address, 5), 1);
