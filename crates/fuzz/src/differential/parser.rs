@@ -37,6 +37,13 @@ pub(super) fn parser(shape: &Shape, random: &mut StdRng, lines: &mut Vec<String>
             let value = super::types::convert(&format!("pkt.lookahead<bit<{bits}>>()"), Ty::bits(bits), target.ty);
             lines.push(format!("        {} = {value};", target.path));
         }
+        if let (true, Some((stack, _, _))) = (shape.loops, &shape.stack) {
+            lines.extend(match random.random_range(0..5) {
+                0 => vec![format!("        hdr.{stack}.pop_front(1);")],
+                1 => vec![format!("        if (pkt.lookahead<bit<2>>() == 1) {{ pkt.extract(hdr.{stack}.next); }}")],
+                _ => vec![],
+            });
+        }
         lines.push(format!("        {extract}"));
         let mut body = shape.body(random, false);
         // (Reads of what is not extracted yet give 0, in the parser too.)
@@ -59,7 +66,8 @@ pub(super) fn parser(shape: &Shape, random: &mut StdRng, lines: &mut Vec<String>
     lines.push("}".into());
 }
 
-/// Where a state goes on: always forward, but for the stack's, which may go round.
+/// Where a state goes on: always forward, but for the stack's, which may go round, and in parsers with
+/// loops.
 fn transition(
     shape: &Shape,
     index: usize,
@@ -72,6 +80,9 @@ fn transition(
     let mut targets: Vec<String> = states[index + 1..].to_vec();
     if is_stack {
         targets.extend([states[index].clone(), states[index].clone()]);
+    }
+    if shape.loops {
+        targets.extend_from_slice(&states[1..=index]);
     }
     if targets.is_empty() || random.random_bool(0.15) {
         let target = targets.first().filter(|_| random.random_bool(0.7)).map_or("accept", String::as_str);

@@ -26,6 +26,8 @@ pub(super) struct Shape {
     pub functions: Vec<Function>,
     pub controls: Vec<SubControl>,
     pub flow: Option<Flow>,
+    /// States of the parser may go back to any before them.
+    pub loops: bool,
 }
 
 /// The structs in the headers that headers are in: (path below `hdr`, type's name after the prefix), the inner one first.
@@ -144,6 +146,7 @@ pub(super) fn shape(prefix: &str, random: &mut StdRng) -> Shape {
         functions: Vec::new(),
         controls: Vec::new(),
         flow: None,
+        loops: false,
     }
 }
 
