@@ -1,5 +1,6 @@
-// What P4-16 leaves open about invalid headers is as in bmv2: their fields add no bits to hashes and
-// checksums, setValid() clears them, and setInvalid() of a union's member says nothing of the others.
+// What P4-16 leaves open about invalid headers is as in bmv2: their fields add no bits to hashes
+// and checksums, setValid() clears them, and setInvalid() of a union's member says nothing of the
+// others.
 #include <core.p4>
 #include <v1model.p4>
 
@@ -31,17 +32,24 @@ parser P(packet_in pkt, out headers_t hdr, inout meta_t meta, inout standard_met
     state one { pkt.extract(hdr.u.one); transition accept; }
     state two { pkt.extract(hdr.u.two); transition accept; }
 }
-control V(inout headers_t hdr, inout meta_t meta) { apply { } }
+control V(inout headers_t hdr, inout meta_t meta) {
+    apply {
+        // Outside a list the field is a value, also in an invalid header.
+        verify_checksum(true, { hdr.base.kind }, hdr.x.b, HashAlgorithm.csum16);
+    }
+}
 control I(inout headers_t hdr, inout meta_t meta, inout standard_metadata_t sm) {
     apply {
         sm.egress_spec = 1;
         hdr.sums.setValid();
-        hash(hdr.sums.crc32, HashAlgorithm.crc32, 32w0, { hdr.x.a, hdr.y.c, hdr.base.n, hdr.x.b, hdr.v.v, hdr.y.d },
-             34w0x200000000);
-        hash(hdr.sums.crc16, HashAlgorithm.crc16, 16w0, { hdr.y, hdr.x.b, hdr.base.kind }, 32w0x10000);
-        hash(hdr.sums.xor16, HashAlgorithm.xor16, 16w0, { hdr.x.a, hdr.base.kind, hdr.y.c, hdr.y.d }, 32w0x10000);
-        hash(hdr.sums.identity, HashAlgorithm.identity, 64w0, { hdr.y.c, hdr.x.b, 4w5, hdr.y.d },
-             64w0xffffffffffffffff);
+        hash(hdr.sums.crc32, HashAlgorithm.crc32, 32w0,
+             { hdr.x.a, hdr.y.c, hdr.base.n, hdr.x.b, hdr.v.v, hdr.y.d }, 34w0x200000000);
+        hash(hdr.sums.crc16, HashAlgorithm.crc16, 16w0,
+             { hdr.y, hdr.x.b, hdr.base.kind }, 32w0x10000);
+        hash(hdr.sums.xor16, HashAlgorithm.xor16, 16w0,
+             { hdr.x.a, hdr.base.kind, hdr.y.c, hdr.y.d }, 32w0x10000);
+        hash(hdr.sums.identity, HashAlgorithm.identity, 64w0,
+             { hdr.y.c, hdr.x.b, 4w5, hdr.y.d }, 64w0xffffffffffffffff);
         if (hdr.base.kind[5:5] == 1) {
             // Cleared, and not what the packet had in its place.
             hdr.x.setInvalid();
@@ -56,9 +64,10 @@ control I(inout headers_t hdr, inout meta_t meta, inout standard_metadata_t sm) 
 control E(inout headers_t hdr, inout meta_t meta, inout standard_metadata_t sm) { apply { } }
 control C(inout headers_t hdr, inout meta_t meta) {
     apply {
-        update_checksum(true, { hdr.x.a, hdr.y.c, hdr.v.v, hdr.base.n, hdr.x.b, hdr.y.d }, hdr.sums.sum,
-                        HashAlgorithm.csum16);
-        update_checksum_with_payload(true, { hdr.x.a, hdr.y.c, hdr.base.n }, hdr.sums.payload, HashAlgorithm.csum16);
+        update_checksum(true, { hdr.x.a, hdr.y.c, hdr.v.v, hdr.base.n, hdr.x.b, hdr.y.d },
+                        hdr.sums.sum, HashAlgorithm.csum16);
+        update_checksum_with_payload(true, { hdr.x.a, hdr.y.c, hdr.base.n },
+                                     hdr.sums.payload, HashAlgorithm.csum16);
         update_checksum(true, { hdr.base, hdr.y, hdr.x.b }, hdr.sums.whole, HashAlgorithm.csum16);
     }
 }

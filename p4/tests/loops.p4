@@ -1,5 +1,5 @@
-// Parsers with loops in loops: the verifier sees each round alike. After 128 comings to states on
-// cycles, those of sub-parsers that a loop applies included, comes error.ParserTimeout.
+// A parser with loops in loops passes the verifier. A packet enters states on cycles 128 times at
+// most, those of sub-parsers that a loop applies included; then comes error.ParserTimeout.
 #include <core.p4>
 #include <v1model.p4>
 
@@ -19,12 +19,22 @@ parser P(packet_in pkt, out headers_t hdr, inout meta_t meta, inout standard_met
     state start { pkt.extract(hdr.k); transition dispatch; }
     state dispatch {
         transition select(pkt.lookahead<bit<8>>()) {
-            1: element; 2: wide; 3: variable; 4: skipped; 5: mixed; 6: written; 0xff: fin; default: accept;
+            1: element; 2: wide; 3: variable; 4: skipped; 5: mixed; 6: written; 0xff: fin;
+            default: accept;
         }
     }
-    state element { pkt.extract(hdr.s.next); transition select(hdr.s.last.b) { 1: element; default: dispatch; } }
-    state wide { pkt.extract(hdr.w.next); transition select(pkt.lookahead<bit<8>>()) { 2: wide; default: dispatch; } }
-    state variable { pkt.extract(hdr.v, (bit<32>)(pkt.lookahead<bit<16>>()[1:0]) << 3); transition dispatch; }
+    state element {
+        pkt.extract(hdr.s.next);
+        transition select(hdr.s.last.b) { 1: element; default: dispatch; }
+    }
+    state wide {
+        pkt.extract(hdr.w.next);
+        transition select(pkt.lookahead<bit<8>>()) { 2: wide; default: dispatch; }
+    }
+    state variable {
+        pkt.extract(hdr.v, (bit<32>)(pkt.lookahead<bit<16>>()[1:0]) << 3);
+        transition dispatch;
+    }
     state skipped { skip.apply(pkt, count); transition dispatch; }
     state mixed {
         pkt.extract(hdr.last);

@@ -1,4 +1,4 @@
-// Const entries by the thousand lie in maps; priorities and the control plane's view stay the same.
+// Thousands of const entries, of all kinds that a map holds: matches and priorities as in the code.
 #include <core.p4>
 #include <v1model.p4>
 

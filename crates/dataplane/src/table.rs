@@ -59,8 +59,6 @@ pub struct TableRef<'a> {
     pub(crate) table: &'a Table,
 }
 
-const CONST_ENTRIES: &str = "its entries are const: they are part of the program";
-
 impl<'a> TableRef<'a> {
     /// What the manifest says of it.
     pub fn description(&self) -> &'a Table {
@@ -184,7 +182,8 @@ impl<'a> TableRef<'a> {
                         Match::Mask { value: self.manifest_number(value)? & mask, mask }
                     }
                     KeyMatch::Range { low, high } => {
-                        Match::Range { low: self.manifest_number(low)?, high: self.manifest_number(high)? }
+                        let (low, high) = (self.manifest_number(low)?, self.manifest_number(high)?);
+                        Match::Range { low, high }
                     }
                 })
             })
@@ -246,14 +245,15 @@ impl<'a> TableRef<'a> {
         Ok(())
     }
 
-    /// Can entries come and go?
+    /// Whether entries can be added, changed and deleted.
     fn fillable(&self) -> Result<()> {
-        match self.table.kind {
-            TableKind::Keyless => self.fail("it has no key: only its default action can be set"),
-            TableKind::Const => self.fail(CONST_ENTRIES),
-            _ if !self.table.const_entries.is_empty() => self.fail(CONST_ENTRIES),
-            _ => Ok(()),
+        if self.table.kind == TableKind::Keyless {
+            return self.fail("it has no key: only its default action can be set");
         }
+        if self.table.kind == TableKind::Const || !self.table.const_entries.is_empty() {
+            return self.fail("its entries are const: they are part of the program");
+        }
+        Ok(())
     }
 
     /// Do both match the same packets (that is: are they the same entry, whatever they run)?
@@ -343,14 +343,16 @@ impl<'a> TableRef<'a> {
         }
     }
 
-    /// All entries: const ones first; ternary ones by falling priority.
+    /// All entries: const ones as written, ternary ones by falling priority.
     pub fn list(&self) -> Result<Vec<Listed>> {
-        let mut listed = Vec::new();
-        for entry in &self.table.const_entries {
-            listed.push(Listed { entry: self.read_manifest_entry(entry)?, counter: None, constant: true });
+        if !self.table.const_entries.is_empty() {
+            let listed = |entry| {
+                let entry = self.read_manifest_entry(entry)?;
+                Ok(Listed { entry, counter: None, constant: true })
+            };
+            return self.table.const_entries.iter().map(listed).collect();
         }
         let mut found: Vec<Listed> = match &self.table.kind {
-            _ if !listed.is_empty() => vec![],
             TableKind::Keyless | TableKind::Const => vec![],
             TableKind::Ternary { .. } => self.list_ternary()?,
             TableKind::Exact { map, .. } => self.list_map(self.map(map)?, |key| {
@@ -362,8 +364,7 @@ impl<'a> TableRef<'a> {
             let values: Vec<u128> = listed.entry.matches.iter().map(Match::value).collect();
             (std::cmp::Reverse(listed.entry.priority), values)
         });
-        listed.append(&mut found);
-        Ok(listed)
+        Ok(found)
     }
 
     fn list_map(&self, map: &MapHandle, matches: impl Fn(&[u8]) -> Vec<Match>) -> Result<Vec<Listed>> {

@@ -29,7 +29,7 @@ pub enum Match {
         /// Ones count.
         mask: u128,
     },
-    /// Both bounds and what is between. Const entries only: no map holds it.
+    /// From `low` to `high`, both included. Only const entries have ranges: no map can hold them.
     Range {
         /// The least value.
         low: u128,
@@ -53,7 +53,7 @@ pub fn prefix_mask(width: u32, length: u32) -> u128 {
 }
 
 impl Match {
-    /// The mask that this puts on a key of `width` bits; a range has none, so all ones.
+    /// The mask that this puts on a key of `width` bits; all ones for a range, which has none.
     pub fn mask(&self, width: u32) -> u128 {
         match *self {
             Match::Any => 0,
@@ -63,7 +63,7 @@ impl Match {
         }
     }
 
-    /// The value; zero for [`Match::Any`], a range's least.
+    /// The value; zero for [`Match::Any`], the low end of a range.
     pub fn value(&self) -> u128 {
         match *self {
             Match::Any => 0,

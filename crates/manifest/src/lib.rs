@@ -103,7 +103,8 @@ pub struct Table {
     pub const_default: bool,
     /// Entries of the source that are not const: the loader adds them.
     pub initial_entries: Vec<Entry>,
-    /// Const entries: compiled into the code (`kind` const), or added by the loader, for good.
+    /// Const entries. If `kind` is const, they are compiled into the code; else the loader adds
+    /// them, and nobody can change them.
     pub const_entries: Vec<Entry>,
     /// How many entries fit.
     pub size: u64,

@@ -1,8 +1,11 @@
 //! What a program means: a reference interpreter of the typed IR, to hold the compiler against.
 //!
-//! It owns: the meaning of the IR as the P4-16 specification (1.2.5) has it, with what `docs/p4-support.md` promises where that leaves it open: fields of a header that
-//! was never valid are 0, registers out of range read as 0, a parser's loops end after 128 rounds. It is written from these two and from bmv2's
-//! simple_switch.md, not from the C back end: integers are big integers, nothing is optimised, the packet is a list of bytes that is taken apart and put together.
+//! It owns: the meaning of the IR as the P4-16 specification (1.2.5) has it, with what
+//! `docs/p4-support.md` promises where that leaves it open: fields of a header that was never valid
+//! are 0, registers out of range read as 0, a parser's loops end after 128 rounds. It is written
+//! from these two and from bmv2's simple_switch.md, not from the C back end: integers are big
+//! integers, nothing is optimised, the packet is a list of bytes that is taken apart and put
+//! together.
 //! It must not know: C, BPF, files, clocks.
 //!
 //! What the specification leaves open and the page does not settle is [`Stop::Undefined`]: nobody can be held against it.
@@ -124,6 +127,8 @@ pub struct Interpreter<'p> {
     pub(crate) entries: Vec<Vec<RuntimeEntry>>,
     pub(crate) defaults: Vec<ActionCall>,
     pub(crate) packet: Packet,
+    /// Whether each parser state lies on a cycle.
+    pub(crate) on_cycles: Vec<bool>,
     /// The keys with which each table was looked up, for who wants entries that are hit.
     pub(crate) seen: Vec<Vec<Vec<BigInt>>>,
 }
@@ -158,6 +163,7 @@ impl<'p> Interpreter<'p> {
         }
         Ok(Interpreter {
             program,
+            on_cycles: program.parser.states_on_cycles(),
             storage: Vec::new(),
             registers,
             counters,

@@ -4,7 +4,7 @@ use crate::value::{Value, pattern, width, wrap};
 use crate::{Interpreter, Interrupt, Run, broken};
 use num_bigint::{BigInt, Sign};
 use num_traits::{One, ToPrimitive, Zero};
-use p4_ir::{Expr, ExprKind, Field, MAX_PARSER_ROUNDS, Match, Target, Transition, Type, on_cycles};
+use p4_ir::{Expr, ExprKind, Field, MAX_PARSER_ROUNDS, Match, Target, Transition, Type};
 
 /// Bits of what an emitted header is made of.
 struct Bits {
@@ -25,12 +25,10 @@ impl Interpreter<'_> {
     fn states(&mut self) -> Run<()> {
         let parser = &self.program.parser;
         self.block(&parser.prologue)?;
-        let successors: Vec<Vec<u32>> = parser.states.iter().map(|state| state.transition.states()).collect();
-        let cyclic = on_cycles(&successors);
         let (mut current, mut rounds) = (0, 0);
         loop {
             let Some(state) = parser.states.get(current as usize) else { return broken("no such parser state") };
-            if cyclic[current as usize] && !state.continues {
+            if self.on_cycles[current as usize] && !state.continues {
                 rounds += 1;
                 if rounds > MAX_PARSER_ROUNDS {
                     return self.reject("ParserTimeout");

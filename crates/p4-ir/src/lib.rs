@@ -454,17 +454,18 @@ pub struct State {
     pub body: Block,
     /// Where it goes.
     pub transition: Transition,
-    /// The rest of a state of the source, behind a sub-parser or in a branch: no round of its own.
+    /// The state is the rest of a state of the source, behind a sub-parser or in a branch. Entering
+    /// it does not count as a round.
     pub continues: bool,
     /// Where declared.
     pub location: Location,
 }
 
-/// So many times may a packet come to states on cycles; then comes error.ParserTimeout. The kernel's
-/// verifier wants a bound.
+/// A packet may enter states on cycles so many times in all; the next time is error.ParserTimeout.
+/// The kernel's verifier wants a bound.
 pub const MAX_PARSER_ROUNDS: u32 = 128;
 
-/// For each node of a graph, given by the successors of each: does it lie on a cycle?
+/// Whether each node of a graph lies on a cycle; `successors` has the nodes behind each.
 pub fn on_cycles(successors: &[Vec<u32>]) -> Vec<bool> {
     let reaches_itself = |start: usize| {
         let mut seen = vec![false; successors.len()];
@@ -488,7 +489,10 @@ pub fn on_cycles(successors: &[Vec<u32>]) -> Vec<bool> {
 impl Transition {
     /// The states that may be next.
     pub fn states(&self) -> Vec<u32> {
-        let state = |target: &Target| if let Target::State(index) = target { Some(*index) } else { None };
+        let state = |target: &Target| match target {
+            Target::State(index) => Some(*index),
+            Target::Accept | Target::Reject => None,
+        };
         match self {
             Transition::To(target) => state(target).into_iter().collect(),
             Transition::Select { cases, .. } => cases.iter().filter_map(|(_, target, _)| state(target)).collect(),
@@ -505,6 +509,14 @@ pub struct Parser {
     pub prologue: Block,
     /// The states that can be reached; state 0 is `start`.
     pub states: Vec<State>,
+}
+
+impl Parser {
+    /// Whether each state lies on a cycle.
+    pub fn states_on_cycles(&self) -> Vec<bool> {
+        let successors: Vec<Vec<u32>> = self.states.iter().map(|state| state.transition.states()).collect();
+        on_cycles(&successors)
+    }
 }
 
 /// A control, sub-controls inlined.

@@ -1,4 +1,7 @@
-/* stateplane_hash.h: P4's hashes (v1model's HashAlgorithm) over byte strings on the stack; n is a constant. Included by stateplane_xdp.h. */
+/*
+ * stateplane_hash.h: P4's hashes (v1model's HashAlgorithm) over byte strings on the stack. Included by
+ * stateplane_xdp.h.
+ */
 static const __u32 sp_crc32_table[256] = {
 	0x00000000, 0x77073096, 0xee0e612c, 0x990951ba, 0x076dc419, 0x706af48f, 0xe963a535, 0x9e6495a3,
 	0x0edb8832, 0x79dcb8a4, 0xe0d5e91e, 0x97d2d988, 0x09b64c2b, 0x7eb17cbd, 0xe7b82d07, 0x90bf1d91,
@@ -68,82 +71,53 @@ SP_INLINE __u64 sp_table_index(__u64 value)
 	return value & 0xff;
 }
 
-/* CRC-32 as Ethernet has it (reflected 0x04c11db7). */
-SP_INLINE __u32 sp_crc32(const __u8 *bytes, int n)
+/*
+ * The hashes of the first `length` bytes, at most `most`, a constant: the verifier wants a bound.
+ * Bytes behind them are 0, and there is one at the least.
+ *
+ * CRC-32 as Ethernet has it (reflected 0x04c11db7).
+ */
+SP_INLINE __u32 sp_crc32(const __u8 *bytes, __u32 length, __u32 most)
 {
 	__u32 crc = 0xffffffff;
 
-	for (int i = 0; i < n; i++)
+	for (__u32 i = 0; i < most; i++) {
+		if (i >= length)
+			break;
 		crc = (crc >> 8) ^ sp_crc32_table[sp_table_index(crc ^ bytes[i])];
+	}
 	return ~crc;
 }
 
 /* CRC-16/ARC (reflected 0x8005, initial value 0). */
-SP_INLINE __u16 sp_crc16(const __u8 *bytes, int n)
+SP_INLINE __u16 sp_crc16(const __u8 *bytes, __u32 length, __u32 most)
 {
 	__u16 crc = 0;
 
-	for (int i = 0; i < n; i++)
+	for (__u32 i = 0; i < most; i++) {
+		if (i >= length)
+			break;
 		crc = (crc >> 8) ^ sp_crc16_table[sp_table_index(crc ^ bytes[i])];
+	}
 	return crc;
 }
 
-/* A byte of zeros follows: an odd number of bytes is padded. */
-SP_INLINE __u16 sp_xor16(const __u8 *bytes, int n)
+/* The exclusive or of all 16-bit words; bytes of 0 behind them change nothing. */
+SP_INLINE __u16 sp_xor16(const __u8 *bytes, __u32 length, __u32 most)
 {
 	__u16 mix = 0;
 
-	for (int i = 0; i < n; i += 2)
+	for (__u32 i = 0; i < most; i += 2)
 		mix ^= sp_get16(bytes + i);
 	return mix;
 }
 
 /* The first eight bytes as one integer, right-aligned if there are fewer. */
-SP_INLINE __u64 sp_identity(const __u8 *bytes, int n)
+SP_INLINE __u64 sp_identity(const __u8 *bytes, __u32 length, __u32 most)
 {
-	if (n == 0)
+	if (length == 0)
 		return 0;
-	return sp_get64(bytes) >> (n < 8 ? 64 - 8 * n : 0);
-}
-
-/*
- * The hashes of `there` bytes, a number that is known at run time only and at most `n`. Bytes behind
- * them are 0.
- */
-SP_INLINE __u32 sp_crc32_upto(const __u8 *bytes, __u32 there, int n)
-{
-	__u32 crc = 0xffffffff;
-
-	for (__u32 i = 0; i < n; i++) {
-		if (i >= there)
-			break;
-		crc = (crc >> 8) ^ sp_crc32_table[sp_table_index(crc ^ bytes[i])];
-	}
-	return ~crc;
-}
-
-SP_INLINE __u16 sp_crc16_upto(const __u8 *bytes, __u32 there, int n)
-{
-	__u16 crc = 0;
-
-	for (__u32 i = 0; i < n; i++) {
-		if (i >= there)
-			break;
-		crc = (crc >> 8) ^ sp_crc16_table[sp_table_index(crc ^ bytes[i])];
-	}
-	return crc;
-}
-
-SP_INLINE __u16 sp_xor16_upto(const __u8 *bytes, __u32 there, int n)
-{
-	return sp_xor16(bytes, n);
-}
-
-SP_INLINE __u64 sp_identity_upto(const __u8 *bytes, __u32 there, int n)
-{
-	if (there == 0)
-		return 0;
-	return sp_get64(bytes) >> (there < 8 ? 64 - 8 * there : 0);
+	return sp_get64(bytes) >> (length < 8 ? 64 - 8 * length : 0);
 }
 
 /*
@@ -156,7 +130,7 @@ SP_INLINE __u32 sp_append(__u8 *bytes, __u32 size, __u32 at, __u64 value, __u32 
 	for (__u32 i = 0; i < (width + 7) / 8; i++) {
 		__u32 to = (at >> 3) + i;
 
-		asm("" : "+r"(to)); /* what clang knows of it, the verifier does not */
+		asm("" : "+r"(to)); /* or clang leaves the check out, which the verifier needs */
 		if (to >= size - 1)
 			break;
 		bytes[to] |= value >> 56 >> (at & 7);

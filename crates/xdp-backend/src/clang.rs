@@ -106,16 +106,18 @@ pub fn compile(program: &Program, options: &Options, object: &Path) -> Result<Co
     })
 }
 
-/// Parsers with loops: what a map holds is unknown to the verifier, so all rounds look alike to it.
-/// What it knows of registers and of the stack would make each round another, unless there is one loop
-/// only, which changes no headers.
+/// The placement to try first. A parser with loops has its variables in the scratch map: the
+/// verifier does not know what a map holds, so it prunes a round that differs from others in
+/// nothing else. One loop that changes no headers does without.
 fn first_placement(program: &Program, wanted: Placement) -> Placement {
     let facts = Facts::new(program);
-    let mut changes = HeaderChanges(facts.loop_heads.len() > 1);
-    for (state, _) in program.parser.states.iter().zip(&facts.on_cycles).filter(|(_, on_cycle)| **on_cycle) {
-        walk::block(&state.body, &mut changes);
+    let mut changes = HeaderChanges(false);
+    for (state, on_cycle) in program.parser.states.iter().zip(&facts.on_cycles) {
+        if *on_cycle {
+            walk::block(&state.body, &mut changes);
+        }
     }
-    if changes.0 { Placement::AllScratch } else { wanted }
+    if facts.loop_heads.len() > 1 || changes.0 { Placement::AllScratch } else { wanted }
 }
 
 /// Looks for statements that change headers.
@@ -133,12 +135,12 @@ impl Visitor for HeaderChanges {
     }
 
     fn write(&mut self, target: &Expr, _value: Option<&Expr>) {
-        let mut target = target;
-        while let ExprKind::Slice { base, .. } = &target.kind {
-            target = base;
-        }
-        let of_header = matches!(&target.kind, ExprKind::Field(base, _) if matches!(base.ty, Type::Header(_)));
-        self.0 |= of_header || scalar_width(&target.ty).is_none();
+        let target = walk::unsliced(target);
+        let header_field = match &target.kind {
+            ExprKind::Field(base, _) => matches!(base.ty, Type::Header(_)),
+            _ => false,
+        };
+        self.0 |= header_field || scalar_width(&target.ty).is_none();
     }
 }
 

@@ -1,4 +1,4 @@
-//! Const entries: tests in the code if they are few, else entries of a map.
+//! Const entries: a few are tests in the code; more are entries of a map.
 
 use crate::expr::is_signed;
 use crate::generator::Generator;
@@ -9,13 +9,14 @@ use num_traits::Zero;
 use p4_ir::{Entry, Key, Match, Table, VariableId};
 use std::collections::HashSet;
 
-/// More const entries than this are not compiled to tests, but lie in a map: the verifier follows the
-/// rest of the program behind each test.
+/// With more const entries than this, a table has a map. The verifier follows the rest of the
+/// program behind each test in the code.
 const MAX_CODED_ENTRIES: usize = 64;
 
-/// Whether const entries lie in a map: there are many, and a map can hold them.
+/// Whether const entries are in a map: there are many, and some kind of map can hold them.
 pub(crate) fn const_entries_in_map(table: &Table) -> bool {
-    if table.entries.len() <= MAX_CODED_ENTRIES || table.keys.iter().any(|key| key.match_kind == "range") {
+    let ranges = table.keys.iter().any(|key| key.match_kind == "range");
+    if ranges || table.entries.len() <= MAX_CODED_ENTRIES {
         return false;
     }
     let mask = |(key, matched): (&Key, &Match)| match matched {
@@ -30,7 +31,8 @@ pub(crate) fn const_entries_in_map(table: &Table) -> bool {
     one_trie || different.len() <= MAX_MASKS as usize
 }
 
-/// Longest prefix first for a table with an lpm key and no priorities; else by priority, else as written.
+/// Longest prefix first for a table with an lpm key and no priorities; else by priority, else as
+/// written.
 fn sort_entries(table: &Table, entries: &mut [&Entry], keys: &[(String, u32)]) {
     let lpm = table.keys.iter().position(|key| key.match_kind == "lpm");
     let others = table.keys.iter().any(|key| matches!(key.match_kind.as_str(), "ternary" | "range" | "optional"));

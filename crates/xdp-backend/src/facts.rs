@@ -2,7 +2,7 @@
 
 use crate::layout::header_bits;
 use crate::walk::{self, Visitor};
-use p4_ir::{Argument, Block, Expr, ExprKind, HeaderTypeId, Program, Statement, StatementKind, Type, on_cycles};
+use p4_ir::{Argument, Block, Expr, ExprKind, HeaderTypeId, Program, Statement, StatementKind, Type};
 use std::collections::{HashMap, HashSet};
 
 /// See the module.
@@ -24,7 +24,7 @@ pub(crate) struct Facts {
     pub standard_reads: HashSet<String>,
     /// Parser states that a loop leads back to.
     pub loop_heads: HashSet<u32>,
-    /// For each parser state: does it lie on a cycle?
+    /// Whether each parser state lies on a cycle.
     pub on_cycles: Vec<bool>,
     /// Ways from `start` to the parser's end; a loop counts as one round.
     pub parser_paths: u64,
@@ -53,8 +53,7 @@ impl Facts {
         let mut facts = Facts::default();
         walk::program(program, &mut Collector { facts: &mut facts, program, parts: HashSet::new() });
         find_loops(program, &mut facts);
-        let successors: Vec<Vec<u32>> = program.parser.states.iter().map(|state| state.transition.states()).collect();
-        facts.on_cycles = on_cycles(&successors);
+        facts.on_cycles = program.parser.states_on_cycles();
         facts.parser_paths = count_paths(program);
         find_offsets(program, &mut facts);
         find_depths(program, &mut facts);
@@ -194,10 +193,7 @@ impl Visitor for Collector<'_> {
     }
 
     fn write(&mut self, target: &Expr, _value: Option<&Expr>) {
-        let mut target = target;
-        while let ExprKind::Slice { base, .. } = &target.kind {
-            target = base;
-        }
+        let target = walk::unsliced(target);
         if let ExprKind::Field(base, index) = &target.kind
             && matches!(base.ty, Type::Header(_))
         {

@@ -1,12 +1,12 @@
 //! Field lists: the data of hashes and checksums.
 //!
-//! A list becomes a string of bits. As in bmv2 (calculations.cpp, BufBuilder), a field of an invalid
-//! header adds no bits, and a varbit field adds as many as it has: what follows moves up. Where all
-//! positions are known when the program is compiled, the C has them as constants.
+//! A list becomes a string of bits, as in bmv2 (calculations.cpp, BufBuilder). A field of an
+//! invalid header adds no bits; a varbit field adds as many as it has; the fields behind them move
+//! up. If all positions are known at compile time, they are constants in the C.
 
 use crate::generator::Generator;
 use crate::layout::Place;
-use crate::packet::{Bits, runs, store_run};
+use crate::packet::{Bits, Run, runs, store_run};
 use p4_ir::{Expr, ExprKind, Location, Type};
 
 /// More bytes than this in one hash are an error: they lie on the stack.
@@ -27,8 +27,8 @@ pub(crate) enum Odd {
     Text(String),
 }
 
-/// The bits of each stretch of neighbours whose header is the same, if a header decides on them.
-fn stretches(list: &[ListField]) -> impl Iterator<Item = u32> {
+/// The bits of each run of neighbours that belong to one header, and so come or stay away together.
+fn header_runs(list: &[ListField]) -> impl Iterator<Item = u32> {
     list.chunk_by(|a, b| a.valid == b.valid)
         .filter(|fields| fields[0].valid.is_some())
         .map(|fields| fields.iter().map(|field| field.bits.width).sum())
@@ -42,8 +42,7 @@ impl Generator<'_> {
         list
     }
 
-    /// The same, behind those of a list.
-    pub fn field_list(&mut self, data: &Expr, list: &mut Vec<ListField>) {
+    fn field_list(&mut self, data: &Expr, list: &mut Vec<ListField>) {
         match (&data.kind, &data.ty) {
             (ExprKind::StructValue(fields), _) => fields.iter().for_each(|field| self.field_list(field, list)),
             (_, Type::Struct(_) | Type::Header(_) | Type::Stack { .. } | Type::Union(_) | Type::Varbit { .. }) => {
@@ -109,8 +108,9 @@ impl Generator<'_> {
             self.error(location, "a field of more than 128 bits in a checksum", None);
             return ("0ULL".into(), Odd::Known(false));
         }
-        // Whole words that are left out move nothing: they are as good as zeros.
-        let known = !list.iter().any(|field| field.varbit) && stretches(list).all(|bits| bits % 16 == 0);
+        // A header's fields can be counted as zeros instead of left out, if they fill whole words.
+        let varies = list.iter().any(|field| field.varbit);
+        let known = !varies && header_runs(list).all(|bits| bits % 16 == 0);
         if known { self.sum_at_known_places(list) } else { self.sum_at_moving_places(list) }
     }
 
@@ -190,7 +190,7 @@ impl Generator<'_> {
         }
         self.temporaries += 1;
         let buffer = format!("sp_bytes{}", self.temporaries);
-        // One byte more than there are: sp_append looks at the next.
+        // One byte more than the list has: sp_append writes to two at once.
         let size = (bytes + 1).next_multiple_of(8);
         self.out.line(format!("__u8 {buffer}[{size}] __attribute__((aligned(8))) = {{}};"));
         let hash = self.temporary("__u64", "0");
@@ -198,34 +198,32 @@ impl Generator<'_> {
         (hash, width)
     }
 
-    /// Writes a list to a buffer of zeros, and `call(buffer, bytes)`.
+    /// Writes a list to a buffer of zeros, then `call(buffer, length, most)`.
     fn hash_list(&mut self, list: &[ListField], buffer: (&str, u32), call: &str, bytes: u32) {
-        let all_there = if list.iter().any(|field| field.varbit) {
-            None
-        } else {
-            let values: Vec<Bits> = list.iter().map(|field| field.bits.clone()).collect();
-            // None: more bits between two byte boundaries than an integer has.
-            runs(&values).ok()
+        let mut headers: Vec<&str> = list.iter().filter_map(|field| field.valid.as_deref()).collect();
+        headers.dedup();
+        let Some(runs) = runs_at_known_places(list) else {
+            self.open("");
+            self.hash_at_moving_places(list, buffer, call, bytes);
+            return self.out.line("}");
         };
-        let (name, size) = buffer;
-        let mut conditions: Vec<&str> = list.iter().filter_map(|field| field.valid.as_deref()).collect();
-        conditions.dedup();
-        if let Some(runs) = &all_there {
-            if !conditions.is_empty() {
-                self.open(&format!("if ({})", conditions.join(" && ")));
-            }
-            for line in runs.iter().flat_map(|run| store_run(name, run, true)) {
-                self.out.line(line);
-            }
-            self.out.line(format!("{call}({name}, {bytes});"));
-            if conditions.is_empty() {
-                return;
-            }
+        if !headers.is_empty() {
+            self.open(&format!("if ({})", headers.join(" && ")));
+        }
+        for line in runs.iter().flat_map(|run| store_run(buffer.0, run, true)) {
+            self.out.line(line);
+        }
+        self.out.line(format!("{call}({}, {bytes}, {bytes});", buffer.0));
+        if !headers.is_empty() {
             self.out.line("}");
             self.open("else");
-        } else {
-            self.open("");
+            self.hash_at_moving_places(list, buffer, call, bytes);
+            self.out.line("}");
         }
+    }
+
+    fn hash_at_moving_places(&mut self, list: &[ListField], buffer: (&str, u32), call: &str, bytes: u32) {
+        let (name, size) = buffer;
         let at = self.temporary("__u32", "0");
         for field in list {
             if let Some(valid) = &field.valid {
@@ -236,9 +234,8 @@ impl Generator<'_> {
                 self.out.line("}");
             }
         }
-        let bytes_there = self.temporary("__u32", &format!("({at} + 7) >> 3"));
-        self.out.line(format!("{call}_upto({name}, {bytes_there}, {bytes});"));
-        self.out.line("}");
+        let length = self.temporary("__u32", &format!("({at} + 7) >> 3"));
+        self.out.line(format!("{call}({name}, {length}, {bytes});"));
     }
 
     /// Writes a field to the buffer, behind the bits that are there.
@@ -257,6 +254,16 @@ impl Generator<'_> {
         }
         self.out.line(format!("{at} = sp_append({buffer}, {size}, {at}, (__u64)({value}), {});", width.min(64)));
     }
+}
+
+/// The list as runs of whole bytes, if all headers are valid. None: a varbit field moves what
+/// follows, or more bits lie between two byte boundaries than an integer has.
+fn runs_at_known_places(list: &[ListField]) -> Option<Vec<Run>> {
+    if list.iter().any(|field| field.varbit) {
+        return None;
+    }
+    let values: Vec<Bits> = list.iter().map(|field| field.bits.clone()).collect();
+    runs(&values).ok()
 }
 
 /// C of a scalar's sum as if its last bit were the last of a word.

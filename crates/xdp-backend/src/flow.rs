@@ -114,9 +114,8 @@ impl Generator<'_> {
         let size = round_up(bytes.max(1), 8);
         self.out.line(format!("__u8 {name}[{size}] __attribute__((aligned(8))) = {{}};"));
         let Some(value) = value else { return };
-        let mut list = Vec::new();
-        self.field_list(value, &mut list);
-        let values: Vec<Bits> = list
+        let values: Vec<Bits> = self
+            .fields_of(value)
             .into_iter()
             .map(|field| Bits { value: field.bits.value, width: round_up(field.bits.width, 8) })
             .collect();

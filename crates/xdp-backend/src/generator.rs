@@ -57,8 +57,6 @@ pub(crate) struct Generator<'a> {
     pub flow_phases: bool,
     /// Some checksum covers the payload.
     pub payload_sums: bool,
-    /// `sp_rounds` is declared.
-    pub counts_rounds: bool,
     locals: Vec<(String, String, String)>,
     truncates: bool,
     /// Ternary tables whose search function is declared.
@@ -109,7 +107,6 @@ impl<'a> Generator<'a> {
             flow_sets: false,
             flow_phases: false,
             payload_sums: false,
-            counts_rounds: false,
             locals: Vec::new(),
             truncates: false,
             searched: HashSet::new(),

@@ -6,7 +6,8 @@ use crate::layout::{HeaderPlace, Place, Scalar, c_type, scalar_width};
 use crate::packet::load_bits;
 use num_bigint::BigInt;
 use num_traits::ToPrimitive;
-use p4_ir::{Expr, ExprKind, HeaderTypeId, Location, MAX_PARSER_ROUNDS, Match, StructTypeId, Target, Transition, Type};
+use p4_ir::MAX_PARSER_ROUNDS;
+use p4_ir::{Expr, ExprKind, HeaderTypeId, Location, Match, StructTypeId, Target, Transition, Type};
 
 /// With more ways through the parser, times tables behind it, the verifier is kept from following the pipeline once for each. It costs a few
 /// nanoseconds for each header, so not where the verifier can do without.
@@ -16,12 +17,17 @@ impl Generator<'_> {
     /// All states, from `start`.
     pub fn parser(&mut self) {
         let program = self.program;
+        if self.facts.on_cycles.contains(&true) {
+            self.declare_local("__u32", "sp_rounds", "0");
+        }
         self.block(&program.parser.prologue);
         for (index, state) in program.parser.states.iter().enumerate() {
             self.out.at(state.location);
             self.out.line(format!("{}: ;", state_label(&state.name)));
             self.open("");
-            self.loop_guard(index, state.continues);
+            if self.facts.on_cycles[index] {
+                self.begin_round(state.continues);
+            }
             self.block(&state.body);
             self.out.at(state.location);
             match &state.transition {
@@ -37,25 +43,20 @@ impl Generator<'_> {
         }
     }
 
-    /// Counts the rounds of loops. One counter for all, as the verifier would see each combination of
-    /// several; and in each state of a loop it is to forget all but that, so that rounds differ in nothing
-    /// else: variables lie in the scratch map there (`first_placement`), and clang has to read them anew.
-    fn loop_guard(&mut self, state: usize, continues: bool) {
-        if self.facts.on_cycles[state] && !continues {
-            if !self.counts_rounds {
-                self.counts_rounds = true;
-                self.declare_local("__u32", "sp_rounds", "0");
-            }
+    /// Begins a state on a cycle: counts it, and makes the verifier forget what differs from the
+    /// round before. One counter serves all loops, as the verifier would follow each combination of
+    /// several. Variables are in the scratch map, whose content the verifier never knows
+    /// (`first_placement`); clang must read them from there again.
+    fn begin_round(&mut self, continues: bool) {
+        if !continues {
             self.open(&format!("if (++sp_rounds > {MAX_PARSER_ROUNDS})"));
             let timeout = self.error_constant("ParserTimeout");
             self.parser_error(&timeout);
             self.out.line("}");
         }
-        if self.facts.on_cycles[state] {
-            let zero = self.hidden_zero();
-            self.out.line(format!("cursor = sp_blur(cursor, {zero});"));
-            self.out.line("asm volatile(\"\" : : : \"memory\");");
-        }
+        let zero = self.hidden_zero();
+        self.out.line(format!("cursor = sp_blur(cursor, {zero});"));
+        self.out.line("asm volatile(\"\" : : : \"memory\");");
     }
 
     /// Would the verifier drown in combinations of valid headers?

@@ -254,10 +254,8 @@ impl Generator<'_> {
     }
 
     fn slot_indices(&mut self, list: &Expr, location: Location) -> Vec<(String, u32)> {
-        let mut fields = Vec::new();
-        if matches!(&list.kind, ExprKind::StructValue(_)) || matches!(list.ty, Type::Struct(_)) {
-            self.field_list(list, &mut fields);
-        }
+        let is_list = matches!(&list.kind, ExprKind::StructValue(_)) || matches!(list.ty, Type::Struct(_));
+        let fields = if is_list { self.fields_of(list) } else { Vec::new() };
         let found: Vec<(String, u32)> = fields.into_iter().map(|field| (field.bits.value, field.bits.width)).collect();
         if found.is_empty() || found.len() > MAX_EACH || found.iter().any(|(_, width)| *width > 32) {
             let message = format!("the indices of add_each must be a struct or list of 1 to {MAX_EACH} bit<32>");

@@ -455,10 +455,7 @@ impl Generator<'_> {
             }
             return;
         }
-        let mut target = target;
-        while let ExprKind::Slice { base, .. } = &target.kind {
-            target = base;
-        }
+        let target = crate::walk::unsliced(target);
         if let ExprKind::Field(base, index) = &target.kind
             && base.ty == *standard
             && self.multicast_field() == Some(*index as usize)

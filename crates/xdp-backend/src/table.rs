@@ -45,11 +45,9 @@ impl Generator<'_> {
             self.error(table.location, message, Some("use a counter, with an index of your own for each entry"));
         }
         let (value_bytes, counter) = self.value_layout(table, direct);
-        let mut size = table.size.unwrap_or(DEFAULT_SIZE).clamp(1, u64::from(u32::MAX));
-        if table.const_entries {
-            // All that there ever are.
-            size = (table.entries.len() as u64).max(1);
-        }
+        // Const entries are all that there ever are.
+        let written = if table.const_entries { Some(table.entries.len() as u64) } else { table.size };
+        let size = written.unwrap_or(DEFAULT_SIZE).clamp(1, u64::from(u32::MAX));
         let in_code = matches!(kind, TableKind::Const | TableKind::Keyless);
         let default_map = self.default_in_map(table).then(|| format!("{}_default", table.c_name));
         if !in_code || default_map.is_some() {

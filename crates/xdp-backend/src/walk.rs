@@ -93,6 +93,14 @@ pub(crate) fn statement(statement: &Statement, visitor: &mut impl Visitor) {
     }
 }
 
+/// The l-value that a slice is a part of; any other as it is.
+pub(crate) fn unsliced(mut target: &Expr) -> &Expr {
+    while let ExprKind::Slice { base, .. } = &target.kind {
+        target = base;
+    }
+    target
+}
+
 /// What an l-value reads to find its place.
 fn indices(target: &Expr, visitor: &mut impl Visitor) {
     match &target.kind {

@@ -38,11 +38,14 @@ pub(super) fn parser(shape: &Shape, random: &mut StdRng, lines: &mut Vec<String>
             lines.push(format!("        {} = {value};", target.path));
         }
         if let (true, Some((stack, _, _))) = (shape.loops, &shape.stack) {
-            lines.extend(match random.random_range(0..5) {
-                0 => vec![format!("        hdr.{stack}.pop_front(1);")],
-                1 => vec![format!("        if (pkt.lookahead<bit<2>>() == 1) {{ pkt.extract(hdr.{stack}.next); }}")],
-                _ => vec![],
-            });
+            match random.random_range(0..5) {
+                0 => lines.push(format!("        hdr.{stack}.pop_front(1);")),
+                1 => {
+                    let extract = format!("pkt.extract(hdr.{stack}.next);");
+                    lines.push(format!("        if (pkt.lookahead<bit<2>>() == 1) {{ {extract} }}"));
+                }
+                _ => {}
+            }
         }
         lines.push(format!("        {extract}"));
         let mut body = shape.body(random, false);
@@ -66,8 +69,8 @@ pub(super) fn parser(shape: &Shape, random: &mut StdRng, lines: &mut Vec<String>
     lines.push("}".into());
 }
 
-/// Where a state goes on: always forward, but for the stack's, which may go round, and in parsers with
-/// loops.
+/// Where a state goes on: forward; the stack's may also come again, and in a parser with loops any
+/// state may go back.
 fn transition(
     shape: &Shape,
     index: usize,

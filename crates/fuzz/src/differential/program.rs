@@ -108,8 +108,6 @@ fn part(number: u32, seed: u64) -> Part {
     shape.flow = random.random_bool(0.1).then(|| flow::draw(&prefix, random));
     // Its own draw: the other programs of a seed stay what they were.
     shape.loops = StdRng::seed_from_u64(!seed).random_bool(0.1);
-    // Its own draw: the other programs of a seed stay what they were.
-    shape.loops = StdRng::seed_from_u64(!seed).random_bool(0.1);
     declare_types(&shape, &mut lines);
     for index in 0..random.random_range(0..3) {
         function(&mut shape, index, random, &mut lines);

@@ -147,7 +147,7 @@ impl<'h> Tree<'h> {
         let result = if def.states.is_empty() {
             self.control(&def.locals, &def.body)
         } else {
-            let result = self.states(def);
+            let result = self.states(self.instances[instance].block);
             // The specification does not say whether arguments are copied out when a sub-parser rejects; it matters
             // where they share storage.
             if matches!(result, Err(Ended::Reject(_))) && shares(&owed, c) {

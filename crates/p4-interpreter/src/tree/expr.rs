@@ -26,12 +26,7 @@ impl<'h> Tree<'h> {
         Ok(match &e.kind {
             ExprKind::Const(hir::Value::Int(v)) => Value::Number(v.clone()),
             ExprKind::Const(hir::Value::Str(s)) => Value::Str(s.to_string()),
-            ExprKind::Field(base, index) => match self.eval(base)? {
-                Value::Header { fields, .. } | Value::Struct(fields) | Value::Union(fields) => {
-                    fields.into_iter().nth(*index as usize).map_or_else(|| broken("no such field"), Ok)?
-                }
-                _ => return broken("a field of what has none"),
-            },
+            ExprKind::Field(base, index) => self.eval(base)?.field(*index)?,
             ExprKind::Index(base, index) => {
                 let Value::Stack { elements, .. } = self.eval(base)? else { return broken("an index into no stack") };
                 let index = self.number(index)?;

@@ -22,6 +22,15 @@ pub(crate) fn bytes(bits: &[bool]) -> Vec<u8> {
     bits.chunks(8).map(byte).collect()
 }
 
+/// The position of the field list among the parameters of a hash or checksum.
+fn data_parameter(function: &str) -> Option<usize> {
+    match function {
+        "hash" => Some(3),
+        _ if function.contains("_checksum") => Some(1),
+        _ => None,
+    }
+}
+
 impl<'h> Tree<'h> {
     fn arguments(&mut self, f: &FunctionDef, c: &Call) -> Run<Vec<Given>> {
         let mut given = vec![Given::default(); c.args.len()];
@@ -35,15 +44,16 @@ impl<'h> Tree<'h> {
                 }
                 given[at].place = Some(place);
             } else {
-                let calculates = &*f.name == "hash" || f.name.contains("_checksum");
-                given[at].value = Some(if calculates { self.field_list(a)? } else { self.eval(a)? });
+                let is_list = data_parameter(&f.name) == Some(at);
+                let value = if is_list { self.field_list(a)? } else { self.eval(a)? };
+                given[at].value = Some(value);
             }
         }
         Ok(given)
     }
 
-    /// An argument of a hash or checksum. A field of an invalid header has no bits there
-    /// (bmv2's calculations.cpp, BufBuilder).
+    /// The data of a hash or checksum. A field of an invalid header adds no bits (bmv2's
+    /// calculations.cpp, BufBuilder); a varbit without bytes stands for it.
     fn field_list(&mut self, e: &Expr) -> Run<Value> {
         match &e.kind {
             ExprKind::Aggregate(parts, order) => {
@@ -55,10 +65,7 @@ impl<'h> Tree<'h> {
             }
             ExprKind::Field(base, index) => match self.eval(base)? {
                 Value::Header { valid: false, .. } => Ok(Value::Varbit(Vec::new())),
-                Value::Header { fields, .. } | Value::Struct(fields) | Value::Union(fields) => {
-                    fields.into_iter().nth(*index as usize).map_or_else(|| broken("no such field"), Ok)
-                }
-                _ => broken("a field of what has none"),
+                value => value.field(*index),
             },
             _ => self.eval(e),
         }

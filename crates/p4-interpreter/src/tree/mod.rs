@@ -89,7 +89,7 @@ pub(crate) struct Packet {
     cursor: usize,
     emitted: Vec<u8>,
     truncate: Option<usize>,
-    /// How often it came to a parser state on a cycle.
+    /// How often the parser entered a state on a cycle.
     rounds: u32,
     /// The parser is in such a state, or in a sub-parser of one.
     in_loop: bool,
@@ -113,6 +113,8 @@ pub struct Tree<'h> {
     /// The instance that runs.
     pub(crate) current: usize,
     pub(crate) packet: Packet,
+    /// For each block, whether each of its parser states lies on a cycle.
+    on_cycles: Vec<Vec<bool>>,
     /// Parser, verifyChecksum, ingress, egress, computeChecksum, deparser.
     blocks: Vec<usize>,
     headers: Value,
@@ -142,6 +144,7 @@ impl<'h> Tree<'h> {
             table_ids: HashMap::new(),
             current: 0,
             packet: Packet::default(),
+            on_cycles: hir.blocks.iter().map(parser::states_on_cycles).collect(),
             blocks: Vec::new(),
             headers: Value::Undefined,
             metadata: Value::Undefined,

@@ -4,25 +4,31 @@ use super::value::{Place, Value, bits, reduce};
 use super::{Ended, Run, Tree, broken, unsupported};
 use num_bigint::{BigInt, Sign};
 use num_traits::{One, ToPrimitive, Zero};
-use p4_check::hir::{BlockDef, Call, Expr, ExprKind, FunctionId, Match, RecordKind, StateTarget, Transition};
+use p4_check::hir::{BlockDef, BlockId, Call, Expr, ExprKind, FunctionId, Match, RecordKind};
+use p4_check::hir::{StateTarget, Transition};
 use p4_check::ty::Ty;
 use p4_ir::{MAX_PARSER_ROUNDS, on_cycles};
 
-fn successors(transition: &Transition) -> Vec<u32> {
-    let state = |target: &StateTarget| if let StateTarget::State(index) = target { Some(*index as u32) } else { None };
-    match transition {
+/// Whether each state of a parser lies on a cycle.
+pub(super) fn states_on_cycles(def: &BlockDef) -> Vec<bool> {
+    let state = |target: &StateTarget| match target {
+        StateTarget::State(index) => Some(*index as u32),
+        StateTarget::Accept | StateTarget::Reject => None,
+    };
+    let successors = |transition: &Transition| match transition {
         Transition::To(target) => state(target).into_iter().collect(),
         Transition::Select { cases, .. } => cases.iter().filter_map(|(_, target, _)| state(target)).collect(),
-    }
+    };
+    let graph: Vec<Vec<u32>> = def.states.iter().map(|s| successors(&s.transition)).collect();
+    on_cycles(&graph)
 }
 
 impl<'h> Tree<'h> {
     /// v1model: ingress runs whatever the parser says; its error is left in `parser_error`.
     pub(crate) fn parse_packet(&mut self) -> Run<()> {
         let Some(parser) = self.blocks.first().copied() else { return broken("main without a parser") };
-        let hir = self.hir;
-        let def = &hir.blocks[self.instances[parser].block.index()];
-        match self.with_shared(parser, |tree| tree.states(def)) {
+        let block = self.instances[parser].block;
+        match self.with_shared(parser, |tree| tree.states(block)) {
             Err(Ended::Reject(Some(error))) => self.set_standard("parser_error", u64::from(error)),
             Err(Ended::Reject(None)) | Ok(()) => Ok(()),
             Err(other) => Err(other),
@@ -30,14 +36,15 @@ impl<'h> Tree<'h> {
     }
 
     /// From the start state until the parser accepts.
-    pub(crate) fn states(&mut self, def: &'h BlockDef) -> Run<()> {
+    pub(crate) fn states(&mut self, block: BlockId) -> Run<()> {
+        let hir = self.hir;
+        let def = &hir.blocks[block.index()];
         self.block(&def.locals)?;
         let outer = self.packet.in_loop;
-        let cyclic = on_cycles(&def.states.iter().map(|state| successors(&state.transition)).collect::<Vec<_>>());
         let mut current = 0;
         loop {
             let Some(state) = def.states.get(current) else { return broken("no such parser state") };
-            self.packet.in_loop = outer || cyclic[current];
+            self.packet.in_loop = outer || self.on_cycles[block.index()][current];
             if self.packet.in_loop {
                 self.packet.rounds += 1;
                 if self.packet.rounds > MAX_PARSER_ROUNDS {

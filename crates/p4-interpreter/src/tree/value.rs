@@ -30,6 +30,16 @@ pub(crate) enum Value {
     Str(String),
 }
 
+impl Value {
+    /// A field of a header, struct or union.
+    pub(crate) fn field(self, index: u32) -> Run<Value> {
+        let (Value::Header { fields, .. } | Value::Struct(fields) | Value::Union(fields)) = self else {
+            return broken("a field of what has none");
+        };
+        fields.into_iter().nth(index as usize).map_or_else(|| broken("no such field"), Ok)
+    }
+}
+
 /// Where an l-value lies.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
