@@ -47,11 +47,11 @@ impl Interpreter<'_> {
     }
 
     fn select(&mut self, keys: &[Expr], cases: &[(Vec<Match>, Target, p4_ir::Location)]) -> Run<Target> {
-        let values = keys.iter().map(|key| self.number(key)).collect::<Run<Vec<BigInt>>>()?;
+        let values = keys.iter().map(|key| self.known(key)).collect::<Run<Vec<Option<BigInt>>>>()?;
         for (matches, target, _) in cases {
             let mut all = true;
             for ((value, key), matched) in values.iter().zip(keys).zip(matches) {
-                all &= matches_value(matched, value, width(&key.ty).unwrap_or(0))?;
+                all = all && matches_value(matched, value.as_ref(), width(&key.ty).unwrap_or(0))?;
             }
             if all {
                 return Ok(*target);
@@ -62,7 +62,7 @@ impl Interpreter<'_> {
 
     /// The next bits as one number; PacketTooShort if there are fewer. Does not move on.
     fn peek(&self, at: usize, bits: usize) -> Run<BigInt> {
-        if at + bits > self.packet.bytes.len() * 8 {
+        if at.saturating_add(bits) > self.packet.bytes.len() * 8 {
             return self.reject("PacketTooShort");
         }
         let (from, to) = (at / 8, (at + bits).div_ceil(8));
@@ -133,17 +133,18 @@ impl Interpreter<'_> {
         let mut varbit = 0;
         if let Some(bits) = varbit_bits {
             let bits = self.number(bits)?.to_usize().unwrap_or(usize::MAX);
+            // In the order of §13.8.2.
+            if bits % 8 != 0 {
+                return self.reject("ParserInvalidArgument");
+            }
             let fixed: u32 = fields.iter().filter_map(|field| width(&field.ty)).sum();
-            self.peek(self.packet.cursor, fixed as usize)?;
+            self.peek(self.packet.cursor, bits.saturating_add(fixed as usize))?;
             let most = fields.iter().find_map(|field| match field.ty {
                 Type::Varbit { max_width } => Some(max_width as usize),
                 _ => None,
             });
             if bits > most.unwrap_or(0) {
                 return self.reject("HeaderTooShort");
-            }
-            if bits % 8 != 0 {
-                return self.reject("ParserInvalidArgument");
             }
             varbit = bits;
         }
@@ -209,8 +210,13 @@ impl Interpreter<'_> {
     }
 }
 
-/// P4-16 §13.6, §14.2.1.4: does a key have this value?
-pub(crate) fn matches_value(matched: &Match, value: &BigInt, width: u32) -> Run<bool> {
+/// P4-16 §13.6, §14.2.1.4: does a key have this value? A key without a value is in the set of all values alone (§8.25).
+pub(crate) fn matches_value(matched: &Match, value: Option<&BigInt>, width: u32) -> Run<bool> {
+    let value = match (matched, value) {
+        (Match::Any, _) => return Ok(true),
+        (_, Some(value)) => value,
+        (_, None) => return crate::undefined("a key that was never written"),
+    };
     Ok(match matched {
         Match::Any => true,
         Match::Value(wanted) => value == wanted,

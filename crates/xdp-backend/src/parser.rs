@@ -234,9 +234,10 @@ impl Generator<'_> {
                 Some(offset) => offset.to_string(),
                 None => Self::cursor().to_string(),
             };
+            let size = varbit_bits.map(|bits| g.varbit_size(bits));
             let pointer = g.packet_pointer(&at, &bytes.to_string());
-            match (varbit, varbit_bits) {
-                (Some(max), Some(bits)) => g.extract_varbit(&place, &pointer, bytes, max, bits),
+            match (varbit, &size) {
+                (Some(max), Some(size)) => g.extract_varbit(&place, &pointer, bytes, max, size),
                 (Some(_), None) => {
                     g.error(location, "a header with a varbit field needs extract(header, size_in_bits)", None);
                 }
@@ -292,7 +293,28 @@ impl Generator<'_> {
         }
     }
 
-    fn extract_varbit(&mut self, place: &HeaderPlace, pointer: &str, bytes: u32, max: u32, bits: &Expr) {
+    /// A varbit's size in bits, evaluated before the packet is looked at (P4-16 §13.8.2).
+    fn varbit_size(&mut self, bits: &Expr) -> String {
+        let value = self.expr(bits);
+        let size = self.temporary("__u32", &value);
+        self.parser_check(&format!("({size} & 7) == 0"), "ParserInvalidArgument");
+        size
+    }
+
+    /// Ends the parser if a varbit's size is beyond its type. The packet has the `bytes` before it, at `pointer`;
+    /// if it has not that size, it is that which is wrong (P4-16 §13.8.2).
+    fn check_varbit_size(&mut self, pointer: &str, size: &str, bytes: u32, max: u32) {
+        self.open(&format!("if ({size} > {max})"));
+        // What an offset cannot say is more than any packet has.
+        let end = format!("{pointer} + {bytes} + (({size} >> 3) & SP_OFFSET_MASK)");
+        let has = format!("({size} >> 3) <= SP_OFFSET_MASK && (void *)({end}) <= data_end");
+        self.parser_check(&has, "PacketTooShort");
+        let error = self.error_constant("HeaderTooShort");
+        self.parser_error(&error);
+        self.out.line("}");
+    }
+
+    fn extract_varbit(&mut self, place: &HeaderPlace, pointer: &str, bytes: u32, max: u32, size: &str) {
         let Some(index) = self.program.header_types[place.ty.index()]
             .fields
             .iter()
@@ -300,10 +322,7 @@ impl Generator<'_> {
         else {
             return;
         };
-        let value = self.expr(bits);
-        let size = self.temporary("__u32", &value);
-        self.parser_check(&format!("{size} <= {max}"), "HeaderTooShort");
-        self.parser_check(&format!("({size} & 7) == 0"), "ParserInvalidArgument");
+        self.check_varbit_size(pointer, size, bytes, max);
         self.out.line(format!("__u32 sp_varbit_bytes = {size} >> 3;"));
         self.parser_check(&format!("(void *)({pointer} + {bytes} + sp_varbit_bytes) <= data_end"), "PacketTooShort");
         if !self.facts.kept_fields(self.program, &place.key, place.ty)[index] {
@@ -327,11 +346,9 @@ impl Generator<'_> {
     /// What `extract` does to the packet, without a header to put it into.
     fn extract_nothing(&mut self, bytes: u32, varbit: Option<u32>, bits: Option<&Expr>) {
         let (Some(max), Some(bits)) = (varbit, bits) else { return self.skip(&bytes.to_string()) };
-        self.packet_pointer(Self::cursor(), &bytes.to_string());
-        let value = self.expr(bits);
-        let size = self.temporary("__u32", &value);
-        self.parser_check(&format!("{size} <= {max}"), "HeaderTooShort");
-        self.parser_check(&format!("({size} & 7) == 0"), "ParserInvalidArgument");
+        let size = self.varbit_size(bits);
+        let pointer = self.packet_pointer(Self::cursor(), &bytes.to_string());
+        self.check_varbit_size(&pointer, &size, bytes, max);
         self.skip(&format!("({bytes} + ({size} >> 3))"));
     }
 
