@@ -3,7 +3,7 @@
 use crate::hir::*;
 
 /// Visits every expression of a block.
-pub fn block(b: &[Stmt], visit: &mut dyn FnMut(&Expr)) {
+pub fn block<'e>(b: &'e [Stmt], visit: &mut dyn FnMut(&'e Expr)) {
     for s in b {
         match &s.kind {
             StmtKind::Variable(_, init) => init.iter().for_each(|e| expr(e, visit)),
@@ -34,7 +34,7 @@ pub fn block(b: &[Stmt], visit: &mut dyn FnMut(&Expr)) {
 }
 
 /// Visits an expression and its parts.
-pub fn expr(e: &Expr, visit: &mut dyn FnMut(&Expr)) {
+pub fn expr<'e>(e: &'e Expr, visit: &mut dyn FnMut(&'e Expr)) {
     visit(e);
     match &e.kind {
         ExprKind::Field(b, _)

@@ -20,6 +20,15 @@ impl Interpreter<'_> {
         }
     }
 
+    /// A scalar; None: it has no value.
+    pub(crate) fn known(&mut self, expr: &Expr) -> Run<Option<BigInt>> {
+        match self.eval(expr)? {
+            Value::Scalar(number) => Ok(Some(number)),
+            Value::Undefined => Ok(None),
+            other => broken(format!("a scalar was expected, not {other:?}")),
+        }
+    }
+
     pub(crate) fn place_text(&self, expr: &Expr) -> String {
         self.program.place(expr.location)
     }
@@ -51,12 +60,12 @@ impl Interpreter<'_> {
                 Ok(truth(valid))
             }
             ExprKind::Slice { base, high, low } => {
-                let number = self.number(base)?;
+                let Some(number) = self.known(base)? else { return Ok(Value::Undefined) };
                 let Some(width) = width(&base.ty) else { return broken("a slice of what is no scalar") };
                 Ok(Value::Scalar(slice(&number, width, *high, *low)))
             }
             ExprKind::Unary(op, operand) => {
-                let number = self.number(operand)?;
+                let Some(number) = self.known(operand)? else { return Ok(Value::Undefined) };
                 Ok(Value::Scalar(match op {
                     UnaryOp::Negate => wrap(&-number, &expr.ty),
                     // ~x is -x - 1 in two's complement.
@@ -66,7 +75,7 @@ impl Interpreter<'_> {
             }
             ExprKind::Binary(op, left, right) => self.binary(*op, left, right, &expr.ty),
             ExprKind::Cast(operand) => {
-                let number = self.number(operand)?;
+                let Some(number) = self.known(operand)? else { return Ok(Value::Undefined) };
                 Ok(Value::Scalar(wrap(&number, &expr.ty)))
             }
             ExprKind::Ternary(condition, then, otherwise) => {
@@ -104,14 +113,14 @@ impl Interpreter<'_> {
     }
 
     fn binary(&mut self, op: BinaryOp, left: &Expr, right: &Expr, ty: &Type) -> Run<Value> {
-        let a = self.number(left)?;
-        match op {
-            BinaryOp::And if a.is_zero() => return Ok(truth(false)),
-            BinaryOp::Or if !a.is_zero() => return Ok(truth(true)),
-            BinaryOp::And | BinaryOp::Or => return Ok(truth(self.condition(right)?)),
-            _ => {}
+        if matches!(op, BinaryOp::And | BinaryOp::Or) {
+            // Whether the right side is evaluated depends on it.
+            let first = self.condition(left)?;
+            return if first == (op == BinaryOp::Or) { Ok(truth(first)) } else { self.eval(right) };
         }
-        let b = self.number(right)?;
+        let (Some(a), Some(b)) = (self.known(left)?, self.known(right)?) else {
+            return Ok(Value::Undefined);
+        };
         let Some(width_a) = width(&left.ty) else { return broken("an operand that is no scalar") };
         Ok(match op {
             BinaryOp::Eq => truth(a == b),

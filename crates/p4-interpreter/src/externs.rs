@@ -197,11 +197,24 @@ impl Interpreter<'_> {
 
     fn hash(&mut self, arguments: &[Argument]) -> Run<()> {
         let algorithm = self.algorithm(operand(arguments, 1)?)?;
-        let base = self.number(operand(arguments, 2)?)?;
-        let value = self.digest(operand(arguments, 3)?, &algorithm, false)?;
-        let max = self.number(operand(arguments, 4)?)?;
-        let value = if max.is_zero() { base } else { base + value % max };
-        self.store_number(operand(arguments, 0)?, &value)
+        let base = self.known(operand(arguments, 2)?)?;
+        let value = match self.digest(operand(arguments, 3)?, &algorithm, false) {
+            Ok(value) => Some(value),
+            Err(Interrupt::Stop(Stop::Undefined(_))) => None,
+            Err(other) => return Err(other),
+        };
+        let max = self.known(operand(arguments, 4)?)?;
+        let target = operand(arguments, 0)?;
+        match (base, value, max) {
+            (Some(base), Some(value), Some(max)) => {
+                let value = if max.is_zero() { base } else { base + value % max };
+                self.store_number(target, &value)
+            }
+            _ => {
+                let place = self.place(target)?;
+                self.store(&place, Value::Undefined)
+            }
+        }
     }
 
     fn checksum(&mut self, arguments: &[Argument], payload: bool) -> Run<BigInt> {

@@ -39,15 +39,21 @@ impl RuntimeEntry {
         (&self.matches, self.priority, &self.action)
     }
 
-    fn fits(&self, keys: &[BigInt], widths: &[u32]) -> Run<bool> {
-        if self.source.is_empty() {
-            let same = |((key, width), matched): ((&BigInt, &u32), &KeyMatch)| {
-                (pattern(key, *width) & &matched.mask) == (&matched.value & &matched.mask)
-            };
-            return Ok(keys.iter().zip(widths).zip(&self.matches).all(same));
-        }
+    fn fits(&self, keys: &[Option<BigInt>], widths: &[u32]) -> Run<bool> {
         for ((key, width), matched) in keys.iter().zip(widths).zip(&self.source) {
-            if !matches_value(matched, key, *width)? {
+            if !matches_value(matched, key.as_ref(), *width)? {
+                return Ok(false);
+            }
+        }
+        for ((key, width), matched) in keys.iter().zip(widths).zip(&self.matches) {
+            let Some(key) = key else {
+                // Spec §8.25: it matches where no bit is compared.
+                if matched.mask.is_zero() {
+                    continue;
+                }
+                return crate::undefined("a key that was never written");
+            };
+            if (pattern(key, *width) & &matched.mask) != (&matched.value & &matched.mask) {
                 return Ok(false);
             }
         }
@@ -83,10 +89,13 @@ impl Interpreter<'_> {
     pub(crate) fn apply(&mut self, id: TableId, hit: Option<VariableId>, action_run: Option<VariableId>) -> Run<()> {
         let program = self.program;
         let table = &program.tables[id.index()];
-        let keys = table.keys.iter().map(|key| self.number(&key.expr)).collect::<Run<Vec<BigInt>>>()?;
+        let keys = table.keys.iter().map(|key| self.known(&key.expr));
+        let keys = keys.collect::<Run<Vec<Option<BigInt>>>>()?;
         let widths: Vec<u32> = table.keys.iter().map(|key| width(&key.expr.ty).unwrap_or(0)).collect();
-        let bits: Vec<BigInt> = keys.iter().zip(&widths).map(|(key, width)| pattern(key, *width)).collect();
-        self.see(id, &bits);
+        let bits = keys.iter().zip(&widths).map(|(key, width)| Some(pattern(key.as_ref()?, *width)));
+        if let Some(bits) = bits.collect::<Option<Vec<BigInt>>>() {
+            self.see(id, &bits);
+        }
         let found = self.lookup(id, &keys, &widths)?;
         if let Some(hit) = hit {
             self.set_variable(hit, BigInt::from(u8::from(found.is_some())));
@@ -115,7 +124,7 @@ impl Interpreter<'_> {
     }
 
     /// The best entry: the longest prefix if a table has an lpm key and none with priorities, else the highest priority.
-    fn lookup(&self, id: TableId, keys: &[BigInt], widths: &[u32]) -> Run<Option<usize>> {
+    fn lookup(&self, id: TableId, keys: &[Option<BigInt>], widths: &[u32]) -> Run<Option<usize>> {
         if keys.is_empty() {
             return Ok(None);
         }

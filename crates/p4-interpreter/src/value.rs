@@ -209,18 +209,15 @@ impl Interpreter<'_> {
         let value = match place.slice {
             None => value,
             Some((high, low)) => {
-                let (Value::Scalar(part), whole) = (value, self.at(place)?) else {
-                    return Err(Stop::Undefined("a slice of something without a value is written".into()).into());
-                };
-                let Value::Scalar(whole) = whole else {
-                    return Err(Stop::Undefined("a slice of something without a value is written".into()).into());
-                };
                 let all = width(&place.ty).unwrap_or(high + 1);
-                let hole = ((BigInt::one() << (high - low + 1)) - 1) << low;
-                let bits = pattern(whole, all);
-                let kept = &bits - (&bits & &hole);
-                let part = pattern(&part, high - low + 1);
-                Value::Scalar(wrap(&(kept + (part << low)), &place.ty))
+                let zero = BigInt::zero();
+                match (value, self.at(place)?) {
+                    (Value::Scalar(part), Value::Scalar(whole)) => splice(whole, (high, low), &part, all, &place.ty),
+                    (Value::Scalar(part), _) if low == 0 && high + 1 == all => {
+                        splice(&zero, (high, low), &part, all, &place.ty)
+                    }
+                    _ => Value::Undefined,
+                }
             }
         };
         let valid = matches!(value, Value::Header { valid: true, .. });
@@ -261,6 +258,14 @@ impl Interpreter<'_> {
     pub(crate) fn reject<T>(&self, error: &str) -> Run<T> {
         Err(crate::Interrupt::ParserError(self.error_index(error)))
     }
+}
+
+/// A scalar of `width` bits with bits `high..=low` replaced.
+fn splice(whole: &BigInt, (high, low): (u32, u32), part: &BigInt, width: u32, ty: &Type) -> Value {
+    let hole = ((BigInt::one() << (high - low + 1)) - 1) << low;
+    let bits = pattern(whole, width);
+    let kept = &bits - (&bits & &hole);
+    Value::Scalar(wrap(&(kept + (pattern(part, high - low + 1) << low)), ty))
 }
 
 /// A header's field becomes 0.

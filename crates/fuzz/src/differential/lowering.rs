@@ -161,9 +161,14 @@ fn fill(
             });
             let matches: Vec<KeyMatch> = matches.collect();
             let call = ActionCall { action: action as u32, arguments };
-            history.push(format!("add {} {matches:?} {call:?}", table.name));
+            let told = format!("add {} {matches:?} {call:?}", table.name);
             let entry = RuntimeEntry::new(matches, 1000 + rank * 7, call);
-            tree.add_entry(&table.name, &entry).map_err(|stop| stop.to_string())?;
+            match tree.add_entry(&table.name, &entry) {
+                Ok(()) => history.push(told),
+                // It is there already.
+                Err(Stop::Unsupported(_)) => continue,
+                Err(stop) => return Err(stop.to_string()),
+            }
             lowered.add_entry(id, entry);
             added += 1;
         }

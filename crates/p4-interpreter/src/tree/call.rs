@@ -1,223 +1,199 @@
-//! Calls: copy in, run, copy out (P4-16 §6.8).
+//! Calls: the calling convention (spec §6.8), functions, actions, parsers, controls, methods of headers and stacks.
 
-use super::value::{Place, Value};
-use super::{Ended, Object, Run, Tree, broken};
 use num_traits::ToPrimitive;
-use p4_check::hir::{ActionDefId, Block, Call, Callee, Direction, Expr, ExprKind, Order, ParamDef};
-use p4_check::ty::Substitution;
-use p4_syntax::Span;
+use p4_check::hir::{BlockKind, Call, Callee, Direction, Expr, FunctionId, Order, ParamDef, Stmt};
+use p4_check::ty::{Substitution, Ty};
+use std::rc::Rc;
 
-/// What is owed to the caller when a call ends: the place, and the parameter.
-pub(crate) type Owed = Vec<(Place, p4_check::hir::LocalId)>;
+use super::data::{Data, Object, initial};
+use super::instance::{Instance, address};
+use super::place::Place;
+use super::statement::Next;
+use super::{Frame, Halt, Run, Tree, broken};
 
-impl<'h> Tree<'h> {
-    /// A call; its value, if it has one.
-    pub(crate) fn call(&mut self, c: &Call, span: Span) -> Run<Option<Value>> {
-        self.spend()?;
-        let hir = self.hir;
-        match &c.callee {
-            Callee::Function(id) => {
-                let f = &hir.functions[id.index()];
-                let Some(body) = &f.body else { return self.extern_function(f, c) };
-                let map: Substitution = f
-                    .type_params
-                    .iter()
-                    .copied()
-                    .zip(c.type_args.iter().map(|t| t.substitute(&self.generics)))
-                    .collect();
-                let owed = self.bind(&f.params, &c.args, &c.order, &map)?;
-                let outer = std::mem::replace(&mut self.generics, map);
-                let result = self.block(body);
-                self.generics = outer;
-                self.leave(result, owed)
-            }
-            Callee::Method(object, id) => match self.object(object)? {
-                Object::Packet => self.packet_method(*id, c),
-                Object::Extern(index) => self.method(index, *id, c),
-                Object::Instance(_) => broken("a method of a block"),
-            },
-            Callee::Action(id) => {
-                let def = &hir.actions[id.index()];
-                let owed = self.bind(&def.params, &c.args, &c.order, &Substitution::new())?;
-                let result = self.block(&def.body);
-                self.leave(result, owed)
-            }
-            Callee::Block(object) => {
-                let Object::Instance(instance) = self.object(object)? else { return broken("no instance") };
-                self.apply(instance, c)
-            }
-            Callee::Direct(..) => match self.instances[self.current].direct.get(&span.start).copied() {
-                Some(instance) => self.apply(instance, c),
-                None => broken("an instance that was not made"),
-            },
-            Callee::IsValid(_) => broken("isValid is an expression"),
-            Callee::SetValid(h, valid) => {
-                let place = self.place(h)?;
-                self.set_valid(&place, *valid)?;
-                Ok(None)
-            }
-            Callee::PushFront(s) | Callee::PopFront(s) => {
-                let Some(Some(count)) = c.args.first() else { return broken("a shift without a count") };
-                let place = self.place(s)?;
-                let count = self.number(count)?.to_usize().unwrap_or(0);
-                self.shift(&place, count, matches!(c.callee, Callee::PushFront(_)))?;
-                Ok(None)
-            }
-        }
-    }
-
-    pub(crate) fn object(&self, e: &Expr) -> Run<Object> {
-        match &e.kind {
-            ExprKind::Local(id) => self.objects[id.index()].map_or_else(|| broken("an object without meaning"), Ok),
-            _ => broken("an object without a name"),
-        }
-    }
-
-    /// Evaluates arguments as written, each saved before the next; then the parameters begin.
-    pub(crate) fn bind(
-        &mut self,
-        params: &[ParamDef],
-        args: &[Option<Expr>],
-        order: &Order,
-        map: &Substitution,
-    ) -> Run<Owed> {
-        let mut values: Vec<Option<Value>> = vec![None; params.len()];
-        let mut places: Vec<Option<Place>> = vec![None; params.len()];
-        let mut objects = Vec::new();
-        for at in order.places(args.len()) {
-            let (Some(p), Some(a)) = (params.get(at), &args[at]) else { continue };
-            if p.ty.is_object() {
-                objects.push((p.local, self.object(a)?));
-                continue;
-            }
-            match p.direction {
-                Direction::Out => places[at] = Some(self.place(a)?),
-                Direction::InOut => {
-                    let place = self.place(a)?;
-                    values[at] = Some(self.load(&place)?);
-                    places[at] = Some(place);
-                }
-                _ => values[at] = Some(self.eval(a)?),
-            }
-        }
-        for (at, p) in params.iter().enumerate() {
-            if p.ty.is_object() {
-                continue;
-            }
-            let value = match values[at].take() {
-                Some(value) => value,
-                None => self.initial(&p.ty.substitute(map), false)?,
-            };
-            self.locals[p.local.index()] = Some(value);
-        }
-        // Copied out from left to right, as the arguments are written.
-        let mut owed = Vec::new();
-        for at in order.places(args.len()) {
-            let Some(p) = params.get(at) else { continue };
-            owed.extend(places[at].take().map(|place| (place, p.local)));
-        }
-        for (local, object) in objects {
-            self.objects[local.index()] = Some(object);
-        }
-        Ok(owed)
-    }
-
-    /// Copies out, however the body ended (§12.5: also before an exit goes on).
-    pub(crate) fn leave(&mut self, result: Run<()>, owed: Owed) -> Run<Option<Value>> {
-        let value = match result {
-            Ok(()) => Ok(None),
-            Err(Ended::Return(value)) => Ok(value),
-            Err(ended @ (Ended::Stop(_) | Ended::ToHost)) => return Err(ended),
-            Err(ended) => Err(ended),
-        };
-        for (place, local) in owed {
-            let Some(copy) = self.locals[local.index()].clone() else { return broken("a parameter without a value") };
-            self.store(&place, copy)?;
-        }
-        value
-    }
-
-    /// `instance.apply(...)`
-    fn apply(&mut self, instance: usize, c: &Call) -> Run<Option<Value>> {
-        let hir = self.hir;
-        let def = &hir.blocks[self.instances[instance].block.index()];
-        let owed = self.bind(&def.params, &c.args, &c.order, &Substitution::new())?;
-        let outer = self.current;
-        self.enter(instance);
-        let result = if def.states.is_empty() {
-            self.control(&def.locals, &def.body)
-        } else {
-            let result = self.states(self.instances[instance].block);
-            // The specification does not say whether arguments are copied out when a sub-parser rejects; it matters
-            // where they share storage.
-            if matches!(result, Err(Ended::Reject(_))) && shares(&owed, c) {
-                return super::undefined("a sub-parser rejects whose arguments share storage");
-            }
-            result
-        };
-        self.enter(outer);
-        self.leave(result, owed)
-    }
-
-    fn control(&mut self, locals: &Block, body: &Block) -> Run<()> {
-        self.block(locals)?;
-        self.block(body)
-    }
-
-    /// An action as a table runs it: bound arguments are evaluated now, the rest is the control plane's.
-    pub(crate) fn run_action(
-        &mut self,
-        id: ActionDefId,
-        bound: (&[Option<Expr>], &Order),
-        data: &[num_bigint::BigInt],
-    ) -> Run<()> {
-        let def = &self.hir.actions[id.index()];
-        let (directed, plain): (Vec<ParamDef>, Vec<ParamDef>) =
-            def.params.iter().cloned().partition(|p| p.direction != Direction::None);
-        for (p, number) in plain.iter().zip(data) {
-            let number = self.fit(number, &p.ty);
-            self.locals[p.local.index()] = Some(Value::Number(number));
-        }
-        let owed = self.bind(&directed, bound.0, bound.1, &Substitution::new())?;
-        let result = self.block(&def.body);
-        self.leave(result, owed).map(|_| ())
-    }
-
-    /// P4-16 §8.18: elements move, those that come in are invalid; the next index follows within the stack.
-    fn shift(&mut self, place: &Place, count: usize, push: bool) -> Run<()> {
-        let Value::Stack { mut elements, next } = self.load(place)? else { return broken("a shift of no stack") };
-        let size = elements.len();
-        let count = count.min(size);
-        if push {
-            elements.rotate_right(count);
-        } else {
-            elements.rotate_left(count);
-        }
-        let vacated = if push { 0..count } else { size - count..size };
-        for element in &mut elements[vacated] {
-            if let Value::Header { valid, fields } = element {
-                *valid = false;
-                fields.iter_mut().filter(|f| matches!(f, Value::Number(_))).for_each(|f| *f = Value::Undefined);
-            }
-        }
-        let next = if push { (next + count).min(size) } else { next.saturating_sub(count) };
-        self.store(place, Value::Stack { elements, next })
-    }
+/// Arguments as they are saved before a call.
+#[derive(Default)]
+pub(crate) struct Arguments {
+    /// What each parameter begins with.
+    pub values: Vec<Data>,
+    /// Where the value of a parameter with direction `out` or `inout` goes, in the order in which they are copied.
+    pub places: Vec<(usize, Place)>,
 }
 
-/// Whether a place that is copied out is named by another argument, too, or by an index that is computed.
-fn shares(owed: &Owed, c: &Call) -> bool {
-    owed.iter().any(|(place, _)| {
-        let mut named = 0;
-        for a in c.args.iter().flatten() {
-            let mut here = false;
-            p4_check::walk::expr(a, &mut |e| match &e.kind {
-                ExprKind::Local(local) => here |= *local == place.local,
-                ExprKind::Index(..) | ExprKind::StackNext(_) | ExprKind::StackLast(_) => named += 1,
-                _ => {}
-            });
-            named += usize::from(here);
+impl<'h> Tree<'h> {
+    /// Evaluates arguments as written, each saved before the next (spec §6.8, steps 1 to 4).
+    pub(crate) fn arguments(
+        &mut self,
+        params: &[ParamDef],
+        args: &'h [Option<Expr>],
+        order: &Order,
+        types: &Substitution,
+    ) -> Run<Arguments> {
+        let mut made = Arguments { values: vec![Data::Undefined; params.len()], places: Vec::new() };
+        for index in order.places(params.len()) {
+            let param = &params[index];
+            made.values[index] = match (&args[index], param.direction) {
+                (Some(expr), Direction::None | Direction::In) => self.eval(expr)?.copied(),
+                (Some(expr), direction) => {
+                    let place = self.place(expr)?;
+                    let ty = self.ty(&expr.ty);
+                    let value = match direction {
+                        Direction::InOut => self.read(&place, &ty)?.copied(),
+                        // Headers invalid, all else without a value.
+                        _ => initial(self.hir, &ty, false),
+                    };
+                    made.places.push((index, place));
+                    value
+                }
+                (None, _) => initial(self.hir, &self.ty(&param.ty.substitute(types)), false),
+            };
         }
-        named > 1
-    })
+        Ok(made)
+    }
+
+    /// Copies parameters back, in the order of the arguments (spec §6.8, step 6).
+    pub(crate) fn copy_out(&mut self, places: &[(usize, Place)], values: &[Data]) -> Run<()> {
+        places.iter().try_for_each(|(index, place)| self.write(place, values[*index].clone()))
+    }
+
+    /// Runs a body in a frame of its own. Gives what its parameters hold at its end, and how it ended.
+    pub(crate) fn run_body(
+        &mut self,
+        params: &[ParamDef],
+        values: Vec<Data>,
+        frame: Frame,
+        body: impl FnOnce(&mut Self) -> Run<Next>,
+    ) -> (Vec<Data>, Run<Next>) {
+        let height = self.frames.len();
+        let values = params.iter().map(|param| param.local).zip(values).collect();
+        self.frames.push(Frame { values, ..frame });
+        let result = self.deeper(body);
+        let mut frame = self.frames.drain(height..).next().unwrap_or_default();
+        let last = |param: &ParamDef| frame.values.remove(&param.local).unwrap_or(Data::Undefined);
+        (params.iter().map(last).collect(), result)
+    }
+
+    /// Copies back after a body: at `return` and `exit` too (spec §12.4, §12.5).
+    fn finish(&mut self, arguments: &Arguments, (values, result): (Vec<Data>, Run<Next>)) -> Run<Data> {
+        if !matches!(result, Ok(_) | Err(Halt::Exit)) {
+            return result.map(|_| Data::Undefined);
+        }
+        self.copy_out(&arguments.places, &values)?;
+        match result? {
+            Next::Return(Some(value)) => Ok(value),
+            _ => Ok(Data::Undefined),
+        }
+    }
+
+    pub(crate) fn call(&mut self, expr: &'h Expr, call: &'h Call) -> Run<Data> {
+        let hir = self.hir;
+        match &call.callee {
+            Callee::Function(id) => match &hir.functions[id.index()].body {
+                Some(body) => self.call_function(*id, call, body),
+                None => self.call_extern(*id, expr, call),
+            },
+            Callee::Method(object, id) => match self.eval(object)? {
+                Data::Object(Object::PacketIn) => self.packet_in(*id, expr, call),
+                Data::Object(Object::PacketOut) => self.packet_out(call),
+                Data::Object(Object::Extern(index)) => self.call_method(index, *id, object, call),
+                _ => broken("a method of what is no object"),
+            },
+            Callee::Action(id) => {
+                let action = &hir.actions[id.index()];
+                let arguments = self.arguments(&action.params, &call.args, &call.order, &Substitution::new())?;
+                self.run_action(&action.params, arguments, &action.body)
+            }
+            Callee::Block(object) => match self.eval(object)? {
+                Data::Object(Object::Block(instance)) => self.call_block(&instance, call),
+                _ => broken("apply of what is no parser or control"),
+            },
+            Callee::Direct(made, _) => match self.enclosing().and_then(|one| one.direct.get(&address(made)).cloned()) {
+                Some(instance) => self.call_block(&instance, call),
+                None => broken("apply of a parser or control that was not made"),
+            },
+            Callee::IsValid(header) => Ok(Data::bool(self.eval(header)?.is_valid())),
+            Callee::SetValid(header, valid) => {
+                let place = self.place(header)?;
+                self.write_validity(&place, *valid)?;
+                Ok(Data::Undefined)
+            }
+            Callee::PushFront(stack) | Callee::PopFront(stack) => {
+                let place = self.place(stack)?;
+                let count = match call.args.first() {
+                    Some(Some(count)) => self.number(count, "a count")?,
+                    _ => return broken("push_front or pop_front without a count"),
+                };
+                let push = matches!(call.callee, Callee::PushFront(_));
+                self.shift_stack(&place, count.to_usize().unwrap_or(usize::MAX), push)?;
+                Ok(Data::Undefined)
+            }
+        }
+    }
+
+    /// The instance whose body runs.
+    pub(crate) fn enclosing(&self) -> Option<Rc<Instance>> {
+        self.enclosing_frame().and_then(|index| self.frames[index].instance.clone())
+    }
+
+    /// Its frame: that of the actions that it calls is inside of it.
+    pub(crate) fn enclosing_frame(&self) -> Option<usize> {
+        let mut at = self.frames.len().checked_sub(1);
+        while let Some(index) = at {
+            if self.frames[index].instance.is_some() {
+                return Some(index);
+            }
+            at = self.frames[index].outer;
+        }
+        None
+    }
+
+    fn call_function(&mut self, id: FunctionId, call: &'h Call, body: &'h [Stmt]) -> Run<Data> {
+        let def = &self.hir.functions[id.index()];
+        let given = call.type_args.iter().map(|ty| self.ty(ty));
+        let types: Substitution = def.type_params.iter().copied().zip(given).collect();
+        let arguments = self.arguments(&def.params, &call.args, &call.order, &types)?;
+        let frame = Frame { types, ..Frame::default() };
+        let ended = self.run_body(&def.params, arguments.values.clone(), frame, |tree| tree.block(body));
+        self.finish(&arguments, ended)
+    }
+
+    /// An action with all of its parameters bound (spec §14.1).
+    pub(crate) fn run_action(&mut self, params: &[ParamDef], arguments: Arguments, body: &'h [Stmt]) -> Run<Data> {
+        let frame = Frame { outer: self.enclosing_frame(), ..Frame::default() };
+        let ended = self.run_body(params, arguments.values.clone(), frame, |tree| tree.block(body));
+        self.finish(&arguments, ended)
+    }
+
+    fn call_block(&mut self, instance: &Rc<Instance>, call: &'h Call) -> Run<Data> {
+        let params = &self.hir.blocks[instance.block.index()].params;
+        let arguments = self.arguments(params, &call.args, &call.order, &Substitution::new())?;
+        let ended = self.apply_block(instance, arguments.values.clone());
+        if let (values, Err(Halt::Reject(error))) = ended {
+            self.copy_out_rejected(call, &arguments.places, &values)?;
+            return Err(Halt::Reject(error));
+        }
+        self.finish(&arguments, ended)
+    }
+
+    /// One application of a parser or control: its locals are new (spec §13.3, §14).
+    pub(crate) fn apply_block(&mut self, instance: &Rc<Instance>, values: Vec<Data>) -> (Vec<Data>, Run<Next>) {
+        let def = &self.hir.blocks[instance.block.index()];
+        let frame = Frame { instance: Some(instance.clone()), ..Frame::default() };
+        self.run_body(&def.params, values, frame, |tree| {
+            tree.block(&def.locals)?;
+            match def.kind {
+                BlockKind::Control => tree.block(&def.body),
+                BlockKind::Parser => tree.states(instance, &def.states),
+            }
+        })
+    }
+
+    /// The type that a call's only type argument is, or its first argument has.
+    pub(crate) fn subject_type(&self, call: &Call) -> Run<Ty> {
+        let ty = call.type_args.first().or(call.args.first().and_then(|arg| arg.as_ref()).map(|arg| &arg.ty));
+        match ty {
+            Some(ty) => Ok(self.ty(ty)),
+            None => broken("a call without a type"),
+        }
+    }
 }

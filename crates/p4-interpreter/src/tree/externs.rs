@@ -1,207 +1,344 @@
-//! Extern functions and objects of v1model.
+//! v1model's externs (simple_switch.md), and those of stateplane.p4 that need no network.
 
-use super::value::{Place, Value, bits};
-use super::{Ended, Run, Tree, broken, unsupported};
-use crate::{DROP_PORT, hash};
-use num_bigint::{BigInt, Sign};
-use num_traits::{ToPrimitive, Zero};
-use p4_check::hir::{Call, Direction, Expr, ExprKind, FunctionDef, FunctionId};
-use p4_check::ty::Ty;
+use num_bigint::BigInt;
+use num_traits::{Signed, ToPrimitive, Zero};
+use p4_check::hir::{Call, Expr, ExprKind, ExternDefId, FunctionId};
+use p4_check::ty::{Substitution, Ty};
 
-/// An argument: its value if it goes in, its place if it comes out.
-#[derive(Clone, Default)]
-struct Given {
-    value: Option<Value>,
-    place: Option<Place>,
-    ty: Option<Ty>,
+use super::bits::{Bits, of_value};
+use super::data::{Data, scalar_bits, wrap};
+use super::flow::Flows;
+use super::{Halt, MAX_ELEMENTS, Run, Tree, broken, undefined, unsupported};
+use crate::{Count, DROP_PORT, hash};
+
+/// An extern object.
+pub(crate) enum External {
+    Register { name: String, width: u32, signed: bool, values: Vec<BigInt> },
+    Counter { name: String, counts: Vec<Count> },
+    DirectCounter,
+    Flow(Flows),
 }
 
-/// Bits as bytes; the last is filled with zeros.
-pub(crate) fn bytes(bits: &[bool]) -> Vec<u8> {
-    let byte = |chunk: &[bool]| (0..8).fold(0, |sum, i| sum << 1 | u8::from(*chunk.get(i).unwrap_or(&false)));
-    bits.chunks(8).map(byte).collect()
-}
-
-/// The position of the field list among the parameters of a hash or checksum.
-fn data_parameter(function: &str) -> Option<usize> {
-    match function {
-        "hash" => Some(3),
-        _ if function.contains("_checksum") => Some(1),
-        _ => None,
+impl External {
+    /// The error says what of it is not interpreted.
+    pub fn new(tree: &Tree<'_>, id: ExternDefId, types: &[Ty], name: &str, arguments: &[Data]) -> Run<External> {
+        let hir = tree.hir;
+        let kind = &*hir.externs[id.index()].name;
+        let size = || match arguments.first() {
+            Some(Data::Number(size)) => match size.to_usize() {
+                Some(size) if size <= MAX_ELEMENTS => Ok(size),
+                _ => unsupported(format!("{name} with {size} elements")),
+            },
+            _ => broken(format!("{name} without a size")),
+        };
+        Ok(match kind {
+            "register" => match types.first().and_then(|ty| scalar_bits(hir, ty)) {
+                Some((width, signed)) => {
+                    let values = vec![BigInt::zero(); size()?];
+                    External::Register { name: name.to_string(), width, signed, values }
+                }
+                None => return unsupported(format!("the register {name}, whose elements are not bits")),
+            },
+            "counter" => External::Counter { name: name.to_string(), counts: vec![Count::default(); size()?] },
+            "direct_counter" => External::DirectCounter,
+            "FlowState" => External::Flow(Flows::new(name, types, arguments)?),
+            other => return unsupported(format!("extern {other}")),
+        })
     }
 }
 
 impl<'h> Tree<'h> {
-    fn arguments(&mut self, f: &FunctionDef, c: &Call) -> Run<Vec<Given>> {
-        let mut given = vec![Given::default(); c.args.len()];
-        for at in c.order.places(c.args.len()) {
-            let (Some(p), Some(a)) = (f.params.get(at), &c.args[at]) else { continue };
-            given[at].ty = Some(a.ty.clone());
-            if matches!(p.direction, Direction::Out | Direction::InOut) {
-                let place = self.place(a)?;
-                if p.direction == Direction::InOut {
-                    given[at].value = Some(self.load(&place)?);
-                }
-                given[at].place = Some(place);
-            } else {
-                let is_list = data_parameter(&f.name) == Some(at);
-                let value = if is_list { self.field_list(a)? } else { self.eval(a)? };
-                given[at].value = Some(value);
+    /// Values of the first `count` arguments, evaluated as written.
+    pub(crate) fn arguments_of(&mut self, call: &'h Call, count: usize) -> Run<Vec<Data>> {
+        let mut values = vec![Data::Undefined; call.args.len()];
+        for index in call.order.places(call.args.len()) {
+            if let Some(argument) = &call.args[index] {
+                values[index] = self.eval(argument)?;
             }
         }
-        Ok(given)
+        values.truncate(count);
+        Ok(values)
     }
 
-    /// The data of a hash or checksum. A field of an invalid header adds no bits (bmv2's
-    /// calculations.cpp, BufBuilder); a varbit without bytes stands for it.
-    fn field_list(&mut self, e: &Expr) -> Run<Value> {
-        match &e.kind {
-            ExprKind::Aggregate(parts, order) => {
-                let mut values = vec![Value::Undefined; parts.len()];
-                for at in order.places(parts.len()) {
-                    values[at] = self.field_list(&parts[at])?;
-                }
-                Ok(self.aggregate(values, &e.ty))
+    /// A method of an extern object.
+    pub(crate) fn call_method(&mut self, index: usize, id: FunctionId, object: &Expr, call: &'h Call) -> Run<Data> {
+        let def = &self.hir.functions[id.index()];
+        let types = self.type_arguments(&object.ty);
+        let arguments = self.arguments(&def.params, &call.args, &call.order, &types)?;
+        let mut values = arguments.values.clone();
+        let result = match (&*def.name, &self.externals[index]) {
+            ("read", External::Register { values: elements, .. }) => {
+                let at = element(&values[1])?;
+                // p4-support.md: out of range, 0.
+                let value = at.and_then(|at| elements.get(at)).cloned().unwrap_or_default();
+                values[0] = Data::Number(value);
+                Data::Undefined
             }
-            ExprKind::Field(base, index) => match self.eval(base)? {
-                Value::Header { valid: false, .. } => Ok(Value::Varbit(Vec::new())),
-                value => value.field(*index),
-            },
-            _ => self.eval(e),
-        }
-    }
-
-    fn given_number(given: &[Given], at: usize) -> Run<BigInt> {
-        match given.get(at).and_then(|g| g.value.as_ref()) {
-            Some(Value::Number(number)) => Ok(number.clone()),
-            Some(Value::Undefined) => super::undefined("an argument that was never written"),
-            _ => broken("an argument is missing"),
-        }
-    }
-
-    fn give(&mut self, given: &[Given], at: usize, number: &BigInt) -> Run<()> {
-        let Some(place) = given.get(at).and_then(|g| g.place.clone()) else { return Ok(()) };
-        let ty = given[at].ty.clone().unwrap_or(Ty::Void);
-        let number = match place.slice {
-            Some((high, low)) => bits(number, high - low + 1),
-            None => self.fit(number, &ty),
+            ("write", External::Register { .. }) => {
+                self.write_register(index, &values)?;
+                Data::Undefined
+            }
+            ("count", External::Counter { .. }) => {
+                self.count(index, element(&values[0])?);
+                Data::Undefined
+            }
+            ("count", External::DirectCounter) => {
+                self.count_direct(index)?;
+                Data::Undefined
+            }
+            (name, External::Flow(_)) => self.flow(index, name, &mut values)?,
+            (name, _) => return unsupported(format!("the method {name}")),
         };
-        self.store(&place, Value::Number(number))
+        self.copy_out(&arguments.places, &values)?;
+        Ok(result)
     }
 
-    pub(crate) fn extern_function(&mut self, f: &'h FunctionDef, c: &Call) -> Run<Option<Value>> {
-        let given = self.arguments(f, c)?;
-        let yes = |at: usize| Self::given_number(&given, at).map(|n| !n.is_zero());
-        let payload = f.name.ends_with("_with_payload");
-        match &*f.name {
-            "mark_to_drop" => {
-                let Some(Value::Struct(mut fields)) = given.first().and_then(|g| g.value.clone()) else {
-                    return broken("mark_to_drop without metadata");
-                };
-                for (name, number) in [("egress_spec", u64::from(DROP_PORT)), ("mcast_grp", 0)] {
-                    let index = self.standard_field(name)?;
-                    fields[index] = Value::Number(BigInt::from(number));
-                }
-                if let Some(place) = &given[0].place {
-                    self.store(&place.clone(), Value::Struct(fields))?;
-                }
+    fn type_arguments(&self, ty: &Ty) -> Substitution {
+        match self.ty(ty) {
+            Ty::Extern(id, types) => {
+                self.hir.externs[id.index()].type_params.iter().copied().zip(types.iter().cloned()).collect()
             }
-            "assert" | "assume" | "log_msg" => {}
-            "static_assert" => return Ok(Some(Value::Number(BigInt::from(1)))),
-            "to_host" => return Err(Ended::ToHost),
-            "truncate" => self.packet.truncate = Self::given_number(&given, 0)?.to_usize(),
-            "verify" => {
-                if !yes(0)? {
-                    let error = Self::given_number(&given, 1)?;
-                    return Err(Ended::Reject(error.to_u32()));
-                }
-            }
-            "random" => {
-                let (low, high) = (Self::given_number(&given, 1)?, Self::given_number(&given, 2)?);
-                if low != high {
-                    return unsupported("random numbers");
-                }
-                self.give(&given, 0, &low)?;
-            }
-            "hash" => {
-                let base = Self::given_number(&given, 2)?;
-                let digest = self.digest(&given, 3, 1, false)?;
-                let max = Self::given_number(&given, 4)?;
-                let value = if max.is_zero() { base } else { base + digest % max };
-                self.give(&given, 0, &value)?;
-            }
-            "verify_checksum" | "verify_checksum_with_payload" => {
-                if yes(0)? {
-                    let digest = self.digest(&given, 1, 3, payload)?;
-                    let width = given[2].ty.as_ref().and_then(|t| self.scalar(t)).map_or(64, |(w, _)| w);
-                    if bits(&Self::given_number(&given, 2)?, width) != bits(&digest, width) {
-                        // The checksum controls do not see standard metadata: it is in its own place.
-                        self.set_standard("checksum_error", 1)?;
-                    }
-                }
-            }
-            "update_checksum" | "update_checksum_with_payload" => {
-                if yes(0)? {
-                    let digest = self.digest(&given, 1, 3, payload)?;
-                    self.give(&given, 2, &digest)?;
-                }
-            }
-            other => return unsupported(other),
+            _ => Substitution::new(),
         }
-        Ok(None)
     }
 
-    fn digest(&mut self, given: &[Given], data: usize, algorithm: usize, payload: bool) -> Run<BigInt> {
-        let (Some(value), Some(ty)) = (&given[data].value, &given[data].ty) else { return broken("no field list") };
-        let mut list = Vec::new();
-        self.append(value, ty, &mut list)?;
-        let mut bytes = bytes(&list);
-        if payload {
-            bytes.extend_from_slice(&self.packet.bytes[self.packet.cursor / 8..]);
+    fn write_register(&mut self, index: usize, arguments: &[Data]) -> Run<()> {
+        let at = element(&arguments[0])?;
+        let Data::Number(value) = &arguments[1] else { return undefined("a register's value that was never written") };
+        if let External::Register { width, signed, values, .. } = &mut self.externals[index]
+            && let Some(element) = at.and_then(|at| values.get_mut(at))
+        {
+            *element = wrap(value, *width, *signed);
         }
-        let index = Self::given_number(given, algorithm)?.to_usize().unwrap_or(usize::MAX);
-        let Some(Ty::Enum(id)) = &given[algorithm].ty else { return broken("an algorithm that is no enum") };
-        let name = self.hir.enums[id.index()].members.get(index).map(|(name, _)| name.to_string());
-        Ok(match name.as_deref() {
-            Some("crc32") => BigInt::from(hash::crc32(&bytes)),
-            Some("crc16") => BigInt::from(hash::crc16(&bytes)),
-            Some("csum16") => BigInt::from(hash::csum16(&bytes)),
-            Some("xor16") => BigInt::from(hash::xor16(&bytes)),
-            Some("identity") => BigInt::from_bytes_be(Sign::Plus, &bytes[..bytes.len().min(8)]),
-            other => return unsupported(format!("hash algorithm {other:?}")),
+        Ok(())
+    }
+
+    fn count(&mut self, index: usize, at: Option<usize>) {
+        let bytes = self.packet.bytes.len() as u64;
+        if let External::Counter { counts, .. } = &mut self.externals[index]
+            && let Some(count) = at.and_then(|at| counts.get_mut(at))
+        {
+            count.packets += 1;
+            count.bytes += bytes;
+        }
+    }
+
+    /// An extern function.
+    pub(crate) fn call_extern(&mut self, id: FunctionId, expr: &'h Expr, call: &'h Call) -> Run<Data> {
+        let def = &self.hir.functions[id.index()];
+        match &*def.name {
+            "verify" => self.verify(call),
+            "mark_to_drop" => self.mark_to_drop(call),
+            "hash" => self.hash(call),
+            "verify_checksum" => self.verify_checksum(call, false),
+            "verify_checksum_with_payload" => self.verify_checksum(call, true),
+            "update_checksum" => self.update_checksum(call, false),
+            "update_checksum_with_payload" => self.update_checksum(call, true),
+            "truncate" => match self.arguments_of(call, 1)?.pop() {
+                Some(Data::Number(length)) => {
+                    self.packet.truncate = Some(length);
+                    Ok(Data::Undefined)
+                }
+                _ => undefined("a length that was never written"),
+            },
+            "to_host" => Err(Halt::ToHost),
+            // p4-support.md: they check and write nothing. Their arguments are evaluated.
+            "assert" | "assume" | "log_msg" => {
+                self.arguments_of(call, 0)?;
+                Ok(self.nothing(&expr.ty))
+            }
+            "random" => self.random(call),
+            "static_assert" => Ok(Data::bool(true)),
+            other => unsupported(format!("extern function {other}")),
+        }
+    }
+
+    /// Only where there is no choice.
+    fn random(&mut self, call: &'h Call) -> Run<Data> {
+        let def = match &call.callee {
+            p4_check::hir::Callee::Function(id) => &self.hir.functions[id.index()],
+            _ => return broken("a random number of a method"),
+        };
+        let arguments = self.arguments(&def.params, &call.args, &call.order, &Substitution::new())?;
+        match arguments.values.as_slice() {
+            [_, Data::Number(low), Data::Number(high)] if low == high => {
+                self.copy_out(&arguments.places, &[Data::Number(low.clone())])?;
+                Ok(Data::Undefined)
+            }
+            _ => unsupported("random numbers"),
+        }
+    }
+
+    /// simple_switch.md: `egress_spec` becomes 511, `mcast_grp` 0.
+    fn mark_to_drop(&mut self, call: &'h Call) -> Run<Data> {
+        let Some(Some(argument)) = call.args.first() else { return unsupported("mark_to_drop without an argument") };
+        let place = self.place(argument)?;
+        let ty = self.ty(&argument.ty);
+        let mut data = self.read(&place, &ty)?;
+        self.set_field(&mut data, &ty, "egress_spec", BigInt::from(DROP_PORT))?;
+        self.set_field(&mut data, &ty, "mcast_grp", BigInt::zero())?;
+        self.write(&place, data)?;
+        Ok(Data::Undefined)
+    }
+
+    pub(crate) fn set_field(&self, data: &mut Data, ty: &Ty, name: &str, value: BigInt) -> Run<()> {
+        let Ty::Record(id, _) = ty else { return broken("standard metadata is no struct") };
+        let field = self.hir.records[id.index()].fields.iter().position(|field| &*field.name == name);
+        match (data, field) {
+            (Data::Struct(fields), Some(index)) => {
+                fields[index] = Data::Number(value);
+                Ok(())
+            }
+            _ => broken(format!("no standard_metadata.{name}")),
+        }
+    }
+
+    /// v1model.p4: base + (hash of data mod max); base if max is 0.
+    fn hash(&mut self, call: &'h Call) -> Run<Data> {
+        let [result, algorithm, base, data, max] = call.args.as_slice() else { return broken("hash's arguments") };
+        let (Some(algorithm), Some(base), Some(data), Some(max)) = (algorithm, base, data, max) else {
+            return broken("hash's arguments");
+        };
+        let mut values = [const { Data::Undefined }; 5];
+        let (mut place, mut summed) = (None, None);
+        for index in call.order.places(5) {
+            match index {
+                0 => place = result.as_ref().map(|target| self.place(target)).transpose()?,
+                1 => values[1] = self.eval(algorithm)?,
+                2 => values[2] = self.eval(base)?,
+                3 => summed = self.summed(data)?,
+                _ => values[4] = self.eval(max)?,
+            }
+        }
+        let Some((place, target)) = place.zip(result.as_ref()) else { return Ok(Data::Undefined) };
+        let value = match (&values, summed) {
+            ([_, _, Data::Number(base), _, Data::Number(max)], Some(bits)) => {
+                let sum = self.digest(algorithm, &values[1], &bits.into_bytes())?;
+                if base.is_negative() || max.is_negative() {
+                    return unsupported("hash with negative numbers");
+                }
+                let value = if max.is_zero() { base.clone() } else { base + sum % max };
+                match scalar_bits(self.hir, &self.ty(&target.ty)) {
+                    Some((width, signed)) => Data::Number(wrap(&value, width, signed)),
+                    None => return broken("a hash into something without bits"),
+                }
+            }
+            _ => Data::Undefined,
+        };
+        self.write(&place, value)?;
+        Ok(Data::Undefined)
+    }
+
+    fn digest(&self, algorithm: &Expr, value: &Data, bytes: &[u8]) -> Run<BigInt> {
+        let (Data::Number(index), Ty::Enum(id)) = (value, self.ty(&algorithm.ty)) else {
+            return undefined("an algorithm that was never written");
+        };
+        let member = index.to_usize().and_then(|index| self.hir.enums[id.index()].members.get(index));
+        Ok(match member.map(|(name, _)| &**name) {
+            Some("crc32") => BigInt::from(hash::crc32(bytes)),
+            Some("crc16") => BigInt::from(hash::crc16(bytes)),
+            Some("csum16") => BigInt::from(hash::csum16(bytes)),
+            Some("xor16") => BigInt::from(hash::xor16(bytes)),
+            // bmv2: the first eight bytes.
+            Some("identity") => bytes.iter().take(8).fold(BigInt::zero(), |sum, byte| (sum << 8) + *byte),
+            other => return unsupported(format!("the algorithm {other:?}")),
         })
     }
 
-    pub(crate) fn method(&mut self, object: usize, id: FunctionId, c: &Call) -> Run<Option<Value>> {
-        let hir = self.hir;
-        let f = &hir.functions[id.index()];
-        let given = self.arguments(f, c)?;
-        let kind = self.externs[object].kind.clone();
-        match (kind.as_str(), &*f.name) {
-            ("register", "read") => {
-                let index = Self::given_number(&given, 1)?.to_usize();
-                let element = index.and_then(|index| self.externs[object].numbers.get(index).cloned());
-                // Beyond the register: 0 (docs/p4-support.md).
-                self.give(&given, 0, &element.unwrap_or_default())?;
+    /// The bits of data that is hashed or summed; fields of invalid headers are left out, as in bmv2. None: something
+    /// in it is not known.
+    fn summed(&mut self, expr: &'h Expr) -> Run<Option<Bits>> {
+        if let ExprKind::Aggregate(parts, order) = &expr.kind {
+            let mut all: Vec<Option<Bits>> = vec![None; parts.len()];
+            for place in order.places(parts.len()) {
+                all[place] = self.summed(&parts[place])?;
             }
-            ("register", "write") => {
-                let index = Self::given_number(&given, 0)?.to_usize();
-                let value = Self::given_number(&given, 1)?;
-                if let Some(element) = index.and_then(|index| self.externs[object].numbers.get_mut(index)) {
-                    *element = value;
-                }
-            }
-            ("counter", "count") => {
-                let index = Self::given_number(&given, 0)?.to_usize();
-                let length = self.packet.bytes.len() as u64;
-                if let Some(count) = index.and_then(|index| self.externs[object].counts.get_mut(index)) {
-                    count.packets += 1;
-                    count.bytes += length;
-                }
-            }
-            ("direct_counter", "count") => self.count_direct(),
-            (kind, name) => return unsupported(format!("{kind}.{name}")),
+            return Ok(all.into_iter().try_fold(Bits::default(), |mut sum, part| {
+                sum.append(&part?);
+                Some(sum)
+            }));
         }
-        Ok(None)
+        let ty = self.ty(&expr.ty);
+        let data = match (&expr.kind, Self::is_lvalue(expr)) {
+            (ExprKind::Field(..) | ExprKind::Index(..) | ExprKind::StackNext(_) | ExprKind::StackLast(_), true) => {
+                let place = self.place(expr)?;
+                if self.in_invalid_header(&place) {
+                    return Ok(Some(Bits::default()));
+                }
+                self.read(&place, &ty)?
+            }
+            _ => self.eval(expr)?,
+        };
+        let mut bits = Bits::default();
+        match of_value(self.hir, &data, &ty, &mut bits) {
+            Ok(()) => Ok(Some(bits)),
+            Err(Halt::Stop(crate::Stop::Undefined(_))) => Ok(None),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// The condition, the checksum of the data, and the algorithm's result; None: the condition does not hold.
+    fn checksum(&mut self, call: &'h Call, payload: bool) -> Run<(Option<BigInt>, Option<super::place::Place>, Data)> {
+        let [Some(condition), Some(data), Some(sum), Some(algorithm)] = call.args.as_slice() else {
+            return broken("a checksum's arguments");
+        };
+        let updates = Self::is_lvalue(sum);
+        let (mut holds, mut bits, mut place) = (Data::Undefined, None, None);
+        let (mut given, mut member) = (Data::Undefined, Data::Undefined);
+        for index in call.order.places(4) {
+            match index {
+                0 => holds = self.eval(condition)?,
+                1 => bits = self.summed(data)?,
+                2 if updates => {
+                    let target = self.place(sum)?;
+                    let ty = self.ty(&sum.ty);
+                    given = self.read(&target, &ty)?;
+                    place = Some(target);
+                }
+                2 => given = self.eval(sum)?,
+                _ => member = self.eval(algorithm)?,
+            }
+        }
+        let Data::Number(holds) = holds else { return undefined("a checksum's condition that was never written") };
+        if holds.is_zero() {
+            return Ok((None, place, given));
+        }
+        let Some(bits) = bits else { return undefined("a checksum of what was never written") };
+        // (bmv2: the payload begins with a byte, whatever is before it.)
+        let mut bytes = bits.into_bytes();
+        if payload {
+            bytes.extend_from_slice(self.packet.bytes.get(self.packet.cursor / 8..).unwrap_or_default());
+        }
+        let value = self.digest(algorithm, &member, &bytes)?;
+        match scalar_bits(self.hir, &self.ty(&sum.ty)) {
+            Some((width, signed)) => Ok((Some(wrap(&value, width, signed)), place, given)),
+            None => broken("a checksum without bits"),
+        }
+    }
+
+    fn verify_checksum(&mut self, call: &'h Call, payload: bool) -> Run<Data> {
+        match self.checksum(call, payload)? {
+            (Some(sum), _, Data::Number(given)) => self.packet.checksum_error |= sum != given,
+            (Some(_), _, _) => return undefined("a checksum that was never written"),
+            (None, ..) => {}
+        }
+        Ok(Data::Undefined)
+    }
+
+    fn update_checksum(&mut self, call: &'h Call, payload: bool) -> Run<Data> {
+        match self.checksum(call, payload)? {
+            (Some(sum), Some(place), _) => self.write(&place, Data::Number(sum))?,
+            (None, Some(place), given) => self.write(&place, given)?,
+            (_, None, _) => return broken("a checksum that cannot be written"),
+        }
+        Ok(Data::Undefined)
+    }
+}
+
+/// An index into an array; None: out of range of all of them.
+fn element(index: &Data) -> Run<Option<usize>> {
+    match index {
+        Data::Number(index) => Ok(index.to_usize()),
+        _ => undefined("an index that was never written"),
     }
 }

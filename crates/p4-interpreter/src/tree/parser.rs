@@ -1,56 +1,81 @@
-//! Parsers (P4-16 §13) and the packet's methods.
+//! Parsers: states, select, and the packet that they read (spec §13).
 
-use super::value::{Place, Value, bits, reduce};
-use super::{Ended, Run, Tree, broken, unsupported};
-use num_bigint::{BigInt, Sign};
-use num_traits::{One, ToPrimitive, Zero};
-use p4_check::hir::{BlockDef, BlockId, Call, Expr, ExprKind, FunctionId, Match, RecordKind};
-use p4_check::hir::{StateTarget, Transition};
+use num_bigint::BigInt;
+use num_traits::{Signed, ToPrimitive};
+use p4_check::hir::{Call, Expr, FunctionId, Match, RecordKind, StateDef, StateTarget, Transition};
 use p4_check::ty::Ty;
-use p4_ir::{MAX_PARSER_ROUNDS, on_cycles};
+use p4_syntax::Span;
 
-/// Whether each state of a parser lies on a cycle.
-pub(super) fn states_on_cycles(def: &BlockDef) -> Vec<bool> {
-    let state = |target: &StateTarget| match target {
-        StateTarget::State(index) => Some(*index as u32),
-        StateTarget::Accept | StateTarget::Reject => None,
+use super::bits;
+use super::data::{Data, initial, scalar_bits, wrap};
+use super::instance::Instance;
+use super::statement::Next;
+use super::{Run, Tree, broken, undefined, unsupported};
+
+/// How often a packet may enter states on cycles (p4-support.md).
+const MAX_ROUNDS: u32 = 128;
+
+type Case = (Vec<Match>, StateTarget, Span);
+
+/// Where the paths from a state of a parser may lead.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Paths {
+    /// Back to it.
+    itself: bool,
+    accept: bool,
+}
+
+/// For each state of a parser.
+pub(crate) fn paths(states: &[StateDef]) -> Vec<Paths> {
+    let targets = |state: &StateDef| -> Vec<StateTarget> {
+        match &state.transition {
+            Transition::To(target) => vec![*target],
+            Transition::Select { cases, .. } => cases.iter().map(|(_, target, _)| *target).collect(),
+        }
     };
-    let successors = |transition: &Transition| match transition {
-        Transition::To(target) => state(target).into_iter().collect(),
-        Transition::Select { cases, .. } => cases.iter().filter_map(|(_, target, _)| state(target)).collect(),
+    let from = |start: usize| {
+        let mut found = Paths::default();
+        let mut reached = vec![false; states.len()];
+        let mut open = vec![start];
+        while let Some(at) = open.pop() {
+            for target in states.get(at).map(targets).unwrap_or_default() {
+                match target {
+                    StateTarget::Accept => found.accept = true,
+                    StateTarget::Reject => {}
+                    StateTarget::State(next) => {
+                        found.itself |= next == start;
+                        if let Some(known @ false) = reached.get_mut(next) {
+                            *known = true;
+                            open.push(next);
+                        }
+                    }
+                }
+            }
+        }
+        found
     };
-    let graph: Vec<Vec<u32>> = def.states.iter().map(|s| successors(&s.transition)).collect();
-    on_cycles(&graph)
+    (0..states.len()).map(from).collect()
 }
 
 impl<'h> Tree<'h> {
-    /// v1model: ingress runs whatever the parser says; its error is left in `parser_error`.
-    pub(crate) fn parse_packet(&mut self) -> Run<()> {
-        let Some(parser) = self.blocks.first().copied() else { return broken("main without a parser") };
-        let block = self.instances[parser].block;
-        match self.with_shared(parser, |tree| tree.states(block)) {
-            Err(Ended::Reject(Some(error))) => self.set_standard("parser_error", u64::from(error)),
-            Err(Ended::Reject(None)) | Ok(()) => Ok(()),
-            Err(other) => Err(other),
-        }
-    }
-
-    /// From the start state until the parser accepts.
-    pub(crate) fn states(&mut self, block: BlockId) -> Run<()> {
-        let hir = self.hir;
-        let def = &hir.blocks[block.index()];
-        self.block(&def.locals)?;
+    /// The state machine, from `start` on (spec §13.3).
+    pub(crate) fn states(&mut self, instance: &Instance, states: &'h [StateDef]) -> Run<Next> {
         let outer = self.packet.in_loop;
-        let mut current = 0;
+        let mut at = 0;
         loop {
-            let Some(state) = def.states.get(current) else { return broken("no such parser state") };
-            self.packet.in_loop = outer || self.on_cycles[block.index()][current];
+            let (Some(state), Some(paths)) = (states.get(at), instance.paths.get(at)) else {
+                return broken("a state that is not there");
+            };
+            // Spec §13.10: a sub-parser's states stand between the two halves of the state that
+            // applies it, so that those from which it accepts are on that state's cycles.
+            self.packet.in_loop = paths.itself || outer && paths.accept;
             if self.packet.in_loop {
                 self.packet.rounds += 1;
-                if self.packet.rounds > MAX_PARSER_ROUNDS {
-                    return self.reject("ParserTimeout");
+                if self.packet.rounds > MAX_ROUNDS {
+                    return Err(self.reject("ParserTimeout"));
                 }
             }
+            self.step()?;
             self.block(&state.body)?;
             let target = match &state.transition {
                 Transition::To(target) => *target,
@@ -59,228 +84,185 @@ impl<'h> Tree<'h> {
             match target {
                 StateTarget::Accept => {
                     self.packet.in_loop = outer;
-                    return Ok(());
+                    return Ok(Next::Go);
                 }
-                StateTarget::Reject => return Err(Ended::Reject(None)),
-                StateTarget::State(next) => current = next,
+                // Spec §13.5: an explicit reject is no error.
+                StateTarget::Reject => return Err(self.reject("NoError")),
+                StateTarget::State(next) => at = next,
             }
         }
     }
 
-    fn select(&mut self, keys: &[Expr], cases: &[(Vec<Match>, StateTarget, p4_syntax::Span)]) -> Run<StateTarget> {
-        let mut values = Vec::new();
-        for key in keys {
-            let value = self.number(key)?;
-            values.push((value, self.scalar(&key.ty).map_or(0, |(width, _)| width)));
-        }
+    /// Spec §13.6: the first case that matches; without one, NoMatch.
+    fn select(&mut self, keys: &'h [Expr], cases: &'h [Case]) -> Run<StateTarget> {
+        let values = keys.iter().map(|key| self.eval(key)).collect::<Run<Vec<Data>>>()?;
+        let width = |tree: &Self, key: &Expr| scalar_bits(tree.hir, &tree.ty(&key.ty)).map(|(width, _)| width);
+        let widths: Vec<Option<u32>> = keys.iter().map(|key| width(self, key)).collect();
         for (matches, target, _) in cases {
-            let mut all = true;
-            for ((value, width), matched) in values.iter().zip(matches) {
-                all &= self.fits(matched, value, *width)?;
+            let mut fits = true;
+            for ((matched, value), width) in matches.iter().zip(&values).zip(&widths) {
+                fits = fits && self.rule(matched)?.fits(value, *width)?;
             }
-            if all {
+            if fits {
                 return Ok(*target);
             }
         }
-        self.reject("NoMatch")
+        Err(self.reject("NoMatch"))
     }
 
-    /// P4-16 §8.15: whether a value is in a set.
-    pub(crate) fn fits(&mut self, matched: &Match, value: &BigInt, width: u32) -> Run<bool> {
-        Ok(match matched {
-            Match::Any => true,
-            Match::Value(e) => self.number(e)? == *value,
-            Match::Mask(v, m) => {
-                let (wanted, mask) = (self.number(v)?, bits(&self.number(m)?, width));
-                (bits(value, width) & &mask) == (bits(&wanted, width) & &mask)
-            }
-            Match::Range(low, high) => self.number(low)? <= *value && *value <= self.number(high)?,
-            Match::ValueSet(_) => return unsupported("value sets"),
-        })
-    }
-
-    /// `bits` bits from bit `at`; PacketTooShort if there are fewer.
-    fn peek(&self, at: usize, count: usize) -> Run<BigInt> {
-        if at + count > self.packet.bytes.len() * 8 {
-            return self.reject("PacketTooShort");
-        }
-        let (from, to) = (at / 8, (at + count).div_ceil(8));
-        let whole = BigInt::from_bytes_be(Sign::Plus, &self.packet.bytes[from..to]);
-        Ok((whole >> (to * 8 - at - count)) & ((BigInt::one() << count) - 1))
-    }
-
-    /// A value of this type from bit `at`, which moves on.
-    fn read(&self, ty: &Ty, at: &mut usize, varbit: usize) -> Run<Value> {
-        let ty = ty.substitute(&self.generics);
-        match self.hir.underlying(&ty) {
-            Ty::Varbit(_) => {
-                let mut bytes = Vec::new();
-                for index in 0..varbit / 8 {
-                    bytes.push(self.peek(*at + index * 8, 8)?.to_u8().unwrap_or_default());
-                }
-                *at += varbit;
-                Ok(Value::Varbit(bytes))
-            }
-            Ty::Record(id, args) => {
-                let fields = self.hir.fields_of(id, &args);
-                let values = fields.iter().map(|(_, t)| self.read(t, at, varbit)).collect::<Run<Vec<Value>>>()?;
-                Ok(self.aggregate(values, &ty))
-            }
-            Ty::Tuple(parts) => Ok(Value::Struct(parts.iter().map(|t| self.read(t, at, varbit)).collect::<Run<_>>()?)),
-            _ => {
-                let Some((width, signed)) = self.scalar(&ty) else { return broken("no bits of this type") };
-                let number = self.peek(*at, width as usize)?;
-                *at += width as usize;
-                Ok(Value::Number(reduce(&number, width, signed)))
-            }
-        }
-    }
-
-    /// Bits of a header's fields without the varbit, and the most that the varbit can have.
-    fn widths(&self, ty: &Ty) -> (usize, Option<usize>) {
-        match self.hir.underlying(&ty.substitute(&self.generics)) {
-            Ty::Varbit(most) => (0, Some(most as usize)),
-            Ty::Record(id, args) => {
-                let fields = self.hir.fields_of(id, &args);
-                fields.iter().fold((0, None), |(sum, most), (_, t)| {
-                    let (width, varbit) = self.widths(t);
-                    (sum + width, most.or(varbit))
-                })
-            }
-            other => (self.scalar(&other).map_or(0, |(width, _)| width as usize), None),
-        }
-    }
-
-    pub(crate) fn packet_method(&mut self, id: FunctionId, c: &Call) -> Run<Option<Value>> {
-        let hir = self.hir;
-        let argument = |at: usize| c.args.get(at).and_then(Option::as_ref);
-        match &*hir.functions[id.index()].name {
-            "extract" => {
-                let (mut place, mut varbit) = (None, None);
-                for at in c.order.places(c.args.len()) {
-                    match (at, argument(at)) {
-                        (0, Some(h)) => place = Some((self.place(h)?, h)),
-                        (1, Some(e)) => varbit = Some(self.number(e)?),
-                        _ => {}
-                    }
-                }
-                let ty = c.type_args.first().cloned().unwrap_or(Ty::Void);
-                self.extract(place, varbit, &ty)?;
-                Ok(None)
-            }
+    /// Methods of packet_in (spec §13.8).
+    pub(crate) fn packet_in(&mut self, id: FunctionId, expr: &'h Expr, call: &'h Call) -> Run<Data> {
+        match &*self.hir.functions[id.index()].name {
+            "extract" => self.extract(call),
             "lookahead" => {
-                let ty = c.type_args.first().cloned().unwrap_or(Ty::Void);
+                let ty = self.ty(&expr.ty);
                 let mut at = self.packet.cursor;
-                Ok(Some(self.read(&ty, &mut at, 0)?))
+                match self.taken(&ty, &mut at, 0)? {
+                    Some(data) => Ok(data),
+                    None => Err(self.reject("PacketTooShort")),
+                }
             }
             "advance" => {
-                let Some(e) = argument(0) else { return broken("advance without an argument") };
-                let count = self.number(e)?;
-                self.advance(&count)?;
-                Ok(None)
+                let Some(Some(size)) = call.args.first() else { return broken("advance without a size") };
+                let size = self.number(size, "a number of bits")?;
+                self.advance(&size)?;
+                Ok(Data::Undefined)
             }
-            "emit" => {
-                let Some(e) = argument(0) else { return broken("emit without an argument") };
-                let value = self.eval(e)?;
-                self.emit(&value, &e.ty)?;
-                Ok(None)
-            }
-            other => unsupported(format!("packet.{other}")),
+            "length" => Ok(Data::Number(BigInt::from(self.packet.bytes.len()))),
+            other => unsupported(format!("packet_in.{other}")),
         }
     }
 
-    fn advance(&mut self, count: &BigInt) -> Run<()> {
-        if !(count % 8u32).is_zero() {
-            // The target moves by whole bytes only.
-            return self.reject("ParserInvalidArgument");
+    fn advance(&mut self, size: &BigInt) -> Run<()> {
+        // bmv2's parser works in whole bytes (its JSON_format.md: `advance`).
+        if size % 8 != BigInt::ZERO {
+            return Err(self.reject("ParserInvalidArgument"));
         }
-        let left = self.packet.bytes.len() * 8 - self.packet.cursor;
-        match count.to_usize().filter(|count| *count <= left) {
-            Some(count) => self.packet.cursor += count,
-            None => return self.reject("PacketTooShort"),
+        match size.to_usize().and_then(|size| size.checked_add(self.packet.cursor)) {
+            Some(end) if end <= self.packet.bytes.len() * 8 => {
+                self.packet.cursor = end;
+                Ok(())
+            }
+            _ => Err(self.reject("PacketTooShort")),
         }
-        Ok(())
     }
 
-    /// §13.8.2, §13.8.3. Nothing is changed if the packet is too short.
-    fn extract(&mut self, target: Option<(Place, &Expr)>, varbit: Option<BigInt>, ty: &Ty) -> Run<()> {
-        let (fixed, most) = self.widths(ty);
-        let mut length = 0;
-        if let Some(wanted) = varbit {
-            self.peek(self.packet.cursor, fixed)?;
-            length = wanted.to_usize().unwrap_or(usize::MAX);
-            if length > most.unwrap_or(0) {
-                return self.reject("HeaderTooShort");
+    /// Spec §13.8.1 and §13.8.2: the l-value, then the size of the varbit, then the checks.
+    fn extract(&mut self, call: &'h Call) -> Run<Data> {
+        let ty = self.subject_type(call)?;
+        let target = match call.args.first() {
+            Some(Some(target)) => Some(self.place(target)?),
+            _ => None,
+        };
+        let variable = match call.args.get(1) {
+            Some(Some(size)) => Some(self.number(size, "the size of a varbit")?),
+            _ => None,
+        };
+        let fixed = self.fixed_bits(&ty)?;
+        let size = match variable {
+            None => 0,
+            Some(size) if size.is_negative() || &size % 8 != BigInt::ZERO => {
+                return Err(self.reject("ParserInvalidArgument"));
             }
-            if length % 8 != 0 {
-                return self.reject("ParserInvalidArgument");
+            Some(size) => {
+                let left = self.packet.bytes.len() * 8 - self.packet.cursor;
+                match size.to_usize().filter(|size| size.saturating_add(fixed) <= left) {
+                    None => return Err(self.reject("PacketTooShort")),
+                    Some(size) if size > self.varbit_bits(&ty)? => return Err(self.reject("HeaderTooShort")),
+                    Some(size) => size,
+                }
             }
-        }
+        };
         let mut at = self.packet.cursor;
-        let value = self.read(ty, &mut at, length)?;
+        let Some(header) = self.taken(&ty, &mut at, size)? else { return Err(self.reject("PacketTooShort")) };
         self.packet.cursor = at;
-        let Some((place, e)) = target else { return Ok(()) };
-        let stack = matches!(e.kind, ExprKind::StackNext(_))
-            .then(|| Place { steps: place.steps[..place.steps.len() - 1].to_vec(), ..place.clone() });
-        self.store(&place, value)?;
-        if let Some(stack) = stack
-            && let Value::Stack { next, .. } = self.at_mut(&stack)?
-        {
-            *next += 1;
+        if let Some(place) = target {
+            self.write(&place, header)?;
+            self.take_next(&place)?;
         }
-        Ok(())
+        Ok(Data::Undefined)
     }
 
-    /// §16.1: what is valid, in order.
-    fn emit(&mut self, value: &Value, ty: &Ty) -> Run<()> {
-        let ty = self.hir.underlying(&ty.substitute(&self.generics));
-        match (value, &ty) {
-            (Value::Header { valid: false, .. }, _) => Ok(()),
-            (Value::Header { fields, .. }, Ty::Record(..)) => {
-                let mut out = Vec::new();
-                self.append(&Value::Struct(fields.clone()), &ty, &mut out)?;
-                self.packet.emitted.extend(super::externs::bytes(&out));
-                Ok(())
-            }
-            (Value::Stack { elements, .. }, Ty::Stack(element, _)) => {
-                elements.iter().try_for_each(|value| self.emit(value, element))
-            }
-            (Value::Struct(values) | Value::Union(values), Ty::Record(id, args)) => {
-                let fields = self.hir.fields_of(*id, args);
-                values.iter().zip(&fields).try_for_each(|(value, (_, t))| self.emit(value, t))
-            }
-            (Value::Struct(values), Ty::Tuple(parts)) => {
-                values.iter().zip(parts.iter()).try_for_each(|(value, t)| self.emit(value, t))
-            }
-            _ => broken("emit of what is no header"),
+    /// Bits without those of a varbit.
+    fn fixed_bits(&self, ty: &Ty) -> Run<usize> {
+        match ty {
+            Ty::Varbit(_) => Ok(0),
+            Ty::Record(id, args) => self.hir.fields_of(*id, args).iter().map(|(_, ty)| self.fixed_bits(ty)).sum(),
+            Ty::Tuple(parts) => parts.iter().map(|ty| self.fixed_bits(ty)).sum(),
+            other => match scalar_bits(self.hir, other) {
+                Some((width, _)) => Ok(width as usize),
+                None => unsupported("extraction of something without a size"),
+            },
         }
     }
 
-    /// The bits of a value, the highest first: of a field list, or of a header.
-    pub(crate) fn append(&self, value: &Value, ty: &Ty, out: &mut Vec<bool>) -> Run<()> {
-        let ty = self.hir.underlying(&ty.substitute(&self.generics));
-        match (value, &ty) {
-            (Value::Number(number), _) => {
-                let Some((width, _)) = self.scalar(&ty) else { return broken("a field that is no scalar") };
-                let number = bits(number, width);
-                out.extend((0..u64::from(width)).rev().map(|bit| number.bit(bit)));
-                Ok(())
-            }
-            (Value::Varbit(bytes), _) => {
-                out.extend(bytes.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1 == 1)));
-                Ok(())
-            }
-            (Value::Str(_), _) | (Value::Header { valid: false, .. }, _) => Ok(()),
-            (Value::Struct(values) | Value::Header { fields: values, .. }, Ty::Record(id, args)) => {
-                debug_assert!(self.hir.records[id.index()].kind != RecordKind::Union);
-                let fields = self.hir.fields_of(*id, args);
-                values.iter().zip(&fields).try_for_each(|(value, (_, t))| self.append(value, t, out))
-            }
-            (Value::Struct(values), Ty::Tuple(parts)) => {
-                values.iter().zip(parts.iter()).try_for_each(|(value, t)| self.append(value, t, out))
-            }
-            (Value::Undefined, _) => super::undefined("a field that was never written"),
-            _ => broken("bits of what has none"),
+    /// The most bits that its varbit can have.
+    fn varbit_bits(&self, ty: &Ty) -> Run<usize> {
+        let Ty::Record(id, args) = ty else { return broken("a header that is none") };
+        let widths = self.hir.fields_of(*id, args).into_iter().map(|(_, ty)| match ty {
+            Ty::Varbit(width) => width as usize,
+            _ => 0,
+        });
+        Ok(widths.max().unwrap_or(0))
+    }
+
+    /// A value from the packet's bits at `at`; None: the packet is too short.
+    fn taken(&self, ty: &Ty, at: &mut usize, varbit: usize) -> Run<Option<Data>> {
+        if let Ty::Varbit(_) = ty {
+            let bits = bits::read(&self.packet.bytes, *at, varbit);
+            *at += varbit;
+            return Ok(bits.map(|bits| Data::Varbit(bits, varbit as u32)));
         }
+        if let Some((width, signed)) = scalar_bits(self.hir, ty) {
+            let bits = bits::read(&self.packet.bytes, *at, width as usize);
+            *at += width as usize;
+            return Ok(bits.map(|bits| Data::Number(wrap(&bits, width, signed))));
+        }
+        let mut parts = Vec::new();
+        let types: Vec<Ty> = match ty {
+            Ty::Record(id, args) => self.hir.fields_of(*id, args).into_iter().map(|(_, ty)| ty).collect(),
+            Ty::Tuple(types) => types.to_vec(),
+            _ => return unsupported("extraction of something without a size"),
+        };
+        for ty in &types {
+            match self.taken(ty, at, varbit)? {
+                Some(part) => parts.push(part),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(match ty {
+            Ty::Record(id, _) => match self.hir.records[id.index()].kind {
+                RecordKind::Header => Data::Header(true, parts),
+                RecordKind::Struct => Data::Struct(parts),
+                RecordKind::Union => return unsupported("extraction of a union"),
+            },
+            _ => Data::Struct(parts),
+        }))
+    }
+
+    /// `verify` (spec §13.7).
+    pub(crate) fn verify(&mut self, call: &'h Call) -> Run<Data> {
+        let arguments = self.arguments_of(call, 2)?;
+        match arguments.as_slice() {
+            [Data::Number(check), _] if *check != BigInt::ZERO => Ok(Data::Undefined),
+            [Data::Number(_), Data::Number(error)] => Err(super::Halt::Reject(error.to_usize().unwrap_or(0))),
+            _ => undefined("verify of what was never written"),
+        }
+    }
+
+    /// Emits what is valid (spec §15.1).
+    pub(crate) fn packet_out(&mut self, call: &'h Call) -> Run<Data> {
+        let Some(Some(argument)) = call.args.first() else { return broken("emit without an argument") };
+        let data = self.eval(argument)?;
+        let ty = self.ty(&argument.ty);
+        let mut out = std::mem::take(&mut self.packet.emitted);
+        bits::of_value(self.hir, &data, &ty, &mut out)?;
+        self.packet.emitted = out;
+        Ok(Data::Undefined)
+    }
+
+    /// A value without bits, for what is not written.
+    pub(crate) fn nothing(&self, ty: &Ty) -> Data {
+        initial(self.hir, ty, false)
     }
 }

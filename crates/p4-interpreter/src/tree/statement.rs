@@ -1,73 +1,79 @@
-//! Statements (P4-16 §12).
+//! Statements (spec §12).
 
-use super::value::Value;
-use super::{Ended, Run, Tree, broken, undefined};
-use p4_check::hir::{Block, Expr, ExprKind, Stmt, StmtKind};
-use p4_check::ty::Ty;
+use num_bigint::BigInt;
+use p4_check::hir::{Expr, Stmt, StmtKind};
+
+use super::data::{Data, initial};
+use super::{Run, Tree, broken, undefined};
+
+/// How a statement ends, if nothing halts.
+pub(crate) enum Next {
+    /// The next statement follows.
+    Go,
+    /// `return`, with its value.
+    Return(Option<Data>),
+}
 
 impl<'h> Tree<'h> {
-    pub(crate) fn block(&mut self, block: &Block) -> Run<()> {
-        block.iter().try_for_each(|s| self.statement(s))
+    pub(crate) fn block(&mut self, body: &'h [Stmt]) -> Run<Next> {
+        for statement in body {
+            if let done @ Next::Return(_) = self.deeper(|tree| tree.statement(statement))? {
+                return Ok(done);
+            }
+        }
+        Ok(Next::Go)
     }
 
-    /// Runs one statement. A declaration makes its variable anew each time it is come to.
-    pub(crate) fn statement(&mut self, s: &Stmt) -> Run<()> {
-        self.spend()?;
-        match &s.kind {
+    fn statement(&mut self, statement: &'h Stmt) -> Run<Next> {
+        match &statement.kind {
             StmtKind::Variable(local, init) => {
-                let ty = self.hir.locals[local.index()].ty.clone();
-                let value = match init {
-                    Some(e) => self.eval(e)?,
-                    None => self.initial(&ty, false)?,
+                // Spec §11.2: new at each execution, its initialiser evaluated then.
+                let data = match init {
+                    Some(init) => self.eval(init)?.copied(),
+                    None => initial(self.hir, &self.ty(&self.hir.locals[local.index()].ty), false),
                 };
-                self.locals[local.index()] = Some(value);
+                match self.frames.last_mut() {
+                    Some(frame) => drop(frame.values.insert(*local, data)),
+                    None => return broken("a variable outside of everything"),
+                }
             }
-            // Made when the program was loaded.
+            // Made when the program was instantiated.
             StmtKind::Object(..) | StmtKind::ValueSet(..) => {}
             StmtKind::Assign(target, value) => {
+                // Spec §12.1: the left side to an l-value, then the right side, then the copy.
                 let place = self.place(target)?;
-                // `{#}` takes the validity away; the fields stay, as with setInvalid.
-                if matches!((&value.kind, &target.ty), (ExprKind::InvalidHeader, Ty::Record(..))) {
-                    return self.set_valid(&place, false);
-                }
                 let value = self.eval(value)?;
-                self.store(&place, value)?;
+                self.write(&place, value)?;
             }
-            StmtKind::Call(e) => {
-                self.eval(e)?;
-            }
+            StmtKind::Call(call) => drop(self.eval(call)?),
             StmtKind::If(condition, then, otherwise) => {
-                let taken = if self.truth(condition)? { then } else { otherwise };
-                self.block(taken)?;
+                let chosen = self.truth(condition, "a condition")?;
+                return self.block(if chosen { then } else { otherwise });
             }
-            StmtKind::Block(inner, _) => self.block(inner)?,
-            StmtKind::Switch { subject, cases, default } => self.switch(subject, cases, default)?,
+            // Spec §18.4.1: one packet is under way at a time, so that `@atomic` is no question here.
+            StmtKind::Block(body, _) => return self.block(body),
+            StmtKind::Switch { subject, cases, default } => return self.switch(subject, cases, default),
             StmtKind::ActionSwitch { table, cases, default } => {
-                let ran = self.apply_table(*table)?.1;
-                let taken = cases.iter().find(|(labels, _)| labels.contains(&ran)).map_or(default, |(_, b)| b);
-                self.block(taken)?;
+                let ran = self.apply_table(*table)?;
+                let chosen = cases.iter().find(|(labels, _)| ran.action.is_some_and(|ran| labels.contains(&ran)));
+                return self.block(chosen.map_or(default, |(_, body)| body));
             }
-            StmtKind::Return(value) => {
-                let value = match value {
-                    Some(e) => Some(self.eval(e)?),
-                    None => None,
-                };
-                return Err(Ended::Return(value));
-            }
-            StmtKind::Exit => return Err(Ended::Exit),
+            StmtKind::Return(None) => return Ok(Next::Return(None)),
+            StmtKind::Return(Some(value)) => return Ok(Next::Return(Some(self.eval(value)?))),
+            StmtKind::Exit => return Err(super::Halt::Exit),
         }
-        Ok(())
+        Ok(Next::Go)
     }
 
-    fn switch(&mut self, subject: &Expr, cases: &[(Vec<Expr>, Block)], default: &Block) -> Run<()> {
-        let on = match self.eval(subject)? {
-            Value::Number(on) => on,
-            Value::Undefined => return undefined("a switch on something that was never written"),
-            _ => return broken("a switch on what is no scalar"),
+    fn switch(&mut self, subject: &'h Expr, cases: &'h [(Vec<Expr>, Vec<Stmt>)], default: &'h [Stmt]) -> Run<Next> {
+        let subject: BigInt = match self.eval(subject)? {
+            Data::Number(subject) => subject,
+            Data::Undefined => return undefined("a switch on what was never written"),
+            _ => return broken("a switch on what is no number"),
         };
         for (labels, body) in cases {
             for label in labels {
-                if self.number(label)? == on {
+                if self.number(label, "a label")? == subject {
                     return self.block(body);
                 }
             }
