@@ -1,4 +1,5 @@
-//! Differential testing of the compiler: generated P4 programs, compiled and run in the kernel, against the reference interpreter.
+//! Differential testing of the compiler: generated P4 programs as they are written, against the same as they were
+//! elaborated, and compiled and run in the kernel.
 //!
 //! It owns: a grammar-based generator of well-typed v1model programs, packets and entries for them, the comparison, and shrinking. It must not know: what the
 //! compiler does inside.
@@ -16,8 +17,10 @@ mod program;
 mod run;
 mod shape;
 mod shrink;
+mod state;
 mod statement;
 mod table;
+mod traffic;
 mod types;
 
 pub use lowering::{Compared, lowering};

@@ -1,14 +1,17 @@
 //! Compiles generated programs with the real pipeline, runs packets through the kernel and the interpreter, and compares.
 
 use super::program::generate;
+use super::traffic::{entry_mask, scalar_width, traffic};
 use super::{Generated, shrink};
 use crate::hex;
 use anyhow::{Context, Result, bail, ensure};
 use dataplane::{Dataplane, Object, Settings, Write};
 use num_bigint::BigInt;
 use num_traits::ToPrimitive;
+use p4_check::hir::Hir;
+use p4_interpreter::tree::Tree;
 use p4_interpreter::{Interpreter, KeyMatch, RuntimeEntry, Stop, Verdict};
-use p4_ir::{ExternId, Program, TableId};
+use p4_ir::{Program, TableId};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
@@ -55,6 +58,8 @@ pub struct Summary {
     pub mismatches: u64,
     /// Packets compared.
     pub packets: u64,
+    /// Of these, those held against the program as it is written, too.
+    pub written: u64,
     /// Of these, those that left.
     pub forwarded: u64,
     /// Of these, those that left with other bytes than they came with.
@@ -135,6 +140,7 @@ pub fn campaign(plan: &Plan) -> Result<Summary> {
     for (reason, count) in summary.reasons.iter().take(MAX_REASONS) {
         println!("differential: refused {count} times: {reason}");
     }
+    println!("differential: {} packets held against the programs as written", summary.written);
     // Refusals are no evidence: a generator that is refused all the time tests nothing.
     ensure!(summary.refused * 5 <= plan.runs.max(20), "too many programs refused: {summary}");
     Ok(summary)
@@ -207,14 +213,17 @@ fn save(folder: &Path, name: &str, text: &str, story: &str) -> Result<()> {
     Ok(())
 }
 
-fn wrong<T>(kind: &'static str, story: impl Into<String>) -> Result<T, Finding> {
+pub(super) fn wrong<T>(kind: &'static str, story: impl Into<String>) -> Result<T, Finding> {
     Err(Finding::Wrong { kind, story: story.into() })
 }
 
 /// A loaded program and what it was made from.
-struct Loaded<'p> {
-    program: &'p Program,
-    dataplane: Dataplane,
+pub(super) struct Loaded<'p> {
+    /// As it is written.
+    pub(super) hir: &'p Hir,
+    /// As it was elaborated.
+    pub(super) program: &'p Program,
+    pub(super) dataplane: Dataplane,
 }
 
 /// Compiles and runs programs; `seed` draws packets and entries.
@@ -226,15 +235,15 @@ pub(super) fn test(
     summary: &mut Summary,
 ) -> Result<(), Finding> {
     let outcome = p4_check::check_preprocessed("generated.p4", &format!("{prelude}{}", generated.text));
-    let Some(program) = &outcome.program else {
+    let (Some(program), Some(hir)) = (&outcome.program, &outcome.checked) else {
         return Err(Finding::Refused { by: "front end", reason: outcome.render(false), details: String::new() });
     };
     let folder = tempfile::tempdir().map_err(|error| internal(&error))?;
     let dataplane = load(program, placement(seed, generated.programs), folder.path())?;
-    compare(&Loaded { program, dataplane }, generated.programs, seed, packets, summary)
+    compare(&Loaded { hir, program, dataplane }, generated.programs, seed, packets, summary)
 }
 
-fn internal(error: &dyn fmt::Display) -> Finding {
+pub(super) fn internal(error: &dyn fmt::Display) -> Finding {
     Finding::Wrong { kind: "environment", story: error.to_string() }
 }
 
@@ -271,14 +280,19 @@ fn load(program: &Program, placement: Placement, folder: &Path) -> Result<Datapl
     }
 }
 
-/// Both sides, and what was done to them.
-struct Pair<'a> {
-    loaded: &'a Loaded<'a>,
-    reference: Interpreter<'a>,
+/// The sides, and what was done to them.
+pub(super) struct Pair<'a> {
+    pub(super) loaded: &'a Loaded<'a>,
+    /// The program as it is written; None: it has something that is not interpreted.
+    pub(super) written: Option<Tree<'a>>,
+    /// Programs that came to something undefined there. They go on as they were elaborated.
+    pub(super) unwritten: Vec<bool>,
+    /// The program as it was elaborated: says which of front end and back end is wrong.
+    pub(super) reference: Interpreter<'a>,
     /// What was done, for the report.
-    history: Vec<String>,
+    pub(super) history: Vec<String>,
     /// Programs that came to something undefined.
-    open: Vec<bool>,
+    pub(super) open: Vec<bool>,
 }
 
 fn compare(
@@ -294,7 +308,14 @@ fn compare(
         Ok(reference) => reference,
         Err(stop) => return wrong("interpreter", stop.to_string()),
     };
-    let mut pair = Pair { loaded, reference, history: Vec::new(), open: vec![false; programs as usize] };
+    let written = match Tree::new(loaded.hir) {
+        Ok(tree) => Some(tree),
+        Err(Stop::Unsupported(_)) => None,
+        Err(stop) => return wrong("as written", stop.to_string()),
+    };
+    let open = vec![false; programs as usize];
+    let mut pair =
+        Pair { loaded, unwritten: vec![written.is_none(); open.len()], written, reference, history: Vec::new(), open };
     let keys = keys_seen(loaded.program, &frames)?;
     for (index, keys) in keys.iter().enumerate() {
         summary.entries += pair.fill(TableId(index as u32), keys, &mut random)?;
@@ -308,38 +329,6 @@ fn compare(
     summary.undefined += pair.open.iter().filter(|open| **open).count() as u64;
     summary.programs += u64::from(programs);
     Ok(())
-}
-
-/// Packets for one program: random ones of all lengths, and the same again, cut or with a bit changed.
-pub(super) fn traffic(port: u32, count: usize, random: &mut StdRng) -> Vec<(u32, Vec<u8>)> {
-    let mut frames: Vec<(u32, Vec<u8>)> = Vec::new();
-    for _ in 0..count {
-        let again = random.random_range(0..frames.len().max(1));
-        let frame = match (random.random_range(0..8), frames.get(again)) {
-            (0, Some((_, old))) if !old.is_empty() => old[..random.random_range(0..old.len())].to_vec(),
-            (1 | 2, Some((_, old))) if !old.is_empty() => {
-                let mut frame = old.clone();
-                let bit = random.random_range(0..frame.len() * 8);
-                frame[bit / 8] ^= 1 << (bit % 8);
-                frame
-            }
-            (kind, _) => {
-                let length = if kind == 7 { random.random_range(0..24) } else { random.random_range(30..160) };
-                let dull = random.random_bool(0.2);
-                (0..length)
-                    .map(|_| {
-                        if dull && random.random_bool(0.7) {
-                            [0, 0xff, 1, 0x80][random.random_range(0..4)]
-                        } else {
-                            random.random()
-                        }
-                    })
-                    .collect()
-            }
-        };
-        frames.push((port, frame));
-    }
-    frames
 }
 
 /// The keys that some of the packets look the tables up with: entries made of them are hit.
@@ -396,7 +385,11 @@ impl Pair<'_> {
                 action: action as u32,
                 arguments: arguments.into_iter().map(BigInt::from).collect(),
             };
-            self.reference.add_entry(id, RuntimeEntry::new(ours, priority, call));
+            let entry = RuntimeEntry::new(ours, priority, call);
+            if let Some(Err(stop)) = self.written.as_mut().map(|tree| tree.add_entry(&table.name, &entry)) {
+                return wrong("as written", format!("{stop}\n{}", self.told()));
+            }
+            self.reference.add_entry(id, entry);
             added += 1;
         }
         Ok(added)
@@ -404,7 +397,16 @@ impl Pair<'_> {
 
     fn step(&mut self, port: u32, frame: &[u8], summary: &mut Summary) -> Result<(), Finding> {
         self.history.push(format!("packet {port} {}", hex(frame)));
-        let expected = match self.reference.run(frame, port, NOW_US) {
+        let written = self.as_written(port, frame)?;
+        let found = self.reference.run(frame, port, NOW_US);
+        if let Some(expected) = &written
+            && found.as_ref() != Ok(expected)
+        {
+            let found = found.map_or_else(|stop| stop.to_string(), |found| shown(&found));
+            let told = format!("as written    {}\nas elaborated {found}\n{}", shown(expected), self.told());
+            return wrong("front end", told);
+        }
+        let expected = match found {
             Ok(expected) => expected,
             Err(Stop::Undefined(_)) => {
                 self.open[port as usize] = true;
@@ -412,6 +414,7 @@ impl Pair<'_> {
             }
             Err(stop) => return wrong("interpreter", stop.to_string()),
         };
+        summary.written += u64::from(written.is_some());
         let outcome = match self.loaded.dataplane.run(frame, port, NOW_US * 1000) {
             Ok(outcome) => outcome,
             Err(error) => return wrong("run", error.to_string()),
@@ -432,84 +435,33 @@ impl Pair<'_> {
         wrong("packet", format!("expected {}\nfound    {}\n{}", shown(&expected), shown(&found), self.told()))
     }
 
-    fn told(&self) -> String {
+    /// What the program as it is written does; None: it does not say.
+    fn as_written(&mut self, port: u32, frame: &[u8]) -> Result<Option<Verdict>, Finding> {
+        let Some(tree) = self.written.as_mut().filter(|_| !self.unwritten[port as usize]) else { return Ok(None) };
+        match tree.run(frame, port, NOW_US) {
+            Ok(verdict) => Ok(Some(verdict)),
+            Err(Stop::Undefined(_)) => {
+                self.unwritten[port as usize] = true;
+                Ok(None)
+            }
+            Err(stop) => wrong("as written", format!("{stop}\n{}", self.told())),
+        }
+    }
+
+    pub(super) fn told(&self) -> String {
         let from = self.history.len().saturating_sub(60);
         self.history[from..].join("\n")
     }
 
-    fn is_open(&self, name: &str) -> bool {
-        let of = |program: usize| self.open.len() == 1 || name.contains(&format!(".c{program}."));
-        self.open.iter().enumerate().any(|(program, open)| *open && of(program))
+    pub(super) fn is_open(&self, name: &str) -> bool {
+        is_open(&self.open, name)
     }
+}
 
-    /// Registers and counters; how many elements.
-    fn state(&self) -> Result<u64, Finding> {
-        let mut elements = 0;
-        let known = |instance: &&(usize, &p4_ir::ExternInstance)| !self.is_open(&instance.1.name);
-        let instances: Vec<(usize, &p4_ir::ExternInstance)> = self.loaded.program.externs.iter().enumerate().collect();
-        for (index, instance) in instances.iter().filter(known) {
-            let id = ExternId(*index as u32);
-            elements += self.register(id, &instance.name)? + self.counter(id, &instance.name)?;
-        }
-        for (index, table) in (0..).zip(&self.loaded.program.tables) {
-            if !self.is_open(&table.name) {
-                elements += self.direct_counter(TableId(index), table)?;
-            }
-        }
-        Ok(elements)
-    }
-
-    fn register(&self, id: ExternId, name: &str) -> Result<u64, Finding> {
-        let Some(values) = self.reference.register(id) else { return Ok(0) };
-        let register = self.loaded.dataplane.register(name).map_err(|error| internal(&error))?;
-        for (index, expected) in (0..).zip(&values) {
-            let found = self.loaded.dataplane.read_register(register, index).map_err(|error| internal(&error))?;
-            if found != *expected {
-                let what = format!("register {name}[{index}]: expected {expected:#x}, found {found:#x}");
-                return wrong("register", format!("{what}\n{}", self.told()));
-            }
-        }
-        Ok(values.len() as u64)
-    }
-
-    fn counter(&self, id: ExternId, name: &str) -> Result<u64, Finding> {
-        let Some(counts) = self.reference.counter(id) else { return Ok(0) };
-        let counter = self.loaded.dataplane.counter(name).map_err(|error| internal(&error))?;
-        for (index, expected) in (0..).zip(counts) {
-            let found = self.loaded.dataplane.read_counter(counter, index).map_err(|error| internal(&error))?;
-            if (found.packets, found.bytes) != (expected.packets, expected.bytes) {
-                let what = format!("counter {name}[{index}]: expected {expected:?}, found {found:?}");
-                return wrong("counter", format!("{what}\n{}", self.told()));
-            }
-        }
-        Ok(counts.len() as u64)
-    }
-
-    /// Counts of a table's entries, as a heap: which entry of the kernel is which of the interpreter's is not known.
-    fn direct_counter(&self, id: TableId, table: &p4_ir::Table) -> Result<u64, Finding> {
-        let is_counter =
-            |one: &(String, ExternId)| self.loaded.program.externs[one.1.index()].extern_type == "direct_counter";
-        if !table.attached.iter().any(is_counter) {
-            return Ok(0);
-        }
-        let handle = self.loaded.dataplane.table(&table.name).map_err(|error| internal(&error))?;
-        let listed = handle.list().map_err(|error| internal(&error))?;
-        let (_, default) = handle.default_action().map_err(|error| internal(&error))?;
-        let (entries, missed) = self.reference.direct_counters(id);
-        let pair = |count: &p4_interpreter::Count| (count.packets, count.bytes);
-        let sorted = |counts: &mut dyn Iterator<Item = (u64, u64)>| {
-            let mut counts: Vec<(u64, u64)> = counts.filter(|count| count.0 > 0).collect();
-            counts.sort_unstable();
-            counts
-        };
-        let expected = (sorted(&mut entries.iter().map(pair)), pair(&missed));
-        let found = (sorted(&mut listed.iter().filter_map(|one| one.counter)), default.unwrap_or_default());
-        if found != expected {
-            let what = format!("direct counter of {}: expected {expected:?}, found {found:?}", table.name);
-            return wrong("counter", format!("{what}\n{}", self.told()));
-        }
-        Ok(entries.len() as u64 + 1)
-    }
+/// Whether what has this name belongs to a program that came to something undefined.
+pub(super) fn is_open(open: &[bool], name: &str) -> bool {
+    let of = |program: usize| open.len() == 1 || name.contains(&format!(".c{program}."));
+    open.iter().enumerate().any(|(program, open)| *open && of(program))
 }
 
 fn shown(verdict: &Verdict) -> String {
@@ -517,26 +469,6 @@ fn shown(verdict: &Verdict) -> String {
         Verdict::Drop => "drop".into(),
         Verdict::ToHost => "to the host".into(),
         Verdict::Forward { port, frame } => format!("port {port} {}", hex(frame)),
-    }
-}
-
-pub(super) fn scalar_width(_program: &Program, ty: &p4_ir::Type) -> u32 {
-    match ty {
-        p4_ir::Type::Bits { width, .. } => *width,
-        p4_ir::Type::Bool => 1,
-        _ => 32,
-    }
-}
-
-pub(super) fn entry_mask(kind: &str, width: u32, random: &mut StdRng) -> u128 {
-    let all = u128::MAX >> (128 - width);
-    match kind {
-        "lpm" => {
-            let length = random.random_range(0..=width);
-            if length == 0 { 0 } else { (all >> (width - length)) << (width - length) }
-        }
-        "ternary" => super::types::number(width, random),
-        _ => all,
     }
 }
 
@@ -569,18 +501,23 @@ mod tests {
         text
     }
 
-    fn checked(prelude: &str, statement: &str) -> Program {
+    fn checked(prelude: &str, statement: &str) -> p4_check::Outcome {
         let outcome = p4_check::check_preprocessed("t.p4", &format!("{prelude}{}", text(statement)));
-        outcome.program.clone().unwrap_or_else(|| panic!("{}", outcome.render(false)))
+        assert!(outcome.program.is_some(), "{}", outcome.render(false));
+        outcome
     }
 
-    /// Compiles one and interprets the other.
-    fn differ(compiled: &str, interpreted: &str) -> Result<(), Finding> {
+    /// Compiles one, elaborates another, and holds both against a third as it is written.
+    fn differ(compiled: &str, elaborated: &str, written: &str) -> Result<(), Finding> {
         let prelude = prelude().expect("prelude");
-        let (compiled, interpreted) = (checked(&prelude, compiled), checked(&prelude, interpreted));
+        let [compiled, elaborated, written] = [compiled, elaborated, written].map(|text| checked(&prelude, text));
+        let (Some(compiled), Some(program), Some(hir)) = (&compiled.program, &elaborated.program, &written.checked)
+        else {
+            panic!("not checked");
+        };
         let folder = tempfile::tempdir().expect("folder");
-        let dataplane = load(&compiled, Placement::Registers, folder.path())?;
-        compare(&Loaded { program: &interpreted, dataplane }, 1, 7, 20, &mut Summary::default())
+        let dataplane = load(compiled, Placement::Registers, folder.path())?;
+        compare(&Loaded { hir, program, dataplane }, 1, 7, 20, &mut Summary::default())
     }
 
     fn kind(finding: Result<(), Finding>) -> Option<&'static str> {
@@ -597,10 +534,17 @@ mod tests {
     #[test]
     fn differences_are_seen() {
         let add = "r.write(0, sm.packet_length + 1);";
-        assert_eq!(kind(differ(add, add)), None);
-        assert_eq!(kind(differ("r.write(0, sm.packet_length + 2);", add)), Some("register"));
-        assert_eq!(kind(differ("sm.egress_spec = 2;", "")), Some("packet"));
-        assert_eq!(kind(differ("mark_to_drop(sm);", "")), Some("packet"));
-        assert_eq!(kind(differ("truncate(20);", "")), Some("packet"));
+        assert_eq!(kind(differ(add, add, add)), None);
+        let cases = [
+            ("r.write(0, sm.packet_length + 2);", add, "register"),
+            ("sm.egress_spec = 2;", "", "packet"),
+            ("mark_to_drop(sm);", "", "packet"),
+            ("truncate(20);", "", "packet"),
+        ];
+        for (wrong, right, fault) in cases {
+            assert_eq!(kind(differ(wrong, right, right)), Some(fault), "{wrong}");
+            // The same mistake before the back end.
+            assert_eq!(kind(differ(wrong, wrong, right)), Some("front end"), "{wrong}");
+        }
     }
 }
