@@ -79,6 +79,7 @@ impl Interpreter<'_> {
         let size = size as usize;
         let count = count.min(size);
         let Value::Stack { mut elements, .. } = self.load(&place)? else { return broken("a stack was expected") };
+        let before = elements.clone();
         let vacated = if push {
             elements.rotate_right(count);
             0..count
@@ -90,7 +91,14 @@ impl Interpreter<'_> {
         for element in &mut elements[vacated] {
             if let Value::Header { valid, fields } = element {
                 *valid = false;
-                fields.iter_mut().filter(|field| matches!(field, Value::Scalar(_))).for_each(|f| *f = Value::Undefined);
+                // What is the same in all elements stays (0, if the stack was never used); else nobody says.
+                for (index, field) in fields.iter_mut().enumerate() {
+                    let same =
+                        |one: &Value| matches!(one, Value::Header { fields, .. } if fields.get(index) == Some(&*field));
+                    if matches!(field, Value::Scalar(_)) && !before.iter().all(same) {
+                        *field = Value::Undefined;
+                    }
+                }
             }
         }
         *self.at_mut(&place)? = Value::Stack { elements, next: next as u32 };

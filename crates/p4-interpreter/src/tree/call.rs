@@ -1,7 +1,7 @@
 //! Calls: the calling convention (spec §6.8), functions, actions, parsers, controls, methods of headers and stacks.
 
 use num_traits::ToPrimitive;
-use p4_check::hir::{BlockKind, Call, Callee, Direction, Expr, FunctionId, Order, ParamDef, Stmt};
+use p4_check::hir::{BlockKind, Call, Callee, Direction, Expr, FunctionId, LocalId, Order, ParamDef, Stmt};
 use p4_check::ty::{Substitution, Ty};
 use std::rc::Rc;
 
@@ -37,18 +37,30 @@ impl<'h> Tree<'h> {
                 (Some(expr), direction) => {
                     let place = self.place(expr)?;
                     let ty = self.ty(&expr.ty);
+                    let there = self.read(&place, &ty)?;
                     let value = match direction {
-                        Direction::InOut => self.read(&place, &ty)?.copied(),
-                        // Headers invalid, all else without a value.
-                        _ => initial(self.hir, &ty, false),
+                        Direction::InOut => there.copied(),
+                        _ => self.declared(param.local, there.emptied()),
                     };
                     made.places.push((index, place));
                     value
                 }
-                (None, _) => initial(self.hir, &self.ty(&param.ty.substitute(types)), false),
+                (None, _) => {
+                    let data = initial(self.hir, &self.ty(&param.ty.substitute(types)), false);
+                    self.declared(param.local, data)
+                }
             };
         }
         Ok(made)
+    }
+
+    /// A variable or `out` parameter as it begins. The second one of a name may stand where the first stood: what
+    /// the fields of its headers hold is open (spec §8.25), as they were valid there, maybe.
+    pub(crate) fn declared(&mut self, local: LocalId, mut data: Data) -> Data {
+        if !self.packet.declared.insert(local) {
+            data.lose_headers();
+        }
+        data
     }
 
     /// Copies parameters back, in the order of the arguments (spec §6.8, step 6).

@@ -142,13 +142,44 @@ impl Data {
     pub fn lose(&mut self) {
         match self {
             Data::Struct(parts) => parts.iter_mut().for_each(Data::lose),
-            Data::Varbit(..) => {}
             other => *other = Data::Undefined,
         }
     }
 
+    /// Of the headers in it, the fields are not known any more.
+    pub fn lose_headers(&mut self) {
+        match self {
+            Data::Header(_, fields) => fields.iter_mut().for_each(Data::lose),
+            Data::Struct(parts) | Data::Union(parts) | Data::Stack(_, parts) => {
+                parts.iter_mut().for_each(Data::lose_headers);
+            }
+            _ => {}
+        }
+    }
+
+    /// What an `out` parameter begins with, of what is where it is copied to (spec §6.8): headers are invalid, and
+    /// all else says nothing. Only fields that are 0 there are 0 here: of headers that were never valid.
+    pub fn emptied(mut self) -> Data {
+        fn empty(data: &mut Data) {
+            match data {
+                Data::Header(valid, fields) => {
+                    *valid = false;
+                    fields.iter_mut().for_each(Data::forget);
+                }
+                Data::Stack(next, parts) => {
+                    *next = 0;
+                    parts.iter_mut().for_each(empty);
+                }
+                Data::Struct(parts) | Data::Union(parts) => parts.iter_mut().for_each(empty),
+                other => other.lose(),
+            }
+        }
+        empty(&mut self);
+        self
+    }
+
     /// What is not the same in another value is undefined.
-    fn forget_unlike(&mut self, other: &Data) {
+    pub fn forget_unlike(&mut self, other: &Data) {
         match (self, other) {
             (Data::Struct(parts), Data::Struct(others)) => {
                 parts.iter_mut().zip(others).for_each(|(part, other)| part.forget_unlike(other));

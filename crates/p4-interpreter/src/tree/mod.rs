@@ -26,7 +26,7 @@ use num_traits::ToPrimitive;
 use p4_check::hir::{Hir, LocalId, TableDefId};
 use p4_check::ty::{Substitution, Ty};
 use p4_ir::ActionCall;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use crate::{Count, RuntimeEntry, Stop};
@@ -106,6 +106,8 @@ pub(crate) struct Packet {
     pub rounds: u32,
     /// The state that runs is on a cycle.
     pub in_loop: bool,
+    /// Variables and `out` parameters that began.
+    pub declared: HashSet<LocalId>,
     /// The table and entry whose action runs: for direct counters.
     pub matched: Option<(usize, Option<usize>)>,
 }

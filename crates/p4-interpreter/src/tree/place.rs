@@ -235,6 +235,7 @@ impl<'h> Tree<'h> {
         };
         let size = elements.len();
         let count = count.min(size);
+        let before = elements.clone();
         // Element by element in the specification's order, so that each is assigned as a header is.
         for step in 0..size {
             let (to, from) = match push {
@@ -247,7 +248,7 @@ impl<'h> Tree<'h> {
                     elements[to].assign(value);
                 }
                 Some(_) => {}
-                None => invalidate(&mut elements[to]),
+                None => invalidate(&mut elements[to], &before),
             }
         }
         *next = match push {
@@ -258,13 +259,24 @@ impl<'h> Tree<'h> {
     }
 }
 
-/// An element that a shift leaves behind: invalid, and whose fields it has nobody says (§8.25).
-fn invalidate(element: &mut Data) {
+/// An element that a shift leaves behind: invalid. What its fields hold nobody says (§8.25), unless they are the same
+/// in all elements: 0, if the stack was never used.
+fn invalidate(element: &mut Data, elements: &[Data]) {
     match element {
-        Data::Union(members) => members.iter_mut().for_each(invalidate),
+        Data::Union(members) => {
+            for (index, member) in members.iter_mut().enumerate() {
+                let others: Vec<Data> =
+                    elements.iter().filter_map(|one| one.at(&[Step::Field(index)])).cloned().collect();
+                invalidate(member, &others);
+            }
+        }
         Data::Header(valid, fields) => {
             *valid = false;
-            fields.iter_mut().for_each(Data::lose);
+            for other in elements {
+                if let Data::Header(_, others) = other {
+                    fields.iter_mut().zip(others).for_each(|(field, other)| field.forget_unlike(other));
+                }
+            }
         }
         _ => {}
     }

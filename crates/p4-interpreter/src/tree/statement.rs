@@ -30,7 +30,10 @@ impl<'h> Tree<'h> {
                 // Spec §11.2: new at each execution, its initialiser evaluated then.
                 let data = match init {
                     Some(init) => self.eval(init)?.copied(),
-                    None => initial(self.hir, &self.ty(&self.hir.locals[local.index()].ty), false),
+                    None => {
+                        let data = initial(self.hir, &self.ty(&self.hir.locals[local.index()].ty), false);
+                        self.declared(*local, data)
+                    }
                 };
                 match self.frames.last_mut() {
                     Some(frame) => drop(frame.values.insert(*local, data)),
