@@ -1,7 +1,7 @@
 //! The checked program: names resolved, types known, constants folded, arguments in the order of parameters.
 //!
 //! Still as declared: not instantiated, not inlined. `check` makes it, `lower` elaborates it into the IR, and
-//! `p4-reference` runs it as it is, to hold `lower` against.
+//! p4-interpreter's `tree` runs it as it is, to hold `lower` against.
 
 use std::rc::Rc;
 

@@ -201,7 +201,7 @@ impl Interpreter<'_> {
         }
     }
 
-    /// Writes there; a header that becomes valid in a union makes the others invalid (P4-16 §8.20).
+    /// Writes there; a header that becomes valid in a union makes the others invalid (P4-16 §8.19).
     pub(crate) fn store(&mut self, place: &Place, value: Value) -> Run<()> {
         if place.outside {
             return Ok(());

@@ -1,4 +1,5 @@
-//! Compiles generated programs with the real pipeline, runs packets through the kernel and the interpreter, and compares.
+//! Compiles generated programs with the real pipeline, runs packets through the kernel and the interpreters of the
+//! checked tree and of the IR, and compares.
 
 use super::program::generate;
 use super::traffic::{entry_mask, scalar_width, traffic};

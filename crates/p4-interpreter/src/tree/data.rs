@@ -54,7 +54,7 @@ pub(crate) enum Step {
     Element(usize),
 }
 
-/// Reduces modulo 2^width, into the range of `bit<width>` or `int<width>` (spec §8.5, §8.6).
+/// Reduces modulo 2^width, into the range of `bit<width>` or `int<width>` (spec §8.6, §8.7).
 pub(crate) fn wrap(value: &BigInt, width: u32, signed: bool) -> BigInt {
     let modulus = BigInt::one() << width;
     let low = value.mod_floor(&modulus);
@@ -213,7 +213,7 @@ impl Data {
                 *valid = false;
                 to.iter_mut().zip(&from).for_each(|(to, from)| to.forget_unlike(from));
             }
-            // Spec §8.20: the full state of the union. Members that are invalid have no known fields.
+            // Spec §8.19: the full state of the union. Members that are invalid have no known fields.
             (Data::Union(to), Data::Union(from)) => {
                 to.iter_mut().zip(from).for_each(|(to, from)| to.assign(from));
             }
@@ -240,7 +240,7 @@ impl Data {
         };
         match (self, other) {
             (Data::Number(a), Data::Number(b)) => Some(a == b),
-            // Spec §8.9.4: of the same length, and the bits too.
+            // Spec §8.10: of the same length, and the bits too.
             (Data::Varbit(a, n), Data::Varbit(b, m)) => Some(n == m && a == b),
             (Data::Struct(a), Data::Struct(b)) => all(a, b),
             // Spec §8.17: both invalid, or both valid with equal fields.
@@ -300,7 +300,7 @@ impl Data {
         Some(())
     }
 
-    /// If the header that became valid is a union's, the union's others become invalid (spec §8.20).
+    /// If the header that became valid is a union's, the union's others become invalid (spec §8.19).
     pub fn only_member(&mut self, path: &[Step]) {
         if let Some((Step::Field(valid), outer)) = path.split_last()
             && let Some(Data::Union(members)) = self.at_mut(outer)

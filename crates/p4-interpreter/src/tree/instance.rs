@@ -1,4 +1,4 @@
-//! Instances: what `V1Switch(...) main` makes (spec §17, the static evaluation of programs).
+//! Instances: what `V1Switch(...) main` makes (spec §18, the static evaluation of programs).
 
 use p4_check::hir::{
     BlockId, BlockKind, Callee, Construct, Constructed, Expr, ExprKind, LocalId, Stmt, StmtKind, TableDefId,
@@ -150,7 +150,7 @@ impl<'h> Tree<'h> {
         Ok(Rc::new(Instance { number, block: id, values, direct, paths: parser::paths(&def.states) }))
     }
 
-    /// Those that `C.apply(...)` makes, one for each place where it stands (spec §14.?, direct type invocation).
+    /// Those that `C.apply(...)` makes, one for each place where it stands (spec §15.1, direct type invocation).
     fn unnamed_instances(&mut self, id: BlockId, prefix: &str) -> Run<HashMap<usize, Rc<Instance>>> {
         let def = &self.hir.blocks[id.index()];
         let mut found: Vec<(&'h Construct, BlockId)> = Vec::new();

@@ -38,7 +38,7 @@ use table::TableState;
 /// Statements and expressions that one packet may take.
 const MAX_STEPS: u64 = 2_000_000;
 /// Levels of nesting of what runs: calls, statements, expressions.
-const MAX_DEPTH: u32 = 1_500;
+const MAX_DEPTH: u32 = 800;
 /// Most elements of a register or counter.
 const MAX_ELEMENTS: usize = 1 << 20;
 

@@ -1,4 +1,4 @@
-//! Arithmetic of scalars (spec §8.5 to §8.7).
+//! Arithmetic of scalars (spec §8.6 to §8.9).
 
 use num_bigint::BigInt;
 use num_traits::{One, Signed, ToPrimitive, Zero};

@@ -250,7 +250,7 @@ impl<'h> Tree<'h> {
         }
     }
 
-    /// Emits what is valid (spec §15.1).
+    /// Emits what is valid (spec §16.1).
     pub(crate) fn packet_out(&mut self, call: &'h Call) -> Run<Data> {
         let Some(Some(argument)) = call.args.first() else { return broken("emit without an argument") };
         let data = self.eval(argument)?;

@@ -202,7 +202,7 @@ impl<'h> Tree<'h> {
         Data::Number(with_slice(&whole, (high, low), part, shape))
     }
 
-    /// `setValid` and `setInvalid` (spec §8.17; of a union's member §8.20).
+    /// `setValid` and `setInvalid` (spec §8.17; of a union's member §8.19).
     pub(crate) fn write_validity(&mut self, place: &Place, valid: bool) -> Run<()> {
         if place.lost {
             return Ok(());
