@@ -22,6 +22,8 @@ pub(crate) struct Facts {
     pub depths: HashMap<String, u32>,
     /// Fields of standard_metadata that are read.
     pub standard_reads: HashSet<String>,
+    /// The program writes `egress_port`, or standard_metadata as a whole.
+    pub writes_egress_port: bool,
     /// Parser states that a loop leads back to.
     pub loop_heads: HashSet<u32>,
     /// Whether each parser state lies on a cycle.
@@ -51,7 +53,10 @@ pub(crate) fn key(target: &Expr) -> Option<String> {
 impl Facts {
     pub fn new(program: &Program) -> Facts {
         let mut facts = Facts::default();
-        walk::program(program, &mut Collector { facts: &mut facts, program, parts: HashSet::new() });
+        walk::program(
+            program,
+            &mut Collector { facts: &mut facts, program, parts: HashSet::new(), marked: HashSet::new() },
+        );
         find_loops(program, &mut facts);
         facts.on_cycles = program.parser.states_on_cycles();
         facts.parser_paths = count_paths(program);
@@ -115,11 +120,24 @@ struct Collector<'a> {
     program: &'a Program,
     /// Addresses of expressions that are read in part only: `h` in `h.f` and `h.isValid()`.
     parts: HashSet<usize>,
+    /// Addresses of arguments of `mark_to_drop`, which writes two fields only.
+    marked: HashSet<usize>,
 }
 
 impl Collector<'_> {
     fn read_part(&mut self, expr: &Expr) {
         self.parts.insert(std::ptr::from_ref(expr) as usize);
+    }
+
+    /// The name of a field of standard_metadata.
+    fn standard_field(&self, expr: &Expr) -> Option<&str> {
+        let ExprKind::Field(base, index) = &expr.kind else { return None };
+        match (&base.kind, &base.ty) {
+            (ExprKind::Var(id), Type::Struct(ty)) if *id == self.program.standard_metadata => {
+                Some(&self.program.struct_types[ty.index()].fields.get(*index as usize)?.name)
+            }
+            _ => None,
+        }
     }
 
     /// What an expression reads of headers, and how much of them.
@@ -167,6 +185,7 @@ impl Visitor for Collector<'_> {
                 for argument in arguments {
                     if let Argument::InOut(value) = argument {
                         self.read_part(value);
+                        self.marked.insert(std::ptr::from_ref(value) as usize);
                     }
                 }
             }
@@ -177,23 +196,26 @@ impl Visitor for Collector<'_> {
 
     fn read(&mut self, expr: &Expr) {
         self.note_extent(expr);
-        if let ExprKind::Field(base, index) = &expr.kind {
-            if matches!(&base.kind, ExprKind::Var(id) if *id == self.program.standard_metadata)
-                && let Type::Struct(id) = base.ty
-                && let Some(field) = self.program.struct_types[id.index()].fields.get(*index as usize)
-            {
-                self.facts.standard_reads.insert(field.name.clone());
-            }
-            if matches!(expr.ty, Type::Varbit { .. })
-                && let Some(header) = key(base)
-            {
-                self.facts.varbit_reads.insert((header, *index));
-            }
+        if let Some(name) = self.standard_field(expr) {
+            self.facts.standard_reads.insert(name.to_string());
+        }
+        if let ExprKind::Field(base, index) = &expr.kind
+            && matches!(expr.ty, Type::Varbit { .. })
+            && let Some(header) = key(base)
+        {
+            self.facts.varbit_reads.insert((header, *index));
         }
     }
 
     fn write(&mut self, target: &Expr, _value: Option<&Expr>) {
         let target = walk::unsliced(target);
+        self.facts.writes_egress_port |= match &target.kind {
+            ExprKind::Var(id) => {
+                *id == self.program.standard_metadata && !self.marked.remove(&(std::ptr::from_ref(target) as usize))
+            }
+            ExprKind::Field(..) => self.standard_field(target) == Some("egress_port"),
+            _ => false,
+        };
         if let ExprKind::Field(base, index) = &target.kind
             && matches!(base.ty, Type::Header(_))
         {
