@@ -512,7 +512,9 @@ impl Lowerer<'_> {
             return params[index].direction != Direction::Out;
         }
         let written = |d: Direction| matches!(d, Direction::Out | Direction::InOut);
-        if !is_plain(v) {
+        // A member of a union that becomes valid inside must not oust the others before it is copied out.
+        let member = matches!(v.ty, ir::Type::Header(_)) && in_union(v);
+        if !is_plain(v) || member && written(params[index].direction) {
             return false;
         }
         let Some(root) = root_of(v) else { return false };
@@ -592,7 +594,15 @@ fn is_plain(e: &ir::Expr) -> bool {
     }
 }
 
-/// Whether two plain places share nothing.
+/// Whether the place is a header union, or lies in a member of one.
+fn in_union(e: &ir::Expr) -> bool {
+    match &e.kind {
+        ir::ExprKind::Field(b, _) | ir::ExprKind::Index(b, _) => matches!(e.ty, ir::Type::Union(_)) || in_union(b),
+        _ => matches!(e.ty, ir::Type::Union(_)),
+    }
+}
+
+/// Whether two plain places share nothing. Members of one union do: which of them is valid.
 fn disjoint(a: &ir::Expr, b: &ir::Expr) -> bool {
     if !is_plain(a) || !is_plain(b) {
         return false;
@@ -603,12 +613,15 @@ fn disjoint(a: &ir::Expr, b: &ir::Expr) -> bool {
     x.iter().zip(&y).any(|(p, q)| p != q)
 }
 
+/// Steps from the variable to a place; none beyond a union, whose members are not apart.
 fn path(e: &ir::Expr, out: &mut Vec<BigInt>) {
     match &e.kind {
         ir::ExprKind::Var(v) => out.push(BigInt::from(v.0)),
         ir::ExprKind::Field(b, i) => {
             path(b, out);
-            out.push(BigInt::from(*i));
+            if !in_union(b) {
+                out.push(BigInt::from(*i));
+            }
         }
         ir::ExprKind::Index(b, i) => {
             path(b, out);

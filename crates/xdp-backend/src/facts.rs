@@ -140,6 +140,15 @@ impl Collector<'_> {
         }
     }
 
+    /// A member of a header union that becomes valid makes the others invalid, emitted with it or not.
+    fn note_rivals(&mut self, header: &Expr) {
+        if let ExprKind::Field(union, _) = &header.kind
+            && matches!(union.ty, Type::Union(_))
+        {
+            self.facts.moved.extend(key(union));
+        }
+    }
+
     /// What an expression reads of headers, and how much of them.
     fn note_extent(&mut self, expr: &Expr) {
         let part = self.parts.remove(&(std::ptr::from_ref(expr) as usize));
@@ -175,6 +184,7 @@ impl Visitor for Collector<'_> {
         match &statement.kind {
             StatementKind::SetValid(header, _) => {
                 self.facts.moved.extend(key(header));
+                self.note_rivals(header);
             }
             StatementKind::PushFront(stack, _) | StatementKind::PopFront(stack, _) => {
                 self.facts.dirty.extend(key(stack));
@@ -224,6 +234,7 @@ impl Visitor for Collector<'_> {
             }
         } else if !is_plain(&target.ty) {
             self.facts.dirty.extend(key(target));
+            self.note_rivals(target);
         }
     }
 }
