@@ -6,7 +6,7 @@ use std::rc::Rc;
 use num_bigint::BigInt;
 use num_traits::ToPrimitive;
 use p4_ir as ir;
-use p4_syntax::Span;
+use p4_syntax::{Diagnostic, Span};
 
 use crate::hir::{self, Callee, Direction, LocalId};
 use crate::lower::{Binding, Lowerer, MAX_INLINE_DEPTH, ReturnMode};
@@ -163,7 +163,13 @@ impl Lowerer<'_> {
     fn emit(&mut self, v: ir::Expr, span: Span, out: &mut ir::Block) {
         match &v.ty {
             ir::Type::Header(_) | ir::Type::Stack { .. } | ir::Type::Union(_) => {
-                let v = if root_of(&v).is_some() { v } else { self.keep(v, span, out) };
+                let v = if root_of(&v).is_some() {
+                    v
+                } else {
+                    let header = self.temporary("emitted", v.ty.clone(), span);
+                    self.assign(header.clone(), v, span, out);
+                    header
+                };
                 self.push(out, ir::StatementKind::Emit(v), span);
             }
             ir::Type::Struct(_) => {
@@ -208,6 +214,11 @@ impl Lowerer<'_> {
         let hir = self.hir;
         let f = &hir.functions[id.index()];
         if &*f.name == "verify" && instance.is_none() && c.args.len() == 2 {
+            if self.scope != ir::Scope::Parser {
+                let d = Diagnostic::error(span, "`verify` can be called in parsers only: it ends parsing");
+                self.report(d.help("use `if`"));
+                return None;
+            }
             let refs: Vec<&hir::Expr> = c.args.iter().flatten().collect();
             let mut both = self.operands_in(&refs, &c.order, out);
             let (Some(error), Some(condition)) = (both.pop(), both.pop()) else { return None };
