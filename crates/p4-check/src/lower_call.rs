@@ -163,7 +163,9 @@ impl Lowerer<'_> {
     fn emit(&mut self, v: ir::Expr, span: Span, out: &mut ir::Block) {
         match &v.ty {
             ir::Type::Header(_) | ir::Type::Stack { .. } | ir::Type::Union(_) => {
-                let v = if root_of(&v).is_some() {
+                // Back ends write headers at the deparser's end: what can change until then is emitted as it is now.
+                let fixed = root_of(&v).is_some_and(|r| self.variables[r.index()].scope == ir::Scope::Pipeline);
+                let v = if fixed {
                     v
                 } else {
                     let header = self.temporary("emitted", v.ty.clone(), span);

@@ -24,6 +24,8 @@ pub(crate) struct Facts {
     pub standard_reads: HashSet<String>,
     /// The program writes `egress_port`, or standard_metadata as a whole.
     pub writes_egress_port: bool,
+    /// `exit` or `return` stands in the deparser.
+    pub leaves_deparser: bool,
     /// Parser states that a loop leads back to.
     pub loop_heads: HashSet<u32>,
     /// Whether each parser state lies on a cycle.
@@ -63,6 +65,7 @@ impl Facts {
         find_offsets(program, &mut facts);
         find_depths(program, &mut facts);
         facts.same_layout = same_layout(program, &facts);
+        facts.leaves_deparser = leaves(program, &program.deparser.body);
         facts
     }
 
@@ -241,6 +244,27 @@ impl Visitor for Collector<'_> {
 
 fn is_plain(ty: &Type) -> bool {
     crate::layout::scalar_width(ty).is_some()
+}
+
+/// Whether the block, or an action of a table that it applies, exits or returns.
+fn leaves(program: &Program, body: &Block) -> bool {
+    struct Finder<'a>(&'a Program, bool);
+    impl Visitor for Finder<'_> {
+        fn statement(&mut self, statement: &Statement) {
+            match &statement.kind {
+                StatementKind::Exit | StatementKind::Return => self.1 = true,
+                StatementKind::Apply { table, .. } => {
+                    for action in &self.0.tables[table.index()].actions {
+                        walk::block(&self.0.actions[action.action.index()].body, self);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    let mut finder = Finder(program, false);
+    walk::block(body, &mut finder);
+    finder.1
 }
 
 /// Breadth-first from `start`.
