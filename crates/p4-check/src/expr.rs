@@ -511,7 +511,17 @@ impl Checker<'_> {
         }
         let e = Expr { span, ..e };
         if e.ty == *to {
-            return e;
+            // Still a cast: what it is of cannot be assigned by it.
+            let place = matches!(
+                e.kind,
+                ExprKind::Local(_)
+                    | ExprKind::Field(..)
+                    | ExprKind::Index(..)
+                    | ExprKind::StackNext(_)
+                    | ExprKind::StackLast(_)
+                    | ExprKind::Slice(..)
+            );
+            return if place { self.convert(e, to) } else { e };
         }
         if let (Ty::New(a), Ty::New(b)) = (&e.ty, to)
             && self.hir.new_types[a.index()].target != *to
@@ -527,6 +537,20 @@ impl Checker<'_> {
         }
         let (from, target) = (self.underlying(&e.ty), self.underlying(to));
         let constant = e.as_int().cloned();
+        // Spec §8.11.1: to and from the type that it is made of, no other.
+        let made = matches!(e.ty, Ty::New(_)) || matches!(to, Ty::New(_) | Ty::Enum(_));
+        if made && from != target && from.is_fixed_bits() && target.is_fixed_bits() {
+            let (have, want) = (self.show(&e.ty), self.show(to));
+            let (inner, outer) = (self.show(&from), self.show(&target));
+            let steps = match (matches!(e.ty, Ty::New(_)), matches!(to, Ty::New(_) | Ty::Enum(_))) {
+                (true, true) => format!("({want})({outer})({inner})x"),
+                (true, false) => format!("({want})({inner})x"),
+                _ => format!("({want})({outer})x"),
+            };
+            let d = Diagnostic::error(span, format!("cannot cast `{have}` to `{want}`: one is not made of the other"));
+            self.report(d.help(format!("go through the type below: `{steps}`")));
+            return Expr::poison(span);
+        }
         let ok = match (&from, &target) {
             (Ty::Int, Ty::Bool) => constant.as_ref().is_some_and(|v| *v == BigInt::zero() || *v == BigInt::from(1)),
             (Ty::Bit(1), Ty::Bool) | (Ty::Bool, Ty::Bit(1)) => true,

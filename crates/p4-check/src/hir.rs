@@ -459,6 +459,29 @@ impl Expr {
         }
     }
 
+    /// Whether two expressions without calls are written alike.
+    pub fn same_as(&self, other: &Expr) -> bool {
+        self.ty == other.ty
+            && match (&self.kind, &other.kind) {
+                (ExprKind::Const(a), ExprKind::Const(b)) => a == b,
+                (ExprKind::Local(a), ExprKind::Local(b)) => a == b,
+                (ExprKind::InvalidHeader, ExprKind::InvalidHeader) => true,
+                (ExprKind::Field(a, i), ExprKind::Field(b, j)) => i == j && a.same_as(b),
+                (ExprKind::Slice(a, i, k), ExprKind::Slice(b, j, l)) => i == j && k == l && a.same_as(b),
+                (ExprKind::Cast(a), ExprKind::Cast(b)) => a.same_as(b),
+                (ExprKind::Unary(o, a), ExprKind::Unary(p, b)) => o == p && a.same_as(b),
+                (ExprKind::Index(a, i), ExprKind::Index(b, j)) => a.same_as(b) && i.same_as(j),
+                (ExprKind::Binary(o, a, i), ExprKind::Binary(p, b, j)) => o == p && a.same_as(b) && i.same_as(j),
+                (ExprKind::Conditional(a, i, k), ExprKind::Conditional(b, j, l)) => {
+                    a.same_as(b) && i.same_as(j) && k.same_as(l)
+                }
+                (ExprKind::Aggregate(a, _), ExprKind::Aggregate(b, _)) => {
+                    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.same_as(b))
+                }
+                _ => false,
+            }
+    }
+
     /// Whether evaluating it can change something.
     pub fn has_effects(&self) -> bool {
         match &self.kind {

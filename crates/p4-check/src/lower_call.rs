@@ -6,7 +6,7 @@ use std::rc::Rc;
 use num_bigint::BigInt;
 use num_traits::ToPrimitive;
 use p4_ir as ir;
-use p4_syntax::Span;
+use p4_syntax::{Diagnostic, Span};
 
 use crate::hir::{self, Callee, Direction, LocalId};
 use crate::lower::{Binding, Lowerer, MAX_INLINE_DEPTH, ReturnMode};
@@ -121,7 +121,8 @@ impl Lowerer<'_> {
                 }
                 let mut header = self.place(h, out);
                 if !bits_first && let Some(b) = arg(1) {
-                    if b.has_effects() {
+                    // (`next` stays what it is: the stack moves on with it.)
+                    if b.has_effects() && !matches!(header.kind, ir::ExprKind::StackNext(_)) {
                         header = self.pin(header, h.span, out);
                     }
                     varbit_bits = Some(self.expr(b, out));
@@ -162,7 +163,15 @@ impl Lowerer<'_> {
     fn emit(&mut self, v: ir::Expr, span: Span, out: &mut ir::Block) {
         match &v.ty {
             ir::Type::Header(_) | ir::Type::Stack { .. } | ir::Type::Union(_) => {
-                let v = if root_of(&v).is_some() { v } else { self.keep(v, span, out) };
+                // Back ends write headers at the deparser's end: what can change until then is emitted as it is now.
+                let fixed = root_of(&v).is_some_and(|r| self.variables[r.index()].scope == ir::Scope::Pipeline);
+                let v = if fixed {
+                    v
+                } else {
+                    let header = self.temporary("emitted", v.ty.clone(), span);
+                    self.assign(header.clone(), v, span, out);
+                    header
+                };
                 self.push(out, ir::StatementKind::Emit(v), span);
             }
             ir::Type::Struct(_) => {
@@ -207,6 +216,11 @@ impl Lowerer<'_> {
         let hir = self.hir;
         let f = &hir.functions[id.index()];
         if &*f.name == "verify" && instance.is_none() && c.args.len() == 2 {
+            if self.scope != ir::Scope::Parser {
+                let d = Diagnostic::error(span, "`verify` can be called in parsers only: it ends parsing");
+                self.report(d.help("use `if`"));
+                return None;
+            }
             let refs: Vec<&hir::Expr> = c.args.iter().flatten().collect();
             let mut both = self.operands_in(&refs, &c.order, out);
             let (Some(error), Some(condition)) = (both.pop(), both.pop()) else { return None };
@@ -511,7 +525,9 @@ impl Lowerer<'_> {
             return params[index].direction != Direction::Out;
         }
         let written = |d: Direction| matches!(d, Direction::Out | Direction::InOut);
-        if !is_plain(v) {
+        // A member of a union that becomes valid inside must not oust the others before it is copied out.
+        let member = matches!(v.ty, ir::Type::Header(_)) && in_union(v);
+        if !is_plain(v) || member && written(params[index].direction) {
             return false;
         }
         let Some(root) = root_of(v) else { return false };
@@ -591,7 +607,15 @@ fn is_plain(e: &ir::Expr) -> bool {
     }
 }
 
-/// Whether two plain places share nothing.
+/// Whether the place is a header union, or lies in a member of one.
+fn in_union(e: &ir::Expr) -> bool {
+    match &e.kind {
+        ir::ExprKind::Field(b, _) | ir::ExprKind::Index(b, _) => matches!(e.ty, ir::Type::Union(_)) || in_union(b),
+        _ => matches!(e.ty, ir::Type::Union(_)),
+    }
+}
+
+/// Whether two plain places share nothing. Members of one union do: which of them is valid.
 fn disjoint(a: &ir::Expr, b: &ir::Expr) -> bool {
     if !is_plain(a) || !is_plain(b) {
         return false;
@@ -602,12 +626,15 @@ fn disjoint(a: &ir::Expr, b: &ir::Expr) -> bool {
     x.iter().zip(&y).any(|(p, q)| p != q)
 }
 
+/// Steps from the variable to a place; none beyond a union, whose members are not apart.
 fn path(e: &ir::Expr, out: &mut Vec<BigInt>) {
     match &e.kind {
         ir::ExprKind::Var(v) => out.push(BigInt::from(v.0)),
         ir::ExprKind::Field(b, i) => {
             path(b, out);
-            out.push(BigInt::from(*i));
+            if !in_union(b) {
+                out.push(BigInt::from(*i));
+            }
         }
         ir::ExprKind::Index(b, i) => {
             path(b, out);

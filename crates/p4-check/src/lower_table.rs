@@ -143,6 +143,11 @@ impl Lowerer<'_> {
             return ir::ActionCall { action: 0, arguments: Vec::new() };
         };
         if let Some(i) = def.actions.iter().position(|a| a.action == id) {
+            if def.actions[i].table_only {
+                let text = "action `NoAction` is @tableonly, but the default action of a table that names none";
+                let help = "name another `default_action`, or remove @tableonly";
+                self.report(p4_syntax::Diagnostic::error(def.actions[i].span, text).help(help));
+            }
             return ir::ActionCall { action: i as u32, arguments: Vec::new() };
         }
         let action = self.table_action(id, Args { list: &[], order: &hir::Order::default() }, def.span);

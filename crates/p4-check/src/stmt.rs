@@ -193,8 +193,9 @@ impl Checker<'_> {
         match d {
             ast::Declaration::Variable(v) => {
                 let ty = self.resolve_data_type(&v.ty);
+                let constant = ty.any(&|t| matches!(t, Ty::Int | Ty::Str | Ty::MatchKind | Ty::List(_)));
                 let ty = match ty {
-                    Ty::Int | Ty::Str | Ty::MatchKind | Ty::List(_) => {
+                    _ if constant => {
                         let shown = self.show(&ty);
                         self.error(
                             v.ty.span,

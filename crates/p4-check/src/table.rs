@@ -196,7 +196,9 @@ impl Checker<'_> {
         let data: Rc<[ParamDef]> = params.iter().filter(|p| p.direction == Direction::None).cloned().collect();
         // The bound arguments of the list may be repeated: `a(hdr.x, 5)` for an action that the list has as `a(hdr.x)`.
         let args = if data.len() < params.len() && args.len() == params.len() && args.iter().all(|a| a.name.is_none()) {
-            &args[params.len() - data.len()..]
+            let (again, rest) = args.split_at(params.len() - data.len());
+            self.check_repeated(path.name.as_str(), &params, again, listed, span)?;
+            rest
         } else {
             args
         };
@@ -210,6 +212,28 @@ impl Checker<'_> {
             values.push(e);
         }
         (values.len() == data.len()).then_some(ActionCallDef { index, args: values })
+    }
+
+    /// Arguments that the list of actions has already must be the same (spec §14.2.1.3).
+    fn check_repeated(
+        &mut self,
+        name: &str,
+        params: &[ParamDef],
+        args: &[ast::Argument],
+        listed: &TableActionDef,
+        span: Span,
+    ) -> Option<()> {
+        let directed: Rc<[ParamDef]> = params.iter().filter(|p| p.direction != Direction::None).cloned().collect();
+        let again = self.bind_args(name, &directed, args, &Substitution::new(), span)?;
+        let both = again.args.iter().flatten().zip(listed.bound.iter().flatten());
+        for (a, _) in both.filter(|(a, b)| !a.same_as(b)) {
+            let d = Diagnostic::error(a.span, "this argument differs from the one in the table's list of actions")
+                .note_at(listed.span, "listed here")
+                .help("leave out what the list gives, and write the control plane's arguments only");
+            self.report(d);
+            return None;
+        }
+        Some(())
     }
 
     fn check_entries(&mut self, list: &[ast::TableEntry], def: &mut TableDef, at: Span) {
@@ -244,6 +268,10 @@ impl Checker<'_> {
             }
         }
         self.check_priorities(list, def.const_entries);
+        let ranked = kinds.iter().any(|kind| matches!(&**kind, "ternary" | "range" | "optional"));
+        if let Some(priority) = list.iter().find_map(|e| e.priority.as_ref()).filter(|_| !ranked) {
+            self.warning(priority.span, "priorities have no effect in a table with exact and lpm keys only");
+        }
     }
 
     /// Which entries may have a priority, and which must (spec §14.2.1.4).
@@ -349,7 +377,8 @@ impl Checker<'_> {
             }
             _ => {
                 let v = self.check_expr(e, None);
-                if matches!(v.ty, Ty::Extern(..)) {
+                let known = matches!(p.name.as_str(), "counters" | "meters" | "implementation");
+                if known && matches!(v.ty, Ty::Extern(..)) {
                     def.attached.push((Rc::from(p.name.as_str()), v));
                 } else if !v.is_poison() {
                     let d = Diagnostic::error(p.name.span, format!("this target has no table property `{}`", p.name))

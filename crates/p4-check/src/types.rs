@@ -265,7 +265,7 @@ impl Checker<'_> {
 
     fn allowed_field(&self, kind: RecordKind, ty: &Ty) -> bool {
         match kind {
-            RecordKind::Struct => !matches!(ty, Ty::MatchKind | Ty::Str | Ty::Void | Ty::List(_)),
+            RecordKind::Struct => !matches!(ty, Ty::MatchKind | Ty::Int | Ty::Str | Ty::Void | Ty::List(_)),
             RecordKind::Union => self.record_kind(ty) == Some(RecordKind::Header),
             RecordKind::Header => match ty {
                 Ty::Bit(_) | Ty::Signed(_) | Ty::Bool | Ty::Varbit(_) | Ty::Param(_) | Ty::Poison => true,

@@ -253,6 +253,50 @@ fn tables_that_contradict_themselves() {
 }
 
 #[test]
+fn what_tables_say_twice() {
+    let table = |list: &str, rest: &str| {
+        let locals = format!(
+            "action a(in bit<8> x, bit<8> y) {{ meta.x = x + y; }} action b() {{ }}
+             direct_counter(CounterType.packets) c;
+             table t {{ key = {{ hdr.h.a: exact; }} actions = {{ a({list}); b; @tableonly NoAction; }} {rest} }}"
+        );
+        program("", &locals, "t.apply();")
+    };
+    let refuse_table = |list: &str, rest: &str, why: &[&str]| refuse(&table(list, rest), why);
+    refuse_table("hdr.h.a", "default_action = a(hdr.h.a, 1);", &[]);
+    refuse_table("hdr.h.a", "default_action = a(§hdr.g.a, 1);", &["differs from the one in the table's list"]);
+    let entries = "default_action = b; const entries = { 1: a(hdr.h.a, 1); 2: a(§hdr.h.b[7:0], 1); }";
+    refuse_table("hdr.h.a", entries, &["differs from the one in the table's list"]);
+    refuse_table("hdr.h.b[7:0] + 1", "default_action = a(hdr.h.b[7:0] + 1, 1);", &[]);
+    refuse_table("hdr.h.a", "default_action = b; §tally = c;", &["no table property `tally`"]);
+    let implicit = table("hdr.h.a", "").replace("@tableonly", "§@tableonly");
+    refuse(&implicit, &["`NoAction` is @tableonly"]);
+}
+
+#[test]
+fn verify_outside_of_parsers() {
+    refuse_apply("§verify(meta.z, error.NoMatch);", &["`verify` can be called in parsers only"]);
+    let function = "void f(in bool b) { §verify(b, error.NoMatch); }";
+    refuse(&program(function, "", "f(meta.z);"), &["`verify` can be called in parsers only"]);
+}
+
+#[test]
+fn casts_of_places_and_new_types() {
+    let types = "type bit<8> n_t; enum bit<8> e_t { A = 1 } bit<8> f(inout bit<8> x) { return x; }";
+    for (apply, why) in [
+        ("meta.x = f(§(bit<8>)hdr.h.a);", "not a variable"),
+        ("n_t n = §(n_t)meta.y;", "one is not made of the other"),
+        ("n_t n = §(n_t)hdr.h.c;", "one is not made of the other"),
+        ("n_t n = (n_t)1; meta.y = §(bit<16>)n;", "one is not made of the other"),
+        ("e_t e = §(e_t)meta.y;", "one is not made of the other"),
+        ("tuple<§int, bit<8>> t = { 1, 2 };", "cannot have type"),
+    ] {
+        refuse(&program(types, "", &apply.replace("tuple<§int", "§tuple<int")), &[why]);
+    }
+    refuse(&program("struct s_t { §int x; }", "", ""), &["cannot have a field of type `int`"]);
+}
+
+#[test]
 fn equal_exact_entries() {
     let locals = "action a() { }
         table t { key = { hdr.h.a: exact; } actions = { a; } const entries = { 1: a(); §1: a(); } }";

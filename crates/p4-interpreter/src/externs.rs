@@ -33,8 +33,18 @@ impl Interpreter<'_> {
         let payload = name.ends_with("_with_payload");
         match name {
             "mark_to_drop" => {
-                self.set_standard("egress_spec", u64::from(crate::DROP_PORT))?;
-                self.set_standard("mcast_grp", 0)
+                // The argument may be a copy of standard_metadata. (In older programs there is none.)
+                let Some(Argument::InOut(metadata)) = arguments.first() else {
+                    self.set_standard("egress_spec", u64::from(crate::DROP_PORT))?;
+                    return self.set_standard("mcast_grp", 0);
+                };
+                for (name, value) in [("egress_spec", crate::DROP_PORT), ("mcast_grp", 0)] {
+                    let index = self.standard_field(name)? as u32;
+                    let kind = ExprKind::Field(Box::new(metadata.clone()), index);
+                    let field = Expr { kind, ty: Type::bits(32), location: metadata.location };
+                    self.store_number(&field, &BigInt::from(value))?;
+                }
+                Ok(())
             }
             "assert" | "assume" | "log_msg" => Ok(()),
             "to_host" => Err(Interrupt::ToHost),

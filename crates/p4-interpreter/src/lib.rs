@@ -265,9 +265,8 @@ impl<'p> Interpreter<'p> {
         if let Some(limit) = self.packet.truncate {
             frame.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         }
-        // (Egress cannot change it: it is where the packet stands.)
-        let port = self.standard("egress_port")? as u32;
-        Ok(Verdict::Forward { port, frame })
+        // What the program wrote to egress_port changes nothing: the packet stands at its port.
+        Ok(Verdict::Forward { port: port as u32, frame })
     }
 
     fn control(&mut self, body: &p4_ir::Block) -> Run<()> {
@@ -277,7 +276,7 @@ impl<'p> Interpreter<'p> {
         }
     }
 
-    fn standard_field(&self, name: &str) -> Run<usize> {
+    pub(crate) fn standard_field(&self, name: &str) -> Run<usize> {
         let variable = &self.program.variables[self.program.standard_metadata.index()];
         let Type::Struct(id) = variable.ty else { return broken("standard metadata is no struct") };
         let fields = &self.program.struct_types[id.index()].fields;

@@ -93,6 +93,26 @@ impl<'a> Runner<'a> {
         {
             self.fail(*line, reason, None);
         }
+        if let Err(error) = self.scale_initial_entries() {
+            self.fail(1, error.to_string(), None);
+        }
+    }
+
+    /// Gives the program's own entries priorities that compare with those of `add` lines. (Of tables where the
+    /// smallest priority wins they are larger than any of an `add` line: they stay.)
+    fn scale_initial_entries(&self) -> dataplane::Result<()> {
+        for described in &self.dataplane.manifest().tables {
+            if !matches!(described.kind, manifest::TableKind::Ternary { .. }) {
+                continue;
+            }
+            let table = self.dataplane.table(&described.name)?;
+            for mut entry in table.initial_entries()? {
+                let scaled = entry.priority.checked_mul(ORDERS).and_then(|scaled| scaled.checked_add(ORDERS - 1));
+                entry.priority = scaled.unwrap_or(entry.priority);
+                table.write(&entry, Write::Set)?;
+            }
+        }
+        Ok(())
     }
 
     /// There must be a FlowState of that name with that allocator.
@@ -177,7 +197,8 @@ impl<'a> Runner<'a> {
             let spec = EntrySpec { priority: None, ..spec.clone() };
             return table.write(&table.resolve(&spec)?, Write::Add);
         }
-        let order = (ORDERS - 1).saturating_sub(self.adds);
+        // (ORDERS - 1 is for the program's own entries.)
+        let order = (ORDERS - 2).saturating_sub(self.adds);
         self.adds += 1;
         let priority = spec.priority.unwrap_or(1);
         let Some(scaled) = priority.checked_mul(ORDERS).and_then(|scaled| scaled.checked_add(order)) else {

@@ -33,6 +33,7 @@ const NAT_SHAPE: usize = 4;
 const BACKENDS_SHAPE: usize = 5;
 const SECOND_KEY: usize = 6;
 const FLOW_AFTER_SNAPSHOT: usize = 7;
+const OUTSIDE: usize = 8;
 
 /// All rules on the order of calls and the types of allocators.
 pub static RULES: &[Rule] = &[
@@ -84,6 +85,12 @@ pub static RULES: &[Rule] = &[
         remedy: "use the FlowState first: a packet that must wait for a lease enters the program again, and would count twice",
         note: Some("the SnapshotState is accessed here"),
     },
+    Rule {
+        id: "outside-ingress-and-egress",
+        broken: "a call in the parser, a checksum control or the deparser",
+        remedy: "call it in ingress or egress: a packet that must wait for a lease, or be sent with an update, leaves the program there",
+        note: None,
+    },
 ];
 
 /// Members of `Allocator`.
@@ -129,7 +136,37 @@ pub(crate) fn check(program: &Program) -> Vec<Witness> {
     }
     found.extend(Walk::run(program, &mut storage, &Sets { program }));
     found.extend(Walk::run(program, &mut storage, &Snapshots { program }));
+    found.extend(outside(program));
     found
+}
+
+/// Calls of state objects in other blocks than ingress and egress.
+fn outside(program: &Program) -> Vec<Witness> {
+    struct Finder<'a>(&'a Program, Vec<Witness>);
+    impl crate::walk::Visitor for Finder<'_> {
+        fn statement(&mut self, statement: &p4_ir::Statement) {
+            match &statement.kind {
+                StatementKind::Extern { instance: Some(object), .. } if is_state(&self.0.externs[object.index()]) => {
+                    let (rule, location) = (&RULES[OUTSIDE], statement.location);
+                    self.1.push(Witness { rule, object: *object, location, earlier: None });
+                }
+                StatementKind::Apply { table, .. } => {
+                    for action in &self.0.tables[table.index()].actions {
+                        crate::walk::block(&self.0.actions[action.action.index()].body, self);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    let mut finder = Finder(program, Vec::new());
+    let states = program.parser.states.iter().map(|state| &state.body);
+    let controls = [&program.verify_checksum, &program.compute_checksum, &program.deparser];
+    let bodies = states.chain(controls.map(|control| &control.body));
+    for body in std::iter::once(&program.parser.prologue).chain(bodies) {
+        crate::walk::block(body, &mut finder);
+    }
+    finder.1
 }
 
 fn is_state(instance: &ExternInstance) -> bool {

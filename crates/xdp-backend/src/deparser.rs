@@ -25,9 +25,18 @@ impl Generator<'_> {
             return;
         }
         self.declare_local("__u32", "sp_new_bytes", "0");
+        // What was emitted is written also if the program leaves early.
+        let (end, leaves) = ("deparser_emitted", self.facts.leaves_deparser);
+        if leaves {
+            self.exit_label = end.into();
+            self.return_label = end.into();
+        }
         self.block(&program.deparser.body);
         let emitted = std::mem::take(&mut self.emitted);
         self.out.nowhere();
+        if leaves {
+            self.out.line(format!("{end}: ;"));
+        }
         let blur = emitted.len() > FEW_HEADERS;
         let zero = if blur { self.hidden_zero() } else { String::new() };
         if blur {

@@ -448,7 +448,8 @@ impl Generator<'_> {
                 };
                 let last = matches!(expr.kind, ExprKind::StackLast(_));
                 let back = if last { " - 1" } else { "" };
-                let at = self.temporary("__u32", &format!("{}{back}", stack.next));
+                // Hidden before the check, as an index is.
+                let at = self.temporary("__u64", &format!("sp_index({}{back})", stack.next));
                 self.parser_check(&format!("{at} < {}", stack.size), "StackOutOfBounds");
                 Some(Place::Header(stack.element(&at, None)))
             }

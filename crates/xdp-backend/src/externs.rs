@@ -74,8 +74,14 @@ impl Generator<'_> {
         }
         match name {
             "mark_to_drop" => {
+                // The argument may be a copy of standard_metadata, which nobody looks at in the end.
+                let given = operand(arguments, 0).and_then(|argument| self.place(argument));
                 for (field, value) in [("egress_spec", "SP_DROP_PORT"), ("mcast_grp", "0")] {
-                    if let Some(scalar) = self.standard(field) {
+                    let scalar = match &given {
+                        Some(copy) => self.standard_in(copy, field),
+                        None => self.standard(field),
+                    };
+                    if let Some(scalar) = scalar {
                         self.out.line(format!("{} = {value};", scalar.c));
                     }
                 }

@@ -22,6 +22,10 @@ pub(crate) struct Facts {
     pub depths: HashMap<String, u32>,
     /// Fields of standard_metadata that are read.
     pub standard_reads: HashSet<String>,
+    /// The program writes `egress_port`, or standard_metadata as a whole.
+    pub writes_egress_port: bool,
+    /// `exit` or `return` stands in the deparser.
+    pub leaves_deparser: bool,
     /// Parser states that a loop leads back to.
     pub loop_heads: HashSet<u32>,
     /// Whether each parser state lies on a cycle.
@@ -51,13 +55,17 @@ pub(crate) fn key(target: &Expr) -> Option<String> {
 impl Facts {
     pub fn new(program: &Program) -> Facts {
         let mut facts = Facts::default();
-        walk::program(program, &mut Collector { facts: &mut facts, program, parts: HashSet::new() });
+        walk::program(
+            program,
+            &mut Collector { facts: &mut facts, program, parts: HashSet::new(), marked: HashSet::new() },
+        );
         find_loops(program, &mut facts);
         facts.on_cycles = program.parser.states_on_cycles();
         facts.parser_paths = count_paths(program);
         find_offsets(program, &mut facts);
         find_depths(program, &mut facts);
         facts.same_layout = same_layout(program, &facts);
+        facts.leaves_deparser = leaves(program, &program.deparser.body);
         facts
     }
 
@@ -115,11 +123,33 @@ struct Collector<'a> {
     program: &'a Program,
     /// Addresses of expressions that are read in part only: `h` in `h.f` and `h.isValid()`.
     parts: HashSet<usize>,
+    /// Addresses of arguments of `mark_to_drop`, which writes two fields only.
+    marked: HashSet<usize>,
 }
 
 impl Collector<'_> {
     fn read_part(&mut self, expr: &Expr) {
         self.parts.insert(std::ptr::from_ref(expr) as usize);
+    }
+
+    /// The name of a field of standard_metadata.
+    fn standard_field(&self, expr: &Expr) -> Option<&str> {
+        let ExprKind::Field(base, index) = &expr.kind else { return None };
+        match (&base.kind, &base.ty) {
+            (ExprKind::Var(id), Type::Struct(ty)) if *id == self.program.standard_metadata => {
+                Some(&self.program.struct_types[ty.index()].fields.get(*index as usize)?.name)
+            }
+            _ => None,
+        }
+    }
+
+    /// A member of a header union that becomes valid makes the others invalid, emitted with it or not.
+    fn note_rivals(&mut self, header: &Expr) {
+        if let ExprKind::Field(union, _) = &header.kind
+            && matches!(union.ty, Type::Union(_))
+        {
+            self.facts.moved.extend(key(union));
+        }
     }
 
     /// What an expression reads of headers, and how much of them.
@@ -157,6 +187,7 @@ impl Visitor for Collector<'_> {
         match &statement.kind {
             StatementKind::SetValid(header, _) => {
                 self.facts.moved.extend(key(header));
+                self.note_rivals(header);
             }
             StatementKind::PushFront(stack, _) | StatementKind::PopFront(stack, _) => {
                 self.facts.dirty.extend(key(stack));
@@ -167,6 +198,7 @@ impl Visitor for Collector<'_> {
                 for argument in arguments {
                     if let Argument::InOut(value) = argument {
                         self.read_part(value);
+                        self.marked.insert(std::ptr::from_ref(value) as usize);
                     }
                 }
             }
@@ -177,23 +209,26 @@ impl Visitor for Collector<'_> {
 
     fn read(&mut self, expr: &Expr) {
         self.note_extent(expr);
-        if let ExprKind::Field(base, index) = &expr.kind {
-            if matches!(&base.kind, ExprKind::Var(id) if *id == self.program.standard_metadata)
-                && let Type::Struct(id) = base.ty
-                && let Some(field) = self.program.struct_types[id.index()].fields.get(*index as usize)
-            {
-                self.facts.standard_reads.insert(field.name.clone());
-            }
-            if matches!(expr.ty, Type::Varbit { .. })
-                && let Some(header) = key(base)
-            {
-                self.facts.varbit_reads.insert((header, *index));
-            }
+        if let Some(name) = self.standard_field(expr) {
+            self.facts.standard_reads.insert(name.to_string());
+        }
+        if let ExprKind::Field(base, index) = &expr.kind
+            && matches!(expr.ty, Type::Varbit { .. })
+            && let Some(header) = key(base)
+        {
+            self.facts.varbit_reads.insert((header, *index));
         }
     }
 
     fn write(&mut self, target: &Expr, _value: Option<&Expr>) {
         let target = walk::unsliced(target);
+        self.facts.writes_egress_port |= match &target.kind {
+            ExprKind::Var(id) => {
+                *id == self.program.standard_metadata && !self.marked.remove(&(std::ptr::from_ref(target) as usize))
+            }
+            ExprKind::Field(..) => self.standard_field(target) == Some("egress_port"),
+            _ => false,
+        };
         if let ExprKind::Field(base, index) = &target.kind
             && matches!(base.ty, Type::Header(_))
         {
@@ -202,12 +237,34 @@ impl Visitor for Collector<'_> {
             }
         } else if !is_plain(&target.ty) {
             self.facts.dirty.extend(key(target));
+            self.note_rivals(target);
         }
     }
 }
 
 fn is_plain(ty: &Type) -> bool {
     crate::layout::scalar_width(ty).is_some()
+}
+
+/// Whether the block, or an action of a table that it applies, exits or returns.
+fn leaves(program: &Program, body: &Block) -> bool {
+    struct Finder<'a>(&'a Program, bool);
+    impl Visitor for Finder<'_> {
+        fn statement(&mut self, statement: &Statement) {
+            match &statement.kind {
+                StatementKind::Exit | StatementKind::Return => self.1 = true,
+                StatementKind::Apply { table, .. } => {
+                    for action in &self.0.tables[table.index()].actions {
+                        walk::block(&self.0.actions[action.action.index()].body, self);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    let mut finder = Finder(program, false);
+    walk::block(body, &mut finder);
+    finder.1
 }
 
 /// Breadth-first from `start`.

@@ -142,10 +142,15 @@ impl<'a> Generator<'a> {
 
     /// A field of standard_metadata.
     pub fn standard(&self, name: &str) -> Option<Scalar> {
+        self.standard_in(self.layout.variables.get(&self.program.standard_metadata)?, name)
+    }
+
+    /// A field of standard_metadata, or of a copy of it.
+    pub fn standard_in(&self, place: &Place, name: &str) -> Option<Scalar> {
         let variable = &self.program.variables[self.program.standard_metadata.index()];
         let Type::Struct(id) = variable.ty else { return None };
         let index = self.program.struct_types[id.index()].fields.iter().position(|field| field.name == name)?;
-        match self.layout.variables.get(&self.program.standard_metadata)? {
+        match place {
             Place::Struct(_, fields) => match fields.get(index)? {
                 Place::Scalar(scalar) => Some(scalar.clone()),
                 _ => None,
@@ -318,6 +323,11 @@ impl<'a> Generator<'a> {
         let (Some(spec), Some(port)) = (self.standard("egress_spec"), self.standard("egress_port")) else { return };
         self.out.line(format!("if ({} == SP_DROP_PORT) goto verdict_drop;", spec.c));
         self.out.line(format!("{} = {};", port.c, spec.c));
+        // The packet has its port now: what the program writes there changes nothing, as in bmv2.
+        if self.facts.writes_egress_port {
+            let decided = self.declare_local("__u16", "sp_decided_port", "0");
+            self.out.line(format!("{decided} = {};", spec.c));
+        }
         self.out.line(format!("{} = 0;", spec.c));
         if self.facts.standard_reads.contains("egress_global_timestamp")
             && let Some(scalar) = self.standard("egress_global_timestamp")
@@ -334,7 +344,11 @@ impl<'a> Generator<'a> {
             self.out.line("sp_bytes = sp_truncate;");
             self.out.line("}");
         }
-        let port = self.standard("egress_port").map_or("0".to_string(), |port| port.c);
+        let port = match self.standard("egress_port") {
+            Some(_) if self.facts.writes_egress_port => "sp_decided_port".to_string(),
+            Some(port) => port.c,
+            None => "0".to_string(),
+        };
         let linearizable = self.linearizable();
         if linearizable {
             self.out.line(format!("if (flow.kind == 2) return sp_flow_finish(xdp, &flow, {port});"));

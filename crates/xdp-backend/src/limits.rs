@@ -6,7 +6,7 @@ use crate::generator::Generator;
 use crate::table::round_up;
 use crate::walk::{self, Visitor};
 use manifest::TableKind;
-use p4_ir::{ExternId, Location, Statement, StatementKind};
+use p4_ir::{ExternId, ExternInstance, Location, Statement, StatementKind, Table};
 use std::collections::{BTreeMap, HashSet};
 
 /// Bytes that one map may take: the kernel allocates most of them when the program is loaded.
@@ -24,9 +24,48 @@ impl Generator<'_> {
         self.check_map_sizes();
         self.check_flow_calls();
         self.check_snapshot_calls();
+        self.check_direct_counters();
         for broken in contracts::check(self.program) {
             let message = broken.message(self.program);
             self.error_beside(broken.location, &message, Some(broken.rule.remedy), broken.note());
+        }
+    }
+
+    /// A direct counter belongs to one table, and counts in that table's actions only (v1model.p4).
+    fn check_direct_counters(&mut self) {
+        struct Counts<'a>(&'a [ExternInstance], Vec<(ExternId, Location)>);
+        impl Visitor for Counts<'_> {
+            fn statement(&mut self, statement: &Statement) {
+                if let StatementKind::Extern { instance: Some(id), .. } = &statement.kind
+                    && self.0[id.index()].extern_type == "direct_counter"
+                {
+                    self.1.push((*id, statement.location));
+                }
+            }
+        }
+        let program = self.program;
+        let mut owners: BTreeMap<u32, &Table> = BTreeMap::new();
+        for table in &program.tables {
+            for (_, id) in &table.attached {
+                let counter = &program.externs[id.index()];
+                if let Some(first) = owners.insert(id.0, table).filter(|_| counter.extern_type == "direct_counter") {
+                    let message = format!("direct_counter {} belongs to another table already", counter.name);
+                    let note = (first.location, format!("it belongs to {}", first.name));
+                    let help = Some("declare a direct counter for each table");
+                    self.error_beside(table.location, &message, help, Some(note));
+                }
+            }
+            let mut counts = Counts(&program.externs, Vec::new());
+            for action in &table.actions {
+                walk::block(&program.actions[action.action.index()].body, &mut counts);
+            }
+            for (id, location) in counts.1 {
+                if !table.attached.iter().any(|(_, attached)| *attached == id) {
+                    let (counter, table) = (&program.externs[id.index()].name, &table.name);
+                    let message = format!("direct_counter {counter} counts in an action of {table}, another table");
+                    self.error(location, &message, Some("write `counters = …` in that table, or use a counter"));
+                }
+            }
         }
     }
 

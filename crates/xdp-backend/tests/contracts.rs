@@ -9,7 +9,16 @@ const APPLY: u32 = 28;
 const EGRESS: u32 = 31;
 
 fn errors_of(objects: &str, apply: &str, egress: &str) -> Vec<BackendError> {
-    let text = format!(
+    errors_of_text(&text_of(objects, apply, egress))
+}
+
+/// With the program changed by hand.
+fn errors_in(change: impl Fn(String) -> String, apply: &str) -> Vec<BackendError> {
+    errors_of_text(&change(text_of("", apply, "")))
+}
+
+fn text_of(objects: &str, apply: &str, egress: &str) -> String {
+    format!(
         "#include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
@@ -45,8 +54,11 @@ control E(inout hs hdr, inout m_t m, inout standard_metadata_t s) {{ v_t v; appl
 control D(packet_out p, in hs hdr) {{ apply {{ p.emit(hdr.h); }} }}
 V1Switch(P(), VC(), I(), E(), VC(), D()) main;
 "
-    );
-    let outcome = p4_check::check_source("contracts.p4", &text, &p4_syntax::Options::default());
+    )
+}
+
+fn errors_of_text(text: &str) -> Vec<BackendError> {
+    let outcome = p4_check::check_source("contracts.p4", text, &p4_syntax::Options::default());
     let program = outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
     xdp_backend::generate(program, &Options::default()).err().unwrap_or_default()
 }
@@ -226,6 +238,24 @@ fn a_flow_after_snapshots() {
     accepted("f.get(a, v); f.set(a, v); n.add(a, 0, 1, sum);");
     accepted("n.add(a, 0, 1, sum); l.get(a, v);");
     accepted("f.get(a, v); n.add(a, 0, 1, sum); f.phase(a, FlowPhase.CLOSED);");
+}
+
+#[test]
+fn calls_outside_of_ingress_and_egress() {
+    let rule = RULES.iter().find(|rule| rule.id == "outside-ingress-and-egress").expect("a rule");
+    let early = "FlowState<k_t, v_t>(16, Consistency.LOCAL, Allocator.ZERO) early;";
+    let at = |text: &str, with: &str| {
+        let change = |program: String| {
+            let program = program.replacen("parser P(", &format!("{early} parser P("), 1);
+            program.replacen(text, &format!("{text} {with}"), 1)
+        };
+        let errors = errors_in(change, "f.get(a, v);");
+        assert_eq!(errors.len(), 1, "{text}: {errors:?}");
+        assert!(errors[0].message.ends_with(rule.broken), "{text}: {errors:?}");
+    };
+    at("p.extract(hdr.h);", "v_t w; early.get({ hdr.h.a }, w);");
+    at("p.emit(hdr.h);", "v_t w; f.get({ hdr.h.a }, w);");
+    at("p.emit(hdr.h);", "bit<32> sum; n.read({ hdr.h.a }, 0, sum);");
 }
 
 /// The page has the rules of the code, all and no others, in the same words.

@@ -91,3 +91,20 @@ fn windows_of_more_slots_than_one_packet_sets_to_zero() {
     one_error(&object(4097), begin, apply, "2 to 4096 slots, not 4097");
     one_error(&object(1), begin, apply, "2 to 4096 slots, not 1");
 }
+
+/// A direct counter belongs to one table, and counts in its actions only.
+#[test]
+fn direct_counters_of_other_tables() {
+    let program = |one: &str, two: &str| {
+        format!(
+            "direct_counter(CounterType.packets) c; action counts() {{ c.count(); }} action nothing() {{ }}
+             table t {{ key = {{ hdr.h.a: exact; }} actions = {{ counts; nothing; }} {one} }}
+             table u {{ key = {{ hdr.h.a: exact; }} actions = {{ nothing; {two} }}"
+        )
+    };
+    let apply = "t.apply(); u.apply();";
+    let counters = "counters = c;";
+    assert_eq!(errors(&program(counters, "}"), apply), []);
+    one_error(&program(counters, "} counters = c;"), apply, OBJECTS_LINE + 2, "belongs to another table already");
+    one_error(&program(counters, "counts; }"), apply, OBJECTS_LINE, "counts in an action of I.u, another table");
+}
