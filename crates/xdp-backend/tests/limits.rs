@@ -91,3 +91,17 @@ fn windows_of_more_slots_than_one_packet_sets_to_zero() {
     one_error(&object(4097), begin, apply, "2 to 4096 slots, not 4097");
     one_error(&object(1), begin, apply, "2 to 4096 slots, not 1");
 }
+
+#[test]
+fn entries_of_more_constants_than_a_kernel_takes() {
+    let table = |count: u32| {
+        let entry = |at| format!("({at}, 0, 0, 0) : NoAction();\n");
+        let (keys, entries) =
+            ("k: range; w.a: range; w.b: range; w.c: range;", (0..count).map(entry).collect::<String>());
+        format!(
+            "bit<32> k = 0; wide_t w; table t {{ key = {{ {keys} }} actions = {{ NoAction; }} const entries = {{ {entries} }} }}"
+        )
+    };
+    assert_eq!(errors(&table(2_000), "t.apply();"), []);
+    one_error(&table(30_000), "t.apply();", OBJECTS_LINE, "I.t: 30000 const entries take more than 4032 KiB");
+}
