@@ -403,7 +403,7 @@ impl Generator<'_> {
         values.extend(last);
         self.out.line(format!("struct {}_key key __attribute__((aligned(8))) = {{}};", table.c_name));
         self.out.line(format!("key.prefix_length = {bits};"));
-        for run in runs(&values).unwrap_or_default() {
+        for run in runs(&values) {
             let shifted = crate::packet::Run { offset: run.offset + 4, ..run };
             for line in store_run("(__u8 *)&key", &shifted, true) {
                 self.out.line(line);
