@@ -23,6 +23,7 @@ mod flow;
 mod generator;
 mod layout;
 mod limits;
+mod map_limit;
 mod packet;
 mod parser;
 mod registers;
