@@ -21,6 +21,12 @@
 /* A header that was not extracted from the packet. */
 #define SP_NO_OFFSET 0x7fff
 
+/*
+ * A constant array. clang would put one of 8, 16 or 32 bytes into a section that may be merged with
+ * others, and describe it as if it were in .rodata: the kernel refuses such type information.
+ */
+#define SP_CONSTANT static const __attribute__((section(".rodata")))
+
 typedef unsigned __int128 sp_u128;
 typedef __int128 sp_s128;
 #define SP_U128(high, low) (((sp_u128)(__u64)(high) << 64) | (__u64)(low))
@@ -130,6 +136,17 @@ SP_INLINE __u64 sp_forget(__u64 value, __u64 unknown_zero)
 	asm("%0 += %1" : "+r"(value) : "r"(unknown_zero));
 	return value;
 }
+
+/*
+ * index, or 0 if it is not below bound (a constant). clang sees no comparison that it could do
+ * elsewhere, so the verifier knows the bound of what is used.
+ */
+#define sp_below(index, bound) \
+	({ \
+		__u64 sp_index_ = (index); \
+		asm volatile("if %0 < %1 goto +1\n\t%0 = 0" : "+r"(sp_index_) : "i"(bound)); \
+		sp_index_; \
+	})
 
 /* value, 0 or 1. */
 SP_INLINE __u32 sp_blur_bit(__u64 value, __u64 unknown_zero)

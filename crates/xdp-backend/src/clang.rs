@@ -2,9 +2,10 @@
 
 use crate::facts::Facts;
 use crate::layout::scalar_width;
+use crate::verifier::beginning;
 use crate::walk::{self, Visitor};
-use crate::{BackendError, Generated, Options, Placement, generate};
-use p4_ir::{Expr, ExprKind, Program, Statement, StatementKind, Type};
+use crate::{BackendError, Generated, LineMap, Options, Placement, generate};
+use p4_ir::{Expr, ExprKind, Location, Program, Statement, StatementKind, Type};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -37,8 +38,13 @@ pub enum CompileError {
     #[error("clang was not found: it turns the emitted C into BPF. Install it: apt install clang")]
     NoClang,
     /// clang rejected the emitted C: headers missing, or our fault.
-    #[error("clang failed:\n{0}")]
-    Clang(String),
+    #[error("{error}:\n{log}")]
+    Clang {
+        /// What there is to say of the program.
+        error: Box<BackendError>,
+        /// clang's own words, for reports of bugs.
+        log: String,
+    },
     /// A file could not be read or written.
     #[error("{path}: {source}")]
     File {
@@ -79,8 +85,7 @@ pub fn compile(program: &Program, options: &Options, object: &Path) -> Result<Co
     let source = folder.path().join(format!("{name}.c"));
     let wanted = first_placement(program, options.placement);
     let first = Options::PLACEMENTS.iter().position(|placement| *placement == wanted).unwrap_or(0);
-    let mut last = String::new();
-    let mut stack = None;
+    let mut refused = None;
     for placement in &Options::PLACEMENTS[first..] {
         let attempt = Options { placement: *placement, ..options.clone() };
         let generated = generate(program, &attempt).map_err(CompileError::Unsupported)?;
@@ -90,20 +95,24 @@ pub fn compile(program: &Program, options: &Options, object: &Path) -> Result<Co
                 return Ok(Compiled { generated, placement: *placement });
             }
             None => {}
-            Some(stderr) => {
-                let too_big = stderr.contains("stack limit") || stderr.contains("BPF stack");
-                stack = too_big.then(|| stack_error(&stderr, &generated));
-                last = stderr;
+            Some(log) => {
+                if log.contains("unable to open output file") {
+                    // The system says why.
+                    std::fs::File::create(object).map_err(file_error(object))?;
+                }
+                let too_big = log.contains("stack limit") || log.contains("BPF stack");
+                refused = Some(match too_big {
+                    true => CompileError::Unsupported(vec![stack_error(program, &log, &generated.line_map)]),
+                    false => clang_error(program, log, &generated.line_map),
+                });
                 if !too_big {
                     break;
                 }
             }
         }
     }
-    Err(match stack {
-        Some(error) => CompileError::Unsupported(vec![error]),
-        None => CompileError::Clang(last),
-    })
+    let no_place = || CompileError::Unsupported(vec![stack_error(program, "", &LineMap::default())]);
+    Err(refused.unwrap_or_else(no_place))
 }
 
 /// The placement to try first. A parser with loops has its variables in the scratch map: the
@@ -144,14 +153,18 @@ impl Visitor for HeaderChanges {
     }
 }
 
+/// The P4 place of the first of clang's messages that has these words: `file.c:12:5: error: ...`.
+fn place_of(words: &str, log: &str, lines: &LineMap) -> Option<Location> {
+    let message = log.lines().find(|line| line.contains(words))?;
+    let line: usize = message.split(':').nth(1)?.parse().ok()?;
+    lines.place(line)
+}
+
 /// clang's words about the stack, for who wrote the P4.
-fn stack_error(stderr: &str, generated: &Generated) -> BackendError {
-    // `file.c:12:5: error: ...`; often that is only where the C function begins, which comes from no P4 line.
-    let line =
-        stderr.lines().find(|line| line.contains("BPF stack")).and_then(|line| line.split(':').nth(1)?.parse().ok());
-    let place = line.and_then(|line: usize| *generated.line_map.lines.get(line.checked_sub(1)?)?);
+fn stack_error(program: &Program, log: &str, lines: &LineMap) -> BackendError {
     BackendError {
-        location: place.unwrap_or_default(),
+        // Often that is only where the C function begins, which comes from no P4 line.
+        location: place_of("BPF stack", log, lines).unwrap_or_else(|| beginning(program)),
         message: "the program needs more than BPF's 512 bytes of stack, even with its variables in a map".into(),
         help: Some(
             "table keys, hash and checksum inputs, and expressions with many intermediate values take stack: narrow them, or compute in steps, \
@@ -160,6 +173,27 @@ fn stack_error(stderr: &str, generated: &Generated) -> BackendError {
         ),
         note: None,
     }
+}
+
+/// What clang refuses otherwise.
+fn clang_error(program: &Program, log: String, lines: &LineMap) -> CompileError {
+    let location = place_of("error:", &log, lines).unwrap_or_else(|| beginning(program));
+    let far = log.contains("Branch target out of insn range");
+    let (message, help) = if far {
+        (
+            "the program is too long: BPF's jumps reach over 32,767 instructions",
+            "shorten actions and blocks, or let a table decide which of them a packet needs",
+        )
+    } else if log.contains("file not found") {
+        (
+            "clang does not find the kernel's headers for BPF programs",
+            "install them: apt install libbpf-dev linux-libc-dev",
+        )
+    } else {
+        ("clang refuses the C that this becomes: a fault of the compiler", "please report the program")
+    };
+    let error = BackendError { location, message: message.into(), help: Some(help.into()), note: None };
+    if far { CompileError::Unsupported(vec![error]) } else { CompileError::Clang { error: Box::new(error), log } }
 }
 
 /// BPF's stack, for a program and all that it calls.

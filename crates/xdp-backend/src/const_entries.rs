@@ -1,4 +1,5 @@
-//! Const entries: a few are tests in the code; more are entries of a map.
+//! Const entries: a few are tests in the code; more are entries of a map, or constants that a
+//! decision tree finds (tree_table.rs).
 
 use crate::expr::is_signed;
 use crate::generator::Generator;
@@ -11,7 +12,7 @@ use std::collections::HashSet;
 
 /// With more const entries than this, a table has a map. The verifier follows the rest of the
 /// program behind each test in the code.
-const MAX_CODED_ENTRIES: usize = 64;
+pub(crate) const MAX_CODED_ENTRIES: usize = 64;
 
 /// Whether const entries are in a map: there are many, and some kind of map can hold them.
 pub(crate) fn const_entries_in_map(table: &Table) -> bool {
@@ -33,11 +34,11 @@ pub(crate) fn const_entries_in_map(table: &Table) -> bool {
 
 /// Longest prefix first for a table with an lpm key and no priorities; else by priority, else as
 /// written.
-fn sort_entries(table: &Table, entries: &mut [&Entry], keys: &[(String, u32)]) {
+pub(crate) fn sort_entries(table: &Table, entries: &mut [&Entry], widths: &[u32]) {
     let lpm = table.keys.iter().position(|key| key.match_kind == "lpm");
     let others = table.keys.iter().any(|key| matches!(key.match_kind.as_str(), "ternary" | "range" | "optional"));
     if let (Some(lpm), false) = (lpm, others) {
-        let width = keys.get(lpm).map_or(0, |key| key.1);
+        let width = widths.get(lpm).copied().unwrap_or(0);
         entries.sort_by_key(|entry| std::cmp::Reverse(entry.matches.get(lpm).map_or(0, |m| prefix_length(m, width))));
         return;
     }
@@ -55,7 +56,8 @@ impl Generator<'_> {
         action_run: Option<VariableId>,
     ) {
         let mut entries: Vec<&Entry> = table.entries.iter().collect();
-        sort_entries(table, &mut entries, keys);
+        let widths: Vec<u32> = keys.iter().map(|(_, width)| *width).collect();
+        sort_entries(table, &mut entries, &widths);
         let mut word = "if";
         for entry in entries {
             self.out.at(entry.location);

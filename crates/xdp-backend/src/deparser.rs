@@ -99,7 +99,7 @@ impl Generator<'_> {
             return;
         }
         if self.facts.same_layout {
-            self.write_in_place(&place, location);
+            self.write_in_place(&place);
             return;
         }
         let flag = self.declare_local("__u8", &format!("sp_emit{}", self.emitted.len()), "0");
@@ -123,7 +123,7 @@ impl Generator<'_> {
     }
 
     /// The header's fixed part as runs of whole bytes; those without a dirty field are left out if `dirty`.
-    fn header_runs(&mut self, place: &HeaderPlace, dirty: bool, location: Location) -> Vec<Run> {
+    fn header_runs(&mut self, place: &HeaderPlace, dirty: bool) -> Vec<Run> {
         let mut values = Vec::new();
         let mut changed = Vec::new();
         for index in 0..self.program.header_types[place.ty.index()].fields.len() {
@@ -132,20 +132,8 @@ impl Generator<'_> {
                 values.push(Bits { value: scalar.c, width: scalar.width });
             }
         }
-        match runs(&values) {
-            Ok(found) => {
-                found.into_iter().filter(|run| !dirty || run.members.clone().any(|index| changed[index])).collect()
-            }
-            Err(index) => {
-                let message = format!(
-                    "field {} of header {} stands askew: a run of fields between byte boundaries may have at most 128 bits",
-                    self.program.header_types[place.ty.index()].fields[index].name,
-                    self.program.header_types[place.ty.index()].name
-                );
-                self.error(location, &message, None);
-                Vec::new()
-            }
-        }
+        let found = runs(&values).into_iter();
+        found.filter(|run| !dirty || run.members.clone().any(|index| changed[index])).collect()
     }
 
     fn varbit_dirty(&self, place: &HeaderPlace) -> bool {
@@ -157,8 +145,8 @@ impl Generator<'_> {
     }
 
     /// Same layout: what the header had in the packet stays, but for dirty fields.
-    fn write_in_place(&mut self, place: &HeaderPlace, location: Location) {
-        let dirty = self.header_runs(place, true, location);
+    fn write_in_place(&mut self, place: &HeaderPlace) {
+        let dirty = self.header_runs(place, true);
         if dirty.is_empty() {
             return;
         }
@@ -182,8 +170,8 @@ impl Generator<'_> {
     fn write_moved(&mut self, item: &Emitted, zero: &str) {
         let place = &item.header;
         let (fixed, varbit) = self.header_bytes(place.ty);
-        let dirty = self.header_runs(place, true, item.location);
-        let whole = self.header_runs(place, false, item.location);
+        let dirty = self.header_runs(place, true);
+        let whole = self.header_runs(place, false);
         self.out.at(item.location);
         self.open(&format!("if ({})", item.flag));
         self.out.line("__u8 *sp_h = data + (sp_at & SP_OFFSET_MASK);");

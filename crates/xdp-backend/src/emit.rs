@@ -18,11 +18,6 @@ impl Writer {
         self.location = (location.line != 0).then_some(location);
     }
 
-    /// The place that lines come from now.
-    pub fn location(&self) -> Option<Location> {
-        self.location
-    }
-
     /// The lines that follow come from no place in P4.
     pub fn nowhere(&mut self) {
         self.location = None;

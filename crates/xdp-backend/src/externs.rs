@@ -244,7 +244,7 @@ impl Generator<'_> {
             return Some(value);
         }
         let list = self.fields_of(data);
-        let (sum, odd) = self.checksum_sum(&list, location);
+        let (sum, odd) = self.checksum_sum(&list);
         if !payload {
             return Some(format!("sp_csum_fold({sum})"));
         }

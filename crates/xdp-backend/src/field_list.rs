@@ -6,7 +6,7 @@
 
 use crate::generator::Generator;
 use crate::layout::Place;
-use crate::packet::{Bits, Run, runs, store_run};
+use crate::packet::{Bits, Run, runs, store_run, wide_bytes};
 use p4_ir::{Expr, ExprKind, Location, Type};
 
 /// More bytes than this in one hash are an error: they lie on the stack.
@@ -35,11 +35,11 @@ fn header_runs(list: &[ListField]) -> impl Iterator<Item = u32> {
 }
 
 impl Generator<'_> {
-    /// The scalars of a field list, in order.
+    /// The scalars of a field list, in order; those of more than 128 bits byte by byte.
     pub fn fields_of(&mut self, data: &Expr) -> Vec<ListField> {
         let mut list = Vec::new();
         self.field_list(data, &mut list);
-        list
+        list.into_iter().flat_map(narrow).collect()
     }
 
     fn field_list(&mut self, data: &Expr, list: &mut Vec<ListField>) {
@@ -100,12 +100,8 @@ impl Generator<'_> {
 
     /// C of the sum of a field list's 16-bit words, and whether its bytes are odd. 2^16 is 1 modulo
     /// 2^16 - 1, so whole fields can be added, shifted to their place in a word.
-    pub fn checksum_sum(&mut self, list: &[ListField], location: Location) -> (String, Odd) {
+    pub fn checksum_sum(&mut self, list: &[ListField]) -> (String, Odd) {
         if list.is_empty() {
-            return ("0ULL".into(), Odd::Known(false));
-        }
-        if list.iter().any(|field| field.bits.width > 128 && !field.varbit) {
-            self.error(location, "a field of more than 128 bits in a checksum", None);
             return ("0ULL".into(), Odd::Known(false));
         }
         // A header's fields can be counted as zeros instead of left out, if they fill whole words.
@@ -168,7 +164,7 @@ impl Generator<'_> {
         let list = self.fields_of(data);
         let (function, width) = match algorithm {
             "csum16" => {
-                let (sum, _) = self.checksum_sum(&list, location);
+                let (sum, _) = self.checksum_sum(&list);
                 return (format!("sp_csum_fold({sum})"), 16);
             }
             "crc32" | "crc32_custom" => ("sp_crc32", 32),
@@ -256,14 +252,27 @@ impl Generator<'_> {
     }
 }
 
+/// A field as values that are integers in C.
+fn narrow(field: ListField) -> Vec<ListField> {
+    if field.varbit || field.bits.width <= 128 {
+        return vec![field];
+    }
+    let ListField { bits, valid, varbit } = field;
+    let part = |(at, width)| {
+        let value = format!("{}.byte[{at}]", bits.value);
+        ListField { bits: Bits { value, width }, valid: valid.clone(), varbit }
+    };
+    wide_bytes(bits.width).map(part).collect()
+}
+
 /// The list as runs of whole bytes, if all headers are valid. None: a varbit field moves what
-/// follows, or more bits lie between two byte boundaries than an integer has.
+/// follows.
 fn runs_at_known_places(list: &[ListField]) -> Option<Vec<Run>> {
     if list.iter().any(|field| field.varbit) {
         return None;
     }
     let values: Vec<Bits> = list.iter().map(|field| field.bits.clone()).collect();
-    runs(&values).ok()
+    Some(runs(&values))
 }
 
 /// C of a scalar's sum as if its last bit were the last of a word.

@@ -110,7 +110,7 @@ impl Generator<'_> {
     }
 
     /// A buffer on the stack, zero-padded to a multiple of 8, with a struct in wire form.
-    pub(crate) fn wire_buffer(&mut self, name: &str, bytes: u32, value: Option<&Expr>, location: Location) {
+    pub(crate) fn wire_buffer(&mut self, name: &str, bytes: u32, value: Option<&Expr>) {
         let size = round_up(bytes.max(1), 8);
         self.out.line(format!("__u8 {name}[{size}] __attribute__((aligned(8))) = {{}};"));
         let Some(value) = value else { return };
@@ -119,16 +119,9 @@ impl Generator<'_> {
             .into_iter()
             .map(|field| Bits { value: field.bits.value, width: round_up(field.bits.width, 8) })
             .collect();
-        match runs(&values) {
-            Ok(found) => {
-                for run in &found {
-                    for line in store_run(name, run, true) {
-                        self.out.line(line);
-                    }
-                }
-            }
-            Err(_) => {
-                self.internal(location, "FlowState field wider than 128 bits");
+        for run in &runs(&values) {
+            for line in store_run(name, run, true) {
+                self.out.line(line);
             }
         }
     }
@@ -148,10 +141,10 @@ impl Generator<'_> {
             return;
         };
         self.open("");
-        self.wire_buffer("sp_key", flow.key_bytes, Some(key), location);
+        self.wire_buffer("sp_key", flow.key_bytes, Some(key));
         if name == "set" {
             if let Some(Argument::In(value)) = arguments.get(1) {
-                self.wire_buffer("sp_value", flow.value_bytes, Some(value), location);
+                self.wire_buffer("sp_value", flow.value_bytes, Some(value));
             }
             self.out.line(format!("{}_set(&flow, sp_key, sp_value);", flow.c_name));
             // Another CPU changed the flow since `get`: the program runs again on the same packet.
@@ -169,7 +162,7 @@ impl Generator<'_> {
             self.out.line("}");
             return;
         }
-        self.wire_buffer("sp_value", flow.value_bytes, None, location);
+        self.wire_buffer("sp_value", flow.value_bytes, None);
         let allocate = u8::from(name == "get_or_allocate");
         self.out.line(format!("__u32 sp_result = {}_get(&flow, sp_key, sp_value, {allocate});", flow.c_name));
         if flow.consistency != LOCAL {

@@ -7,11 +7,12 @@ use crate::facts::Facts;
 use crate::flow::FlowObject;
 use crate::layout::{Declaration, Layout, Place, Scalar, c_type, header_tag, member_name, scalar_width};
 use crate::snapshot::SnapshotObject;
+use crate::tree_table::Search;
 use crate::updates::Updates;
 use crate::{BackendError, Generated, LineMap, Options, Placement};
 use manifest::Manifest;
 use p4_ir::{Control, ExternId, LabelId, Location, Program, Type};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Which part of the pipeline is being emitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +62,10 @@ pub(crate) struct Generator<'a> {
     truncates: bool,
     /// Ternary tables whose search function is declared.
     pub searched: HashSet<String>,
+    /// Tables whose const entries are in decision trees.
+    pub trees: HashMap<String, Search>,
+    /// Bytes of constants that these take.
+    pub constant_bytes: usize,
     /// `sp_hidden_zero` is declared.
     hides: bool,
     errors: Vec<BackendError>,
@@ -110,6 +115,8 @@ impl<'a> Generator<'a> {
             locals: Vec::new(),
             truncates: false,
             searched: HashSet::new(),
+            trees: HashMap::new(),
+            constant_bytes: 0,
             hides: false,
             errors: Vec::new(),
             reported: HashSet::new(),

@@ -22,6 +22,7 @@ impl Generator<'_> {
     /// Maps that are too large, and FlowState objects that are used as they cannot be. After everything is declared.
     pub fn check_limits(&mut self) {
         self.check_map_sizes();
+        self.check_map_count();
         self.check_flow_calls();
         self.check_snapshot_calls();
         self.check_direct_counters();

@@ -1,6 +1,6 @@
 //! Bits of packets and byte strings: loads and stores of fields at any alignment.
 
-use crate::expr::{mask_text, shift_left, shift_right};
+use crate::expr::{mask_text, shift_left, shift_right, truncate};
 use crate::layout::c_type;
 
 /// A C expression for `width` (at most 128) bits at `bit` from `pointer`; `limit` bytes there may be read.
@@ -86,8 +86,8 @@ pub(crate) struct Run {
     pub members: std::ops::Range<usize>,
 }
 
-/// Groups values into runs of whole bytes. Err: the index of a value that stands askew where that is not supported.
-pub(crate) fn runs(values: &[Bits]) -> Result<Vec<Run>, usize> {
+/// Groups values into runs of whole bytes, of at most 128 bits unless one wide value is all of it.
+pub(crate) fn runs(values: &[Bits]) -> Vec<Run> {
     let mut found = Vec::new();
     let mut offset = 0;
     let mut begin = 0;
@@ -99,39 +99,89 @@ pub(crate) fn runs(values: &[Bits]) -> Result<Vec<Run>, usize> {
             end += 1;
         }
         let members = &values[begin..end];
-        let bytes = total.div_ceil(8);
-        let wide = members.len() == 1 && members[0].width > 128;
-        let askew = if wide { !total.is_multiple_of(8) } else { total > 128 };
-        if askew {
-            return Err(begin);
+        if members.len() == 1 && total > 128 && total % 8 == 0 {
+            let value = members[0].value.clone();
+            found.push(Run { offset, bytes: total / 8, value, wide: true, members: begin..end });
+            offset += total / 8;
+        } else {
+            for part in pieces(members, begin) {
+                let run = run(&part, offset);
+                offset += run.bytes;
+                found.push(run);
+            }
         }
-        let ty = if total > 64 {
-            // (x << 100 | x is a product to clang: stateplane_xdp.h.)
-            "sp_opaque128"
-        } else if total > 32 {
-            "(__u64)"
-        } else {
-            "(__u32)"
-        };
-        let pad = bytes * 8 - total;
-        let value = if members.len() == 1 && pad == 0 {
-            members[0].value.clone()
-        } else {
-            let mut left = bytes * 8;
-            let parts: Vec<String> = members
-                .iter()
-                .map(|member| {
-                    left -= member.width;
-                    shift_left(&format!("{ty}({})", member.value), left, bytes * 8)
-                })
-                .collect();
-            format!("({})", parts.join(" | "))
-        };
-        found.push(Run { offset, bytes, value, wide, members: begin..end });
-        offset += bytes;
         begin = end;
     }
-    Ok(found)
+    found
+}
+
+/// Parts of values that fill 128 bits each, but for the last; each with the number of its value.
+fn pieces(members: &[Bits], first: usize) -> Vec<Vec<(usize, Bits)>> {
+    let mut found = vec![Vec::new()];
+    let mut room = 128;
+    let mut add = |index: usize, mut part: Bits| {
+        if part.width > room {
+            let (high, low) = (room, part.width - room);
+            if high > 0 {
+                let value = format!("({})({})", c_type(high), shift_right(&part.value, low, part.width));
+                found.last_mut().into_iter().for_each(|piece: &mut Vec<_>| {
+                    piece.push((index, Bits { value: value.clone(), width: high }));
+                });
+            }
+            part = Bits { value: truncate(&part.value, low), width: low };
+            found.push(Vec::new());
+            room = 128;
+        }
+        room -= part.width;
+        found.last_mut().into_iter().for_each(|piece| piece.push((index, part.clone())));
+    };
+    for (index, member) in members.iter().enumerate() {
+        if member.width <= 128 {
+            add(first + index, member.clone());
+            continue;
+        }
+        for (at, width) in wide_bytes(member.width) {
+            add(first + index, Bits { value: format!("{}.byte[{at}]", member.value), width });
+        }
+    }
+    found
+}
+
+/// The bytes of a value wider than 128 bits, with the bits that each has: the first may have fewer.
+pub(crate) fn wide_bytes(width: u32) -> impl Iterator<Item = (u32, u32)> {
+    let bytes = width.div_ceil(8);
+    (0..bytes).map(move |at| (at, if at == 0 { width - (bytes - 1) * 8 } else { 8 }))
+}
+
+/// Joins parts of at most 128 bits.
+fn run(parts: &[(usize, Bits)], offset: u32) -> Run {
+    let total: u32 = parts.iter().map(|(_, part)| part.width).sum();
+    let bytes = total.div_ceil(8);
+    let ty = if total > 64 {
+        // (x << 100 | x is a product to clang: stateplane_xdp.h.)
+        "sp_opaque128"
+    } else if total > 32 {
+        "(__u64)"
+    } else {
+        "(__u32)"
+    };
+    let value = match parts {
+        [(_, part)] if total.is_multiple_of(8) => part.value.clone(),
+        _ => {
+            let mut left = bytes * 8;
+            let shifted: Vec<String> = parts
+                .iter()
+                .map(|(_, part)| {
+                    left -= part.width;
+                    shift_left(&format!("{ty}({})", part.value), left, bytes * 8)
+                })
+                .collect();
+            format!("({})", shifted.join(" | "))
+        }
+    };
+    let first = parts.first().map_or(0, |(index, _)| *index);
+    let last = parts.last().map_or(0, |(index, _)| *index + 1);
+    Run { offset, bytes, value, wide: false, members: first..last }
 }
 
 /// C statements that store a run at `pointer`; on the stack each access must be aligned.
@@ -171,10 +221,20 @@ mod tests {
     #[test]
     fn runs_join_bits_to_bytes() {
         let bits = |value: &str, width| Bits { value: value.into(), width };
-        let found = runs(&[bits("a", 4), bits("b", 4), bits("c", 16), bits("d", 3), bits("e", 13)]).expect("runs");
+        let found = runs(&[bits("a", 4), bits("b", 4), bits("c", 16), bits("d", 3), bits("e", 13)]);
         let shape: Vec<(u32, u32)> = found.iter().map(|run| (run.offset, run.bytes)).collect();
         assert_eq!(shape, [(0, 1), (1, 2), (3, 2)]);
         assert_eq!(found[2].value, "(((__u32)(d) << 13) | (__u32)(e))");
         assert_eq!(store_run("p", &found[1], true), ["sp_put8(p + 1, (c >> 8));", "sp_put8(p + 2, c);"]);
+    }
+    #[test]
+    fn more_than_128_bits_between_byte_boundaries() {
+        let bits = |value: &str, width| Bits { value: value.into(), width };
+        let found = runs(&[bits("a", 4), bits("b", 128), bits("w", 130), bits("c", 2)]);
+        let shape: Vec<_> = found.iter().map(|run| (run.offset, run.bytes, run.members.clone())).collect();
+        assert_eq!(shape, [(0, 16, 0..2), (16, 16, 1..3), (32, 1, 2..4)]);
+        assert!(found[1].value.starts_with("(sp_shl128(sp_opaque128((__u8)((b) & 15U)), 124)"), "{}", found[1].value);
+        assert!(found[1].value.contains("w.byte[0]"), "{}", found[1].value);
+        assert_eq!(found[2].value, "(((__u32)((__u8)((w.byte[16]) & 63U)) << 2) | (__u32)(c))");
     }
 }

@@ -3,7 +3,7 @@
 use crate::expr::{is_signed, literal, signed};
 use crate::generator::Generator;
 use crate::layout::{HeaderPlace, Place, Scalar, c_type, scalar_width};
-use crate::packet::load_bits;
+use crate::packet::{load_bits, wide_bytes};
 use num_bigint::BigInt;
 use num_traits::ToPrimitive;
 use p4_ir::MAX_PARSER_ROUNDS;
@@ -275,21 +275,16 @@ impl Generator<'_> {
         }
     }
 
-    fn load_scalar(&mut self, scalar: &Scalar, pointer: &str, bit: u32, limit: u32) {
+    fn load_scalar(&mut self, scalar: &Scalar, pointer: &str, mut bit: u32, limit: u32) {
         if scalar.width <= 128 {
             let value = load_bits(pointer, bit, scalar.width, limit);
             self.out.line(format!("{} = {value};", scalar.c));
             return;
         }
-        if !bit.is_multiple_of(8) || !scalar.width.is_multiple_of(8) {
-            self.error(
-                self.out.location().unwrap_or_default(),
-                "a field wider than 128 bits must start and end at a byte boundary",
-                None,
-            );
-        }
-        for index in 0..scalar.width.div_ceil(8) {
-            self.out.line(format!("{}.byte[{index}] = sp_get8({pointer} + {});", scalar.c, bit / 8 + index));
+        for (index, width) in wide_bytes(scalar.width) {
+            let value = load_bits(pointer, bit, width, limit);
+            self.out.line(format!("{}.byte[{index}] = {value};", scalar.c));
+            bit += width;
         }
     }
 

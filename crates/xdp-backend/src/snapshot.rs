@@ -194,7 +194,7 @@ impl Generator<'_> {
             return;
         };
         self.open("");
-        self.wire_buffer("sp_key", object.key_bytes, Some(key), location);
+        self.wire_buffer("sp_key", object.key_bytes, Some(key));
         if name == "is_overdue" {
             self.snapshots[at].asked = true;
             if let Some(target) = result {

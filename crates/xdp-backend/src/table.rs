@@ -5,6 +5,7 @@ use crate::expr::{literal, shift_left};
 use crate::generator::Generator;
 use crate::layout::{Place, c_type, scalar_width};
 use crate::packet::{Bits, runs, store_run};
+use crate::tree_table::const_entries_in_tree;
 use crate::walk::Visitor;
 use manifest::{KeyMatch, TableKind, scalar_bytes};
 use num_bigint::BigInt;
@@ -50,7 +51,8 @@ impl Generator<'_> {
         let size = written.unwrap_or(DEFAULT_SIZE).clamp(1, u64::from(u32::MAX));
         let in_code = matches!(kind, TableKind::Const | TableKind::Keyless);
         let default_map = self.default_in_map(table).then(|| format!("{}_default", table.c_name));
-        if !in_code || default_map.is_some() {
+        let in_tree = const_entries_in_tree(table);
+        if !in_code || default_map.is_some() || in_tree {
             self.declare_value(table, counter);
         }
         if let Some(map) = &default_map {
@@ -89,6 +91,7 @@ impl Generator<'_> {
                 let (key, value) = (format!("struct {name}_entry_key"), format!("struct {name}_entry"));
                 self.declare_map(map, "BPF_MAP_TYPE_HASH", &key, &value, &size.to_string(), "");
             }
+            TableKind::Const if in_tree => self.declare_tree(table),
             TableKind::Keyless | TableKind::Const => {}
         }
         let entries: Vec<manifest::Entry> = table
@@ -241,7 +244,7 @@ impl Generator<'_> {
     }
 
     /// The value's size, and where the direct counter is.
-    fn value_layout(&self, table: &Table, direct: bool) -> (u32, Option<u32>) {
+    pub(crate) fn value_layout(&self, table: &Table, direct: bool) -> (u32, Option<u32>) {
         let mut bytes = 8;
         for action in &table.actions {
             if let Some(action) = self.manifest.actions.get(action.action.index()) {
@@ -327,6 +330,10 @@ impl Generator<'_> {
         let outer = self.applied.take();
         match &kind {
             TableKind::Keyless => self.apply_code(table, &[], hit, action_run),
+            TableKind::Const if const_entries_in_tree(table) => {
+                self.tree_lookup(table);
+                self.apply_value(table, hit, action_run);
+            }
             TableKind::Const => {
                 let mut keys = Vec::new();
                 for key in &table.keys {
@@ -396,7 +403,7 @@ impl Generator<'_> {
         values.extend(last);
         self.out.line(format!("struct {}_key key __attribute__((aligned(8))) = {{}};", table.c_name));
         self.out.line(format!("key.prefix_length = {bits};"));
-        for run in runs(&values).unwrap_or_default() {
+        for run in runs(&values) {
             let shifted = crate::packet::Run { offset: run.offset + 4, ..run };
             for line in store_run("(__u8 *)&key", &shifted, true) {
                 self.out.line(line);

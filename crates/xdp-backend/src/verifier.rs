@@ -1,17 +1,36 @@
-//! Turns the kernel verifier's log into a P4 place, a reason and a hint.
+//! Turns the words of the kernel's verifier into a P4 place, a reason and a remedy.
 
-use crate::LineMap;
-use p4_ir::Location;
+use crate::{BackendError, LineMap};
+use p4_ir::{Location, Program};
 
 /// Why the kernel refused a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifierReport {
     /// The P4 statement that the refused instruction comes from, if the log names a line.
     pub location: Option<Location>,
-    /// The verifier's own words.
+    /// The verifier's own words, for reports of bugs.
     pub reason: String,
+    /// What is wrong, in words of the program.
+    pub message: String,
     /// What helps.
     pub hint: String,
+}
+
+impl VerifierReport {
+    /// The report as an error with a place in the program.
+    pub fn error(&self, program: &Program) -> BackendError {
+        BackendError {
+            location: self.location.unwrap_or_else(|| beginning(program)),
+            message: self.message.clone(),
+            help: Some(self.hint.clone()),
+            note: None,
+        }
+    }
+}
+
+/// The place for what is wrong with a program as a whole: its parser's first state.
+pub(crate) fn beginning(program: &Program) -> Location {
+    program.parser.states.first().map_or_else(Location::default, |state| state.location)
 }
 
 /// Reads a verifier log: the last `; source @ file.c:line` before the complaint names the C line.
@@ -28,8 +47,9 @@ pub fn explain(log: &str, c_source: &str, line_map: &LineMap) -> VerifierReport 
             reason = text.to_string();
         }
     }
-    let hint = hint_for(&reason);
-    VerifierReport { location: line.and_then(|line| line_map.place(line)), reason, hint: hint.into() }
+    let (message, hint) = in_other_words(&reason);
+    let location = line.and_then(|line| line_map.place(line));
+    VerifierReport { location, reason, message: message.into(), hint: hint.into() }
 }
 
 /// `text @ file.c:12` (kernel 6.9 and later), else the line with that text.
@@ -57,21 +77,37 @@ fn is_complaint(text: &str) -> bool {
         && !text.starts_with("insns_state")
 }
 
-fn hint_for(reason: &str) -> &'static str {
-    if reason.contains("too large") || reason.contains("too complex") || reason.contains("insns") {
-        "the program has too many paths: split long parser chains, or bound header stacks and loops more tightly"
-    } else if reason.contains("number of maps") {
-        "the program has too many tables, registers, counters and FlowState objects (a ternary table, and a default action that can be changed, \
-         take one map more each): join some, or give small tables const entries and const default actions, which need no map"
-    } else if reason.contains("stack") {
-        "the program keeps too much on BPF's 512 bytes of stack: use smaller hash inputs, keys or header stacks"
-    } else if reason.contains("invalid access to packet") || reason.contains("pkt") {
-        "an access that the verifier cannot bound: limit the computed offset (varbit size, advance) with a mask or an if"
-    } else if reason.contains("infinite loop") || reason.contains("back-edge") {
-        "a parser loop without a bound that the verifier sees: loop over a header stack"
-    } else {
-        "this is a fault of the compiler: please report the program; --emit-c shows the C"
+/// What is wrong, and what helps.
+fn in_other_words(reason: &str) -> (&'static str, &'static str) {
+    const FAULT: &str = "the compiled program does here what the kernel does not allow: a fault of the compiler";
+    if reason.contains("program is too large") || reason.contains("too complex") {
+        return (
+            "the program has more ways through it than the kernel follows, 1,000,000 instructions in all: \
+             it gave up here",
+            "shorten long parser chains, bound header stacks and loops more tightly, join `if`s that test the same \
+             fields, or let a table decide",
+        );
     }
+    if reason.contains("number of maps") {
+        return (
+            "the program has more tables and objects than the 64 maps that the kernel gives a program",
+            "join some, or give small tables const entries and const default actions, which need no map (a ternary \
+             table, and a default action that can be changed, take one map more each)",
+        );
+    }
+    if reason.contains("stack size") {
+        return (
+            "the program needs more than BPF's 512 bytes of stack, with the functions that it calls",
+            "use smaller hash inputs, keys or header stacks",
+        );
+    }
+    let remedy = if reason.contains("packet") || reason.contains("pkt") {
+        "please report the program; until then, a mask or an `if` that limits a computed offset (varbit size, \
+         advance) may help"
+    } else {
+        "please report the program"
+    };
+    (FAULT, remedy)
 }
 
 #[cfg(test)]
@@ -83,6 +119,23 @@ mod tests {
         let log = "The total number of maps per program has reached the limit of 64\nprocessed 0 insns\n";
         let report = explain(log, "", &LineMap::default());
         assert!(report.reason.contains("limit of 64") && report.hint.contains("join some"), "{report:?}");
+        assert!(report.message.contains("64 maps"), "{report:?}");
+    }
+
+    #[test]
+    fn the_verifiers_words_are_not_the_message() {
+        let of = |reason: &str| explain(&format!("{reason}\nprocessed 0 insns\n"), "", &LineMap::default());
+        for (reason, part) in [
+            ("BPF program is too large. Processed 1000001 insn", "1,000,000 instructions"),
+            ("The sequence of 8193 jumps is too complex.", "1,000,000 instructions"),
+            ("combined stack size of 3 calls is 544. Too large", "512 bytes of stack"),
+            ("invalid unbounded variable-offset read from stack R4", "a fault of the compiler"),
+            ("R2 offset is outside of the packet", "a fault of the compiler"),
+        ] {
+            let report = of(reason);
+            assert_eq!(report.reason, reason);
+            assert!(report.message.contains(part) && !report.message.contains(reason), "{report:?}");
+        }
     }
 
     #[test]

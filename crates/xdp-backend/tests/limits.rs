@@ -1,9 +1,11 @@
 //! What is too large for the kernel or the protocol is an error with its place.
 
-use xdp_backend::{BackendError, Options};
+use p4_ir::Program;
+use std::path::Path;
+use xdp_backend::{BackendError, CompileError, Compiled, Options};
 
-/// Errors of a program with `objects` in its ingress, which does `apply`.
-fn errors(objects: &str, apply: &str) -> Vec<BackendError> {
+/// A program with `objects` in its ingress, which does `apply`.
+fn program(objects: &str, apply: &str) -> Program {
     let text = format!(
         "#include <core.p4>
 #include <v1model.p4>
@@ -26,8 +28,17 @@ V1Switch(P(), VC(), I(), E(), VC(), D()) main;
 "
     );
     let outcome = p4_check::check_source("limits.p4", &text, &p4_syntax::Options::default());
-    let program = outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
-    xdp_backend::generate(program, &Options::default()).err().unwrap_or_default()
+    outcome.program.clone().unwrap_or_else(|| panic!("{}", outcome.render(false)))
+}
+
+/// Errors of such a program.
+fn errors(objects: &str, apply: &str) -> Vec<BackendError> {
+    xdp_backend::generate(&program(objects, apply), &Options::default()).err().unwrap_or_default()
+}
+
+/// Compiles such a program to an object in a folder.
+fn compile(folder: &Path, objects: &str, apply: &str) -> Result<Compiled, CompileError> {
+    xdp_backend::compile(&program(objects, apply), &Options::default(), &folder.join("x.o"))
 }
 
 const OBJECTS_LINE: u32 = 14;
@@ -107,4 +118,62 @@ fn direct_counters_of_other_tables() {
     assert_eq!(errors(&program(counters, "}"), apply), []);
     one_error(&program(counters, "} counters = c;"), apply, OBJECTS_LINE + 2, "belongs to another table already");
     one_error(&program(counters, "counts; }"), apply, OBJECTS_LINE, "counts in an action of I.u, another table");
+}
+
+#[test]
+fn entries_of_more_constants_than_a_kernel_takes() {
+    let table = |count: u32| {
+        let entry = |at| format!("({at}, 0, 0, 0) : NoAction();\n");
+        let (keys, entries) =
+            ("k: range; w.a: range; w.b: range; w.c: range;", (0..count).map(entry).collect::<String>());
+        format!(
+            "bit<32> k = 0; wide_t w; table t {{ key = {{ {keys} }} actions = {{ NoAction; }} const entries = {{ {entries} }} }}"
+        )
+    };
+    assert_eq!(errors(&table(2_000), "t.apply();"), []);
+    one_error(&table(30_000), "t.apply();", OBJECTS_LINE, "I.t: 30000 const entries take more than 4032 KiB");
+}
+
+#[test]
+fn more_maps_than_a_program_gets() {
+    let registers = |count: u32| (0..count).map(|at| format!("register<bit<8>>(1) r{at};\n")).collect::<String>();
+    let reads =
+        |count: u32| format!("bit<8> v; {}", (0..count).map(|at| format!("r{at}.read(v, 0);")).collect::<String>());
+    assert_eq!(errors(&registers(56), &reads(56)), []);
+    assert_eq!(errors(&registers(90), &reads(56)), [], "what is not used needs no map");
+    one_error(&registers(57), &reads(57), OBJECTS_LINE + 56, "register I.r56 is one too many");
+    // A ternary table with a default action that can be changed: three maps.
+    let table = "table t { key = { hdr.h.a: ternary; } actions = { NoAction; } }";
+    assert_eq!(errors(&format!("{}{table}", registers(53)), &format!("{} t.apply();", reads(53))), []);
+    one_error(
+        &format!("{}{table}", registers(54)),
+        &format!("{} t.apply();", reads(54)),
+        OBJECTS_LINE + 54,
+        "table I.t is one too many: the tables and objects of the program need 57 maps",
+    );
+}
+
+#[test]
+fn more_stack_than_bpf_has() {
+    let folder = tempfile::tempdir().expect("folder");
+    let keys: String = (0..40).map(|at| format!("w.a + {at}: exact; ")).collect();
+    let table =
+        format!("table t {{ key = {{ {keys} }} actions = {{ NoAction; }} }}").replace("w.a", "(bit<128>)hdr.h.a");
+    match compile(folder.path(), &table, "t.apply();") {
+        Err(CompileError::Unsupported(errors)) => assert!(
+            errors.len() == 1 && errors[0].message.contains("512 bytes of stack") && errors[0].location.line > 1,
+            "{errors:?}"
+        ),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_no_fault_of_the_compiler() {
+    match compile(Path::new("/nowhere"), "", "") {
+        Err(CompileError::File { path, source }) => {
+            assert_eq!((path.as_path(), source.kind()), (Path::new("/nowhere/x.o"), std::io::ErrorKind::NotFound));
+        }
+        other => panic!("{other:?}"),
+    }
 }

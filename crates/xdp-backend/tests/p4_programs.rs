@@ -58,7 +58,7 @@ fn run(path: &Path, stf: Option<&Path>, placement: Placement) -> Result<(), Stri
             dataplane::Error::Verifier { log, .. } => {
                 let report = xdp_backend::explain(log, &generated.c_source, &generated.line_map);
                 let place = report.location.map_or("?".into(), |location| program.place(location));
-                format!("{place}: {} ({})\n{error}", report.reason, report.hint)
+                format!("{place}: {} ({})\n{error}", report.message, report.hint)
             }
             _ => error.to_string(),
         })

@@ -260,7 +260,7 @@ fn load(program: &Program, placement: Placement, folder: &Path) -> Result<Datapl
             }
             return Err(Finding::Refused { by: "back end", reason, details: String::new() });
         }
-        Err(CompileError::Clang(message)) => return wrong("clang", message),
+        Err(CompileError::Clang { log, .. }) => return wrong("clang", log),
         Err(other) => return Err(internal(&other)),
     };
     let opened = Object::open(&object, compiled.generated.manifest.clone()).and_then(|mut opened| {

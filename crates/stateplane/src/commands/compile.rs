@@ -6,7 +6,7 @@ use p4_ir::Program;
 use p4_syntax::Options as PreprocessOptions;
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use xdp_backend::{CompileError, Compiled};
+use xdp_backend::{BackendError, CompileError, Compiled};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,6 +39,10 @@ pub struct Args {
     /// Do not try the object on this kernel's verifier.
     #[arg(long)]
     no_verify: bool,
+    /// Where the words of clang or the kernel's verifier go if one refuses what the program became.
+    /// Default: beside the object, with the ending .log.
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
     /// Write the messages as JSON to standard output, in the form of `stateplane check --json`.
     #[arg(long)]
     json: bool,
@@ -88,12 +92,13 @@ fn compile(args: &Args, report: &mut Report) -> u8 {
     let compiled = match xdp_backend::compile(&program, &options, &object) {
         Ok(compiled) => compiled,
         Err(CompileError::Unsupported(errors)) => return report.unsupported(&program, &errors),
+        Err(CompileError::Clang { error, log }) => return refused(args, &program, &object, *error, &log, report),
         Err(error) => return report.failure(&error.to_string()),
     };
     if let Err(error) = write_beside(args, &object, &compiled) {
         return report.failure(&error);
     }
-    if args.no_verify { 0 } else { verify(&program, &object, &compiled, report) }
+    if args.no_verify { 0 } else { verify(args, &program, &object, &compiled, report) }
 }
 
 /// Would one of the files that are written replace the program, or another of them?
@@ -103,7 +108,9 @@ fn overwrites(args: &Args, object: &Path) -> Option<String> {
     let manifest = Manifest::path_for(object);
     let mut seen = vec![("the program", args.program.as_path())];
     let emit_c = args.emit_c.as_deref().filter(|path| *path != Path::new("-")).map(|path| ("the emitted C", path));
-    for (what, path) in [("the object", object), ("the manifest", &manifest)].into_iter().chain(emit_c) {
+    let log = args.log.as_deref().map(|path| ("the log", path));
+    let always = [("the object", object), ("the manifest", &manifest)];
+    for (what, path) in always.into_iter().chain(emit_c).chain(log) {
         if let Some((other, _)) = seen.iter().find(|(_, other)| identity(other) == identity(path)) {
             return Some(format!("{what} would overwrite {other} {}: name another file", path.display()));
         }
@@ -129,7 +136,7 @@ fn write_beside(args: &Args, object: &Path, compiled: &Compiled) -> Result<(), S
 }
 
 /// Loads the object once, so that a refusal is found now and is told with its P4 line.
-fn verify(program: &Program, object: &Path, compiled: &Compiled, report: &mut Report) -> u8 {
+fn verify(args: &Args, program: &Program, object: &Path, compiled: &Compiled, report: &mut Report) -> u8 {
     if dataplane::check_permitted().is_err() {
         eprintln!("note: not tried on the kernel's verifier: that needs root (or --no-verify)");
         return 0;
@@ -139,12 +146,28 @@ fn verify(program: &Program, object: &Path, compiled: &Compiled, report: &mut Re
         Ok(_) => 0,
         Err(dataplane::Error::Verifier { log, .. }) => {
             let found = xdp_backend::explain(&log, &compiled.generated.c_source, &compiled.generated.line_map);
-            let message = format!("the kernel's verifier refuses the compiled program: {}", found.reason);
-            report.show(program, found.location.unwrap_or_default(), &message, Some(&found.hint));
-            1
+            refused(args, program, object, found.error(program), &log, report)
         }
         Err(error) => report.failure(&error.to_string()),
     }
+}
+
+/// What clang or the kernel refused: in our words here, in theirs in a file.
+fn refused(
+    args: &Args,
+    program: &Program,
+    object: &Path,
+    mut error: BackendError,
+    log: &str,
+    report: &mut Report,
+) -> u8 {
+    let path = args.log.clone().unwrap_or_else(|| object.with_extension("log"));
+    let kept = match std::fs::write(&path, log) {
+        Ok(()) => format!("the tool's own words are in {}", path.display()),
+        Err(reason) => format!("the tool's own words cannot be kept in {}: {reason}", path.display()),
+    };
+    error.help = Some(error.help.map_or_else(|| kept.clone(), |help| format!("{help}; {kept}")));
+    report.unsupported(program, &[error])
 }
 
 #[cfg(test)]
@@ -183,6 +206,28 @@ mod tests {
     }
 
     #[test]
+    fn the_verifiers_words_are_in_a_file_that_the_error_names() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("x.p4");
+        std::fs::write(&path, include_str!("../../../../p4/tests/loops.p4")).expect("write");
+        let outcome = p4_check::check_file(&path, &PreprocessOptions::default());
+        let program = outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
+        let args = Line::parse_from(["compile".to_string(), path.display().to_string()]).args;
+        let (log, object) = ("BPF program is too large. Processed 1000001 insn\n", folder.path().join("x.o"));
+        let found = xdp_backend::explain(log, "", &xdp_backend::LineMap::default());
+        let mut report = Report::new(true);
+        assert_eq!(refused(&args, program, &object, found.error(program), log, &mut report), 1);
+        let kept = folder.path().join("x.log");
+        assert_eq!(std::fs::read_to_string(&kept).expect("log"), log);
+        let [error] = &report.diagnostics[..] else { panic!("{:?}", report.diagnostics) };
+        let message = error["message"].as_str().expect("message");
+        assert!(message.contains("1,000,000 instructions") && !message.contains("1000001"), "{message}");
+        assert!(error["location"]["line"].as_u64().is_some_and(|line| line > 1), "{error}");
+        let help = error["notes"][0]["message"].as_str().expect("help");
+        assert!(help.contains(&kept.display().to_string()), "{help}");
+    }
+
+    #[test]
     fn no_file_is_overwritten_by_another() {
         let folder = std::env::temp_dir().join(format!("stateplane-overwrites-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("folder");
@@ -197,6 +242,7 @@ mod tests {
             (vec!["-o", "x.o", "--emit-c", "x.p4"], Some("C would overwrite the program")),
             (vec!["-o", "x.o", "--emit-c", "x.o"], Some("C would overwrite the object")),
             (vec!["-o", "x.o", "--emit-c", "x.json"], Some("C would overwrite the manifest")),
+            (vec!["-o", "x.o", "--log", "x.o"], Some("log would overwrite the object")),
         ] {
             let here = folder.file_name().expect("name").to_string_lossy();
             let words = line.iter().map(|word| match word.starts_with('-') {

@@ -52,12 +52,7 @@ impl Report {
         1
     }
 
-    /// One message with its source line and a caret.
-    pub fn show(&mut self, program: &Program, location: Location, message: &str, help: Option<&str>) {
-        self.show_beside(program, location, message, help, None);
-    }
-
-    /// The same, with another place that matters.
+    /// One message with its source line and a caret, and another place that matters.
     fn show_beside(
         &mut self,
         program: &Program,

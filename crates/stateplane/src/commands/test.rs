@@ -132,7 +132,10 @@ fn compile(program: &Path, include: &[PathBuf], defines: &[String], object: &Pat
     for define in defines {
         line.extend(["-D".into(), define.into()]);
     }
-    line.extend(["--".into(), program.into()]);
+    // The object's folder goes away; what helps to report a bug stays.
+    let name = program.file_stem().unwrap_or_default().to_string_lossy();
+    let log = std::env::temp_dir().join(format!("stateplane-{name}-{}.log", std::process::id()));
+    line.extend(["--log".into(), log.into(), "--".into(), program.into()]);
     let compile = Compile::try_parse_from(line).map_err(|error| error.to_string())?;
     match super::compile::run(compile.args) {
         0 => Ok(()),
