@@ -277,6 +277,10 @@ impl Lowerer<'_> {
         let (mut then, mut otherwise) = (Vec::new(), Vec::new());
         let x = self.expr(a, &mut then);
         let y = self.expr(b, &mut otherwise);
+        if planted(Mutation::EagerBranches) {
+            out.append(&mut then);
+            out.append(&mut otherwise);
+        }
         let scalar = matches!(ty, ir::Type::Bits { .. } | ir::Type::Bool | ir::Type::Error | ir::Type::Enum(_));
         let location = self.location(span);
         // What can end the parser does so only in the branch that is taken.
@@ -304,6 +308,9 @@ impl Lowerer<'_> {
             let x = self.expr(a, out);
             let mut right = Vec::new();
             let y = self.expr(b, &mut right);
+            if planted(Mutation::EagerBranches) {
+                out.append(&mut right);
+            }
             if !right.is_empty() || raises(&y) {
                 return self.short_circuit(op, x, y, right, span, out);
             }

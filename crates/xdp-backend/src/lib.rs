@@ -22,6 +22,7 @@ mod flow;
 mod generator;
 mod layout;
 mod limits;
+pub mod mutations;
 mod packet;
 mod parser;
 mod registers;

@@ -15,9 +15,11 @@ mod parser;
 mod program;
 mod run;
 mod shape;
+mod shared;
 mod shrink;
 mod statement;
 mod table;
+mod two_cpus;
 mod types;
 
 pub use lowering::{Compared, lowering};

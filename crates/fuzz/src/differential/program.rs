@@ -14,6 +14,8 @@ pub struct Generated {
     pub text: String,
     /// How many programs: the packets of ports 0, 1, … are theirs.
     pub programs: u32,
+    /// Whether it is for two CPUs at once ([`super::two_cpus`]).
+    pub on_two_cpus: bool,
 }
 
 /// One generated program's parts.
@@ -45,7 +47,7 @@ pub fn generate(seeds: &[u64]) -> Generated {
         std::iter::once("Parser").chain(BLOCKS).map(|block| format!("Top{block}()")).collect()
     };
     lines.push(format!("V1Switch({}, OwnDeparser()) main;", blocks.join(", ")));
-    Generated { text: lines.join("\n") + "\n", programs: parts.len() as u32 }
+    Generated { text: lines.join("\n") + "\n", programs: parts.len() as u32, on_two_cpus: false }
 }
 
 /// The blocks that pass a packet on to its program's.

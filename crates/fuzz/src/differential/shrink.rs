@@ -14,6 +14,7 @@ struct Shrinker<'a> {
     packets: usize,
     kind: &'static str,
     programs: u32,
+    on_two_cpus: bool,
     until: Instant,
 }
 
@@ -23,7 +24,8 @@ impl Shrinker<'_> {
         if Instant::now() > self.until {
             return None;
         }
-        let generated = Generated { text: lines.join("\n") + "\n", programs: self.programs };
+        let (programs, on_two_cpus) = (self.programs, self.on_two_cpus);
+        let generated = Generated { text: lines.join("\n") + "\n", programs, on_two_cpus };
         match test(self.prelude, &generated, self.seed, self.packets, &mut Summary::default()) {
             Err(Finding::Wrong { kind, story }) if kind == self.kind => Some(story),
             _ => None,
@@ -145,10 +147,11 @@ pub(super) fn report(
     generated: &Generated,
 ) -> String {
     let until = Instant::now() + PATIENCE;
-    let shrinker = |seed: u64, programs: u32| Shrinker { prelude, seed, packets, kind, programs, until };
+    let on_two_cpus = generated.on_two_cpus;
+    let shrinker = |seed: u64, programs: u32| Shrinker { prelude, seed, packets, kind, programs, on_two_cpus, until };
     let split = |generated: &Generated| generated.text.lines().map(str::to_owned).collect::<Vec<String>>();
     // One of the programs alone, if that is enough.
-    let alone = seeds.iter().find_map(|seed| {
+    let alone = seeds.iter().filter(|_| !on_two_cpus).find_map(|seed| {
         let lines = split(&generate(&[*seed]));
         shrinker(*seed, 1).fails(&lines).map(|_| (shrinker(*seed, 1), lines))
     });
