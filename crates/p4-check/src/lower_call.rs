@@ -121,7 +121,8 @@ impl Lowerer<'_> {
                 }
                 let mut header = self.place(h, out);
                 if !bits_first && let Some(b) = arg(1) {
-                    if b.has_effects() {
+                    // (`next` stays what it is: the stack moves on with it.)
+                    if b.has_effects() && !matches!(header.kind, ir::ExprKind::StackNext(_)) {
                         header = self.pin(header, h.span, out);
                     }
                     varbit_bits = Some(self.expr(b, out));

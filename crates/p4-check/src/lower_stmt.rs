@@ -248,7 +248,7 @@ impl Lowerer<'_> {
         ir::Expr { kind, ty: self.ty(&e.ty), location: self.location(e.span) }
     }
 
-    /// Keeps the indices of an l-value aside, so that it means the same place afterwards.
+    /// Keeps the indices of an l-value aside, also those of `next` and `last`, so that it means the same place afterwards.
     pub fn pin(&mut self, e: ir::Expr, span: Span, out: &mut ir::Block) -> ir::Expr {
         let ir::Expr { kind, ty, location } = e;
         let kind = match kind {
@@ -261,12 +261,38 @@ impl Lowerer<'_> {
             ir::ExprKind::Slice { base, high, low } => {
                 ir::ExprKind::Slice { base: Box::new(self.pin(*base, span, out)), high, low }
             }
+            ir::ExprKind::StackNext(b) => return self.pin_element(*b, 1, span, out),
+            ir::ExprKind::StackLast(b) => return self.pin_element(*b, 0, span, out),
             ir::ExprKind::StructValue(parts) => {
                 ir::ExprKind::StructValue(parts.into_iter().map(|p| self.pin(p, span, out)).collect())
             }
             other => other,
         };
         ir::Expr { kind, ty, location }
+    }
+
+    /// The element of a stack that is `beyond` its last one now: an error of the parser if there is none.
+    fn pin_element(&mut self, stack: ir::Expr, beyond: u32, span: Span, out: &mut ir::Block) -> ir::Expr {
+        let stack = self.pin(stack, span, out);
+        let ir::Type::Stack { header, size } = stack.ty else { return stack };
+        let location = self.location(span);
+        let number = ir::Type::bits(32);
+        let last = ir::ExprKind::StackLastIndex(Box::new(stack.clone()));
+        let mut index = ir::Expr { kind: last, ty: number.clone(), location };
+        if beyond > 0 {
+            let more = self.constant(BigInt::from(beyond), number.clone(), span);
+            let kind = ir::ExprKind::Binary(ir::BinaryOp::Add, Box::new(index), Box::new(more));
+            index = ir::Expr { kind, ty: number.clone(), location };
+        }
+        let index = self.keep(index, span, out);
+        let size = self.constant(BigInt::from(size), number, span);
+        let kind = ir::ExprKind::Binary(ir::BinaryOp::Lt, Box::new(index.clone()), Box::new(size));
+        let inside = ir::Expr { kind, ty: ir::Type::Bool, location };
+        let error = self.hir.errors.iter().position(|e| &**e == "StackOutOfBounds").unwrap_or_default();
+        let error = self.constant(BigInt::from(error), ir::Type::Error, span);
+        self.push(out, ir::StatementKind::Verify(inside, error), span);
+        let kind = ir::ExprKind::Index(Box::new(stack), Box::new(index));
+        ir::Expr { kind, ty: ir::Type::Header(header), location }
     }
 
     /// Makes all headers in a place invalid.
