@@ -237,8 +237,12 @@ impl Lowerer<'_> {
                     }
                 }
                 _ => {
+                    let list = matches!(a.kind, hir::ExprKind::Aggregate(..));
+                    let outer = std::mem::replace(&mut self.in_field_list, list);
                     let v = self.expr(a, out);
-                    ir::Argument::In(if later { self.keep(v, a.span, out) } else { v })
+                    let v = if later { self.keep(v, a.span, out) } else { v };
+                    self.in_field_list = outer;
+                    ir::Argument::In(v)
                 }
             };
         }

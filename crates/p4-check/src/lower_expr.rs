@@ -145,6 +145,12 @@ impl Lowerer<'_> {
                 };
                 ir::Expr { kind, ..v }
             }
+            // A field of an invalid header adds nothing to a hash: it is kept with its header.
+            ir::ExprKind::Field(header, i) if self.in_field_list && matches!(header.ty, ir::Type::Header(_)) => {
+                let header = self.keep((**header).clone(), span, out);
+                let kind = ir::ExprKind::Field(Box::new(header), *i);
+                ir::Expr { kind, ..v }
+            }
             _ => {
                 let t = self.temporary("tmp", v.ty.clone(), span);
                 self.push(out, ir::StatementKind::Assign(t.clone(), v), span);
