@@ -29,7 +29,7 @@ fn judge(bug: &str, found: Option<String>, missed: &mut Vec<String>, clean: impl
 fn each_bug_of_the_elaboration_is_found() {
     use p4_check::mutations::{Mutation, plant};
     let seed = fuzz::fresh_seed();
-    let plan = |first, runs| Plan { seed, first, runs, packets: 20, ..Default::default() };
+    let plan = |first, runs| Plan { seed, first, runs, packets: 20, shrink: false, ..Default::default() };
     let run = |plan: &Plan| lowering(plan).err().map(|story| story.to_string());
     let mut missed = Vec::new();
     for bug in Mutation::ALL {

@@ -11,6 +11,7 @@ mod effects;
 mod expression;
 mod flow;
 mod lowering;
+mod moves;
 mod parser;
 mod program;
 mod run;

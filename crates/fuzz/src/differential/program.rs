@@ -3,7 +3,7 @@
 use super::control::{Control, Parameter, checksums, control, function, sub_control};
 use super::parser::parser;
 use super::shape::{Shape, declare_types, shape};
-use super::{effects, flow};
+use super::{effects, flow, moves};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -139,7 +139,20 @@ fn part(number: u32, seed: u64) -> Part {
         lines.splice(0..0, before);
         effects::apply(&prefix, &mut lines);
     }
-    Part { emits: emits(&shape, random), lines }
+    let mut emits = emits(&shape, random);
+    let own = &mut StdRng::seed_from_u64(seed ^ 0x0060_0e55);
+    if own.random_bool(0.5) {
+        let (mut types, mut before) = (Vec::new(), Vec::new());
+        moves::types(&prefix, &mut types);
+        moves::declare(&prefix, own, &mut before);
+        let head = format!("parser {prefix}Parser(");
+        let at = lines.iter().position(|line| line.starts_with(&head)).unwrap_or(0);
+        lines.splice(at..at, before);
+        lines.splice(0..0, types);
+        moves::apply(&prefix, &mut lines);
+        emits.insert(own.random_range(0..=emits.len()), "mx".into());
+    }
+    Part { emits, lines }
 }
 
 /// What is emitted: all headers in the parser's order; now and then in another, or not all.
