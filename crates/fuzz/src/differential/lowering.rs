@@ -2,6 +2,7 @@
 //!
 //! Errors of elaboration are on both sides of every comparison that begins with the IR; here they are on one.
 
+use super::coverage;
 use super::program::generate;
 use super::run::{NOW_US, Plan, entry_mask, prelude, scalar_width, seed_of, traffic};
 use crate::hex;
@@ -31,6 +32,8 @@ pub struct Compared {
     pub entries: u64,
     /// Programs that differ.
     pub mismatches: u64,
+    /// Constructs that programs have (coverage.rs), and how many programs have each.
+    pub kinds: BTreeMap<String, u64>,
     /// Why programs were not compared to the end, and how often.
     pub reasons: BTreeMap<String, u64>,
 }
@@ -84,6 +87,7 @@ pub fn lowering(plan: &Plan) -> Result<Compared> {
     for (reason, count) in &compared.reasons {
         println!("lowering: not compared to the end {count} times: {reason}");
     }
+    coverage::tell("lowering", &compared.kinds);
     Ok(compared)
 }
 
@@ -106,6 +110,9 @@ pub fn program(text: &str, seed: u64, packets: usize, compared: &mut Compared) -
         }
         return Err(format!("the front end refused it: {reason}"));
     };
+    for kind in coverage::kinds(hir) {
+        *compared.kinds.entry(kind).or_default() += 1;
+    }
     let (mut lowered, mut tree) = match (Interpreter::new(program), Tree::new(hir)) {
         (Ok(lowered), Ok(tree)) => (lowered, tree),
         (Err(Stop::Unsupported(what)), _) | (_, Err(Stop::Unsupported(what))) => {

@@ -7,6 +7,7 @@
 //! which of them it is for. Every fourth object has only one, for what the compiler does only to programs of one layout.
 
 mod control;
+mod coverage;
 mod effects;
 mod expression;
 mod flow;

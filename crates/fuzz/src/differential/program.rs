@@ -35,11 +35,10 @@ pub(super) const STANDARD: &str = ", inout standard_metadata_t sm";
 pub fn generate(seeds: &[u64]) -> Generated {
     let parts: Vec<Part> = (0..).zip(seeds).map(|(number, seed)| part(number, *seed)).collect();
     let mut lines: Vec<String> = parts.iter().flat_map(|part| part.lines.clone()).collect();
-    let emit = |path: &str| format!("        pkt.emit(hdr.{path});");
     let blocks: Vec<String> = if let [part] = &parts[..] {
         lines.push("control OwnDeparser(packet_out pkt, in s0_headers_t hdr) {".into());
         lines.push("    apply {".into());
-        lines.extend(part.emits.iter().map(|path| emit(path)));
+        lines.extend(part.emits.iter().map(|path| emit("hdr", path)));
         lines.extend(["    }".into(), "}".into()]);
         std::iter::once("Parser").chain(BLOCKS).map(|block| format!("s0_{block}()")).collect()
     } else {
@@ -48,6 +47,14 @@ pub fn generate(seeds: &[u64]) -> Generated {
     };
     lines.push(format!("V1Switch({}, OwnDeparser()) main;", blocks.join(", ")));
     Generated { text: lines.join("\n") + "\n", programs: parts.len() as u32, on_two_cpus: false }
+}
+
+/// Emits what is at a path below the headers; in what begins with `!`, `@` stands for the headers.
+fn emit(headers: &str, path: &str) -> String {
+    match path.strip_prefix('!') {
+        Some(text) => format!("        pkt.emit({});", text.replace('@', headers)),
+        None => format!("        pkt.emit({headers}.{path});"),
+    }
 }
 
 /// The blocks that pass a packet on to its program's.
@@ -97,7 +104,7 @@ fn top(parts: &[Part], lines: &mut Vec<String>) {
     lines.push("control OwnDeparser(packet_out pkt, in headers_t hdr) {".into());
     lines.push("    apply {".into());
     for (number, part) in parts.iter().enumerate() {
-        lines.extend(part.emits.iter().map(|path| format!("        pkt.emit(hdr.s{number}.{path});")));
+        lines.extend(part.emits.iter().map(|path| emit(&format!("hdr.s{number}"), path)));
     }
     lines.extend(["    }".into(), "}".into()]);
 }
@@ -149,8 +156,11 @@ fn part(number: u32, seed: u64) -> Part {
         let at = lines.iter().position(|line| line.starts_with(&head)).unwrap_or(0);
         lines.splice(at..at, before);
         lines.splice(0..0, types);
-        moves::apply(&prefix, &mut lines);
+        moves::apply(&prefix, own, &mut lines);
         emits.insert(own.random_range(0..=emits.len()), "mx".into());
+        if own.random_bool(0.15) {
+            emits.push(format!("!{prefix}mcopy(@.mx.h)"));
+        }
     }
     Part { emits, lines }
 }

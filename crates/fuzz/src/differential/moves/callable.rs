@@ -16,6 +16,9 @@ pub(super) fn fixed(prefix: &str, lines: &mut Vec<String>) -> Vec<Callable> {
     lines.extend(["    if (h.isValid()) { return h.v ^ h.w; }", "    return 8w77;", "}"].map(String::from));
     lines.push(format!("bit<8> {prefix}mstep(inout bit<8> x) {{"));
     lines.extend(["    x = x + 37;", "    return x;", "}"].map(String::from));
+    lines.push(format!("{head} {prefix}mcopy(in {head} h) {{"));
+    lines.push(format!("    {head} copy = h;"));
+    lines.extend(["    if (h.isValid()) { copy.w = h.v + 1; }", "    return copy;", "}"].map(String::from));
     let parameter = |name: &str, direction, kind| Parameter { name: name.into(), direction, kind };
     let callable = |name: &str, parameters| {
         let name = format!("{prefix}{name}");

@@ -331,9 +331,28 @@ fn root(
     lines.extend(["    }", "}"].map(String::from));
 }
 
+/// Checksums over a list with a field of variable length and a call, at the start of
+/// `PREFIXVerify` and `PREFIXCompute`.
+fn checksums(prefix: &str, random: &mut StdRng, lines: &mut Vec<String>) {
+    for (block, word) in [("Verify", "verify"), ("Compute", "update")] {
+        if random.random_bool(0.5) {
+            continue;
+        }
+        let algorithm = ["csum16", "crc16", "xor16"][random.random_range(0..3)];
+        let condition = ["hdr.mx.u.b.isValid()", "hdr.mx.u.b.isValid() && hdr.mx.vb.isValid()"];
+        let condition = condition[random.random_range(0..2)];
+        let list = "hdr.mx.vb.n, hdr.mx.vb.k, hdr.mx.vb.d, hdr.mx.h.v";
+        let line = format!(
+            "{word}_checksum({condition}, {{ {list}, {prefix}mstep(meta.mx.b) }}, hdr.mx.u.b.v, HashAlgorithm.{algorithm});"
+        );
+        super::effects::insert(lines, &format!("control {prefix}{block}("), "apply {", "", &[&line]);
+    }
+}
+
 /// Applies the parser and the control at the start of `PREFIXParser` and `PREFIXIngress`, whose
 /// lines are among these.
-pub(super) fn apply(prefix: &str, lines: &mut Vec<String>) {
+pub(super) fn apply(prefix: &str, random: &mut StdRng, lines: &mut Vec<String>) {
+    checksums(prefix, random, lines);
     super::effects::insert(lines, &format!("struct {prefix}headers_t {{"), "", &format!("    {prefix}mx_t mx;"), &[]);
     super::effects::insert(lines, &format!("struct {prefix}meta_t {{"), "", &format!("    {prefix}mm_t mx;"), &[]);
     let declared = format!("    {prefix}MovesStart() moves;");
