@@ -3,7 +3,7 @@
 #
 #   scripts/soak.sh BIN [PART...]   BIN: the release `stateplane`; parts: spec check lowering programs doors frames messages store chains sim mutations demos chaos (all by default)
 #
-# Every part writes out/soak/PART.log. SOAK_DEMOS=20, SOAK_ROUNDS=200, SOAK_CHAINS=1000, SOAK_SIM_RUNS=1000000, SIM_RUNS=200, STORE_DATAGRAMS=5000000, FUZZ_PROGRAMS=10000, FUZZ_LOWERING=20000 and FUZZ_SECONDS=300 (each target of fuzz/) set how much.
+# Every part writes out/soak/PART.log. SOAK_DEMOS=20, SOAK_ROUNDS=200, SOAK_CHAINS=1000, SOAK_SIM_RUNS=1000000, SIM_RUNS=200, STORE_DATAGRAMS=5000000, FUZZ_PROGRAMS=10000, FUZZ_SHARED=300, FUZZ_LOWERING=20000 and FUZZ_SECONDS=300 (each target of fuzz/) set how much.
 set -uo pipefail
 usage() { sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 [ $# -ge 1 ] && [ -x "$1" ] || usage
@@ -65,7 +65,11 @@ run_part() {
     spec) spec/check.sh large ;;
     check) fuzz check --binary "$bin" ;;
     lowering) fuzz lowering --runs "${FUZZ_LOWERING:-20000}" ;;
-    programs) fuzz programs --runs "${FUZZ_PROGRAMS:-10000}" ;;
+    programs)
+      # Fresh seeds; some of the programs run on two CPUs at once. Then only such ones.
+      fuzz programs --runs "${FUZZ_PROGRAMS:-10000}" &&
+        fuzz programs --runs "${FUZZ_SHARED:-300}" --two-cpus-every 1
+      ;;
     doors) doors ;;
     frames) fuzz frames ;;
     messages) fuzz messages ;;
@@ -85,7 +89,8 @@ run_part() {
     mutations)
       # Every seeded bug is caught, by the checks that judge the runs above.
       cargo test --release --locked --quiet -p sim --features mutations --test mutations -- --ignored --nocapture &&
-        cargo test --release --locked --quiet -p controller --features mutations --test mutations -- --ignored --nocapture
+        cargo test --release --locked --quiet -p controller --features mutations --test mutations -- --ignored --nocapture &&
+        cargo test --profile fuzz --locked --quiet -p fuzz --features mutations --test mutations -- --include-ignored --nocapture
       ;;
     demos) demos ;;
     chaos)

@@ -54,6 +54,9 @@ enum Command {
         /// Programs that share an object.
         #[arg(long, default_value_t = 4, value_parser = value_parser!(u32).range(1..=64))]
         batch: u32,
+        /// One object in so many is a program that runs on two CPUs at once; 0: none.
+        #[arg(long, default_value_t = 6)]
+        two_cpus_every: u64,
         /// Goes on after a mismatch, and counts.
         #[arg(long)]
         keep_going: bool,
@@ -122,16 +125,25 @@ fn run(line: CommandLine) -> Result<()> {
         Command::Programs { replay: Some(path), packets, .. } => {
             println!("programs: {}", differential::replay(&path, seed, packets as usize)?);
         }
-        Command::Programs { runs, first, packets, batch, keep_going, save, replay: None } => {
+        Command::Programs { runs, first, packets, batch, two_cpus_every, keep_going, save, replay: None } => {
             let (packets, batch) = (packets as usize, batch as usize);
-            let summary =
-                differential::campaign(&differential::Plan { seed, first, runs, packets, batch, keep_going, save })?;
+            let summary = differential::campaign(&differential::Plan {
+                seed,
+                first,
+                runs,
+                packets,
+                batch,
+                keep_going,
+                two_cpus_every,
+                save,
+                ..Default::default()
+            })?;
             println!("programs: {summary}");
             anyhow::ensure!(summary.mismatches == 0, "{} mismatches", summary.mismatches);
         }
         Command::Lowering { runs, first, packets, keep_going } => {
-            let (packets, batch, save) = (packets as usize, 1, None);
-            let plan = differential::Plan { seed, first, runs, packets, batch, keep_going, save };
+            let packets = packets as usize;
+            let plan = differential::Plan { seed, first, runs, packets, keep_going, ..Default::default() };
             let compared = differential::lowering(&plan)?;
             println!("lowering: {compared}");
             anyhow::ensure!(compared.mismatches == 0, "{} mismatches", compared.mismatches);

@@ -38,8 +38,7 @@ fn state_messages() {
 #[test]
 fn elaborated_programs() {
     let seed = fresh_seed();
-    let plan =
-        fuzz::differential::Plan { seed, first: 0, runs: 600, packets: 30, batch: 1, keep_going: false, save: None };
+    let plan = fuzz::differential::Plan { seed, runs: 600, packets: 30, ..Default::default() };
     let compared = fuzz::differential::lowering(&plan).unwrap();
     println!("{compared}");
     assert!(compared.programs >= 400, "{compared}");
@@ -48,8 +47,7 @@ fn elaborated_programs() {
 #[test]
 fn generated_programs() {
     both(|seed| {
-        let plan =
-            fuzz::differential::Plan { seed, first: 0, runs: 38, packets: 40, batch: 6, keep_going: false, save: None };
+        let plan = fuzz::differential::Plan { seed, runs: 38, packets: 40, batch: 6, ..Default::default() };
         println!("{}", fuzz::differential::campaign(&plan).unwrap());
     });
 }

@@ -98,6 +98,8 @@ pub struct Lowerer<'a> {
     statements: usize,
     /// Too large: stop.
     pub stopped: bool,
+    /// An argument that is a list of fields is being evaluated: it matters which of their headers are valid.
+    pub in_field_list: bool,
 }
 
 impl<'a> Lowerer<'a> {
@@ -141,6 +143,7 @@ impl<'a> Lowerer<'a> {
             next_label: 0,
             statements: 0,
             stopped: false,
+            in_field_list: false,
         }
     }
 

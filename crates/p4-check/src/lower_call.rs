@@ -236,7 +236,8 @@ impl Lowerer<'_> {
         let places = c.order.places(c.args.len());
         for (n, i) in places.iter().enumerate() {
             let (Some(a), Some(p)) = (&c.args[*i], f.params.get(*i)) else { continue };
-            let later = places[n + 1..].iter().any(|j| c.args[*j].as_ref().is_some_and(hir::Expr::has_effects));
+            let later = places[n + 1..].iter().any(|j| c.args[*j].as_ref().is_some_and(hir::Expr::has_effects))
+                && !planted(Mutation::UnsavedExternArguments);
             arguments[*i] = match p.direction {
                 Direction::Out | Direction::InOut => {
                     let place = self.place(a, out);
@@ -249,8 +250,12 @@ impl Lowerer<'_> {
                     }
                 }
                 _ => {
+                    let list = matches!(a.kind, hir::ExprKind::Aggregate(..));
+                    let outer = std::mem::replace(&mut self.in_field_list, list);
                     let v = self.expr(a, out);
-                    ir::Argument::In(if later { self.keep(v, a.span, out) } else { v })
+                    let v = if later { self.keep(v, a.span, out) } else { v };
+                    self.in_field_list = outer;
+                    ir::Argument::In(v)
                 }
             };
         }
@@ -335,7 +340,9 @@ impl Lowerer<'_> {
         if direction == Direction::InOut {
             self.push(out, ir::StatementKind::Assign(t.clone(), place.clone()), span);
         }
-        after.push((place, t.clone()));
+        if !planted(Mutation::LostSlices) {
+            after.push((place, t.clone()));
+        }
         t
     }
 
@@ -481,7 +488,7 @@ impl Lowerer<'_> {
                 && values[i].as_ref().is_some_and(|v| self.stands_alone(v, i, params, &values, &reads));
             match values[i].clone() {
                 Some(v) if alone => {
-                    if p.direction == Direction::Out {
+                    if p.direction == Direction::Out && !planted(Mutation::ValidOutHeaders) {
                         self.invalidate(&v, span, out);
                     }
                     bindings.push((p.local, Binding::Place(v)));
@@ -531,6 +538,9 @@ impl Lowerer<'_> {
             return false;
         }
         let Some(root) = root_of(v) else { return false };
+        if planted(Mutation::AliasedArguments) {
+            return true;
+        }
         if body_reads.contains(&root) {
             return false;
         }

@@ -145,6 +145,12 @@ impl Lowerer<'_> {
                 };
                 ir::Expr { kind, ..v }
             }
+            // A field of an invalid header adds nothing to a hash: it is kept with its header.
+            ir::ExprKind::Field(header, i) if self.in_field_list && matches!(header.ty, ir::Type::Header(_)) => {
+                let header = self.keep((**header).clone(), span, out);
+                let kind = ir::ExprKind::Field(Box::new(header), *i);
+                ir::Expr { kind, ..v }
+            }
             _ => {
                 let t = self.temporary("tmp", v.ty.clone(), span);
                 self.push(out, ir::StatementKind::Assign(t.clone(), v), span);
@@ -277,6 +283,10 @@ impl Lowerer<'_> {
         let (mut then, mut otherwise) = (Vec::new(), Vec::new());
         let x = self.expr(a, &mut then);
         let y = self.expr(b, &mut otherwise);
+        if planted(Mutation::EagerBranches) {
+            out.append(&mut then);
+            out.append(&mut otherwise);
+        }
         let scalar = matches!(ty, ir::Type::Bits { .. } | ir::Type::Bool | ir::Type::Error | ir::Type::Enum(_));
         let location = self.location(span);
         // What can end the parser does so only in the branch that is taken.
@@ -304,6 +314,9 @@ impl Lowerer<'_> {
             let x = self.expr(a, out);
             let mut right = Vec::new();
             let y = self.expr(b, &mut right);
+            if planted(Mutation::EagerBranches) {
+                out.append(&mut right);
+            }
             if !right.is_empty() || raises(&y) {
                 return self.short_circuit(op, x, y, right, span, out);
             }

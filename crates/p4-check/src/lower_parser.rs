@@ -9,6 +9,7 @@ use crate::hir::{self, Callee, StateTarget, StmtKind, Transition};
 use crate::lower::{Binding, Instance, Lowerer, MAX_INLINE_DEPTH};
 use crate::lower_call::Args;
 use crate::lower_stmt::uses_objects;
+use crate::mutations::{Mutation, planted};
 use crate::names::CNames;
 use crate::stmt::is_atomic;
 
@@ -220,7 +221,7 @@ impl Lowerer<'_> {
         let name = graph.names.unique(&format!("{}_after", graph.states[at as usize].name));
         let location = self.location(caller.span);
         let mut after = Vec::new();
-        for (to, from) in copies {
+        for (to, from) in copies.into_iter().filter(|_| !planted(Mutation::LostParserCopies)) {
             self.assign(to, from, span, &mut after);
         }
         graph.states.push(ir::State {

@@ -38,7 +38,7 @@ impl Lowerer<'_> {
             StmtKind::ValueSet(id, size) => self.declare_value_set(*id, size),
             StmtKind::Assign(target, value) => {
                 let t = self.place(target, out);
-                let t = if value.has_effects() { self.pin(t, span, out) } else { t };
+                let t = if value.has_effects() && !planted(Mutation::LateIndex) { self.pin(t, span, out) } else { t };
                 self.assign_hir(t, value, span, out);
             }
             StmtKind::Call(e) => self.call_statement(e, out),
@@ -98,7 +98,10 @@ impl Lowerer<'_> {
 
     /// Spec §12.5: what is owed to the callers is copied out before everything ends.
     pub fn exit_statement(&mut self, span: Span, out: &mut ir::Block) {
-        let owed: Vec<(ir::Expr, ir::Expr)> = self.copy_outs.iter().rev().flatten().cloned().collect();
+        let mut owed: Vec<(ir::Expr, ir::Expr)> = self.copy_outs.iter().rev().flatten().cloned().collect();
+        if planted(Mutation::LostCopiesAtExit) {
+            owed.clear();
+        }
         for (target, from) in owed {
             self.assign(target, from, span, out);
         }

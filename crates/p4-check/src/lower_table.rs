@@ -69,7 +69,8 @@ impl Lowerer<'_> {
             // statements to compute.
             let mut before = Vec::new();
             let mut pure = None;
-            if !def.keys[n..].iter().any(|k| k.expr.has_effects()) {
+            let behind = if planted(Mutation::UnsavedKeys) { n + 1 } else { def.keys.len() };
+            if !def.keys[n..behind].iter().any(|k| k.expr.has_effects()) {
                 pure = Some(self.expr(&k.expr, &mut before)).filter(|_| before.is_empty());
             }
             let mut variable = None;

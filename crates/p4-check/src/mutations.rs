@@ -17,17 +17,44 @@ pub enum Mutation {
     CopyOutAsDeclared,
     /// What a parser or control declares survives to its next application.
     SurvivingLocals,
+    /// Both branches of `?:`, and both operands of `&&` and `||`, have their effects.
+    EagerBranches,
+    /// `exit` copies nothing out.
+    LostCopiesAtExit,
+    /// Headers of `out` parameters come in valid if their arguments are.
+    ValidOutHeaders,
+    /// Parameters are not copies: two of one argument are one.
+    AliasedArguments,
+    /// Arguments of extern functions are read after the arguments behind them have had their effects.
+    UnsavedExternArguments,
+    /// What an extern function writes to a slice is lost.
+    LostSlices,
+    /// A table's key is read after the keys behind it have had their effects.
+    UnsavedKeys,
+    /// A sub-parser's `out` and `inout` arguments are not copied out.
+    LostParserCopies,
+    /// The index in an assignment's target is read after the value has had its effects.
+    LateIndex,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 6] = [
+    pub const ALL: [Mutation; 15] = [
         Mutation::UnsavedArguments,
         Mutation::DeclarationOrder,
         Mutation::IndexedCopy,
         Mutation::SmallestPriority,
         Mutation::CopyOutAsDeclared,
         Mutation::SurvivingLocals,
+        Mutation::EagerBranches,
+        Mutation::LostCopiesAtExit,
+        Mutation::ValidOutHeaders,
+        Mutation::AliasedArguments,
+        Mutation::UnsavedExternArguments,
+        Mutation::LostSlices,
+        Mutation::UnsavedKeys,
+        Mutation::LostParserCopies,
+        Mutation::LateIndex,
     ];
 }
 

@@ -4,6 +4,7 @@
 use crate::expr::is_signed;
 use crate::generator::Generator;
 use crate::layout::scalar_width;
+use crate::mutations::{Mutation, planted};
 use crate::table::{MAX_MASKS, prefix_length};
 use num_bigint::BigInt;
 use num_traits::Zero;
@@ -41,6 +42,9 @@ pub(crate) fn sort_entries(table: &Table, entries: &mut [&Entry], widths: &[u32]
         let width = widths.get(lpm).copied().unwrap_or(0);
         entries.sort_by_key(|entry| std::cmp::Reverse(entry.matches.get(lpm).map_or(0, |m| prefix_length(m, width))));
         return;
+    }
+    if planted(Mutation::LastEntryWins) {
+        entries.reverse();
     }
     // A stable sort keeps the order of the source among equals.
     entries.sort_by_key(|entry| std::cmp::Reverse(entry.priority.clone().unwrap_or_else(BigInt::zero)));

@@ -2,6 +2,7 @@
 
 use crate::generator::Generator;
 use crate::layout::{HeaderPlace, Place};
+use crate::mutations::{Mutation, planted};
 use crate::packet::{Bits, Run, runs, store_run};
 use p4_ir::{Expr, ExprKind, Location, Type};
 
@@ -54,7 +55,11 @@ impl Generator<'_> {
         }
         self.out.line("__s32 sp_grow = (__s32)(sp_new_bytes - cursor);");
         self.open("if (sp_grow != 0)");
-        self.out.line("if (sp_move_head(xdp, sp_grow, sp_bytes, sp_padding)) goto verdict_drop;");
+        self.out.line(if planted(Mutation::ShortPacketLost) {
+            "if (bpf_xdp_adjust_head(xdp, -sp_grow)) goto verdict_drop;"
+        } else {
+            "if (sp_move_head(xdp, sp_grow, sp_bytes, sp_padding)) goto verdict_drop;"
+        });
         self.out.line("data = (void *)(long)xdp->data + sp_padding;");
         self.out.line("data_end = (void *)(long)xdp->data_end;");
         self.out.line("sp_bytes += sp_grow;");

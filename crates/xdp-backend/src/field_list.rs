@@ -6,6 +6,7 @@
 
 use crate::generator::Generator;
 use crate::layout::Place;
+use crate::mutations::{Mutation, planted};
 use crate::packet::{Bits, Run, runs, store_run, wide_bytes};
 use p4_ir::{Expr, ExprKind, Location, Type};
 
@@ -63,6 +64,9 @@ impl Generator<'_> {
 
     fn owner_valid(&mut self, data: &Expr) -> Option<String> {
         let ExprKind::Field(base, _) = &data.kind else { return None };
+        if planted(Mutation::InvalidFieldsCounted) {
+            return None;
+        }
         if !matches!(base.ty, Type::Header(_)) || matches!(base.kind, ExprKind::Lookahead | ExprKind::HeaderValue(_)) {
             return None;
         }
@@ -137,8 +141,8 @@ impl Generator<'_> {
             let (value, width) = (&field.bits.value, field.bits.width);
             let part = if field.varbit { self.varbit_sum(value, width) } else { sum_part(&field.bits) };
             match field.varbit {
-                true => self.out.line(format!("{at} += {value}.bits;")),
-                false => self.out.line(format!("{at} += {width};")),
+                true if !planted(Mutation::WidestVarbit) => self.out.line(format!("{at} += {value}.bits;")),
+                _ => self.out.line(format!("{at} += {width};")),
             }
             self.out.line(format!("{sum} += {part} << (-{at} & 15);"));
             if field.valid.is_some() {

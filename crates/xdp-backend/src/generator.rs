@@ -6,6 +6,7 @@ use crate::emit::Writer;
 use crate::facts::Facts;
 use crate::flow::FlowObject;
 use crate::layout::{Declaration, Layout, Place, Scalar, c_type, header_tag, member_name, scalar_width};
+use crate::mutations::{Mutation, planted};
 use crate::snapshot::SnapshotObject;
 use crate::tree_table::Search;
 use crate::updates::Updates;
@@ -347,7 +348,11 @@ impl<'a> Generator<'a> {
         self.out.line("");
         if self.truncates {
             self.open("if (sp_truncate < sp_bytes)");
-            self.out.line("if (sp_cut(xdp, sp_truncate, sp_padding)) goto verdict_drop;");
+            self.out.line(if planted(Mutation::ShortCutLost) {
+                "if (bpf_xdp_adjust_tail(xdp, (int)(sp_truncate - sp_bytes))) goto verdict_drop;"
+            } else {
+                "if (sp_cut(xdp, sp_truncate, sp_padding)) goto verdict_drop;"
+            });
             self.out.line("sp_bytes = sp_truncate;");
             self.out.line("}");
         }

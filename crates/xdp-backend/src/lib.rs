@@ -24,6 +24,7 @@ mod generator;
 mod layout;
 mod limits;
 mod map_limit;
+pub mod mutations;
 mod packet;
 mod parser;
 mod registers;

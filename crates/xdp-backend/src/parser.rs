@@ -3,6 +3,7 @@
 use crate::expr::{is_signed, literal, signed};
 use crate::generator::Generator;
 use crate::layout::{HeaderPlace, Place, Scalar, c_type, scalar_width};
+use crate::mutations::{Mutation, planted};
 use crate::packet::{load_bits, wide_bytes};
 use num_bigint::BigInt;
 use num_traits::ToPrimitive;
@@ -151,7 +152,7 @@ impl Generator<'_> {
                 let all = (BigInt::from(1) << width) - 1;
                 if mask == &BigInt::from(0) {
                     None
-                } else if mask == &all {
+                } else if mask == &all || planted(Mutation::IgnoredMasks) {
                     Some(format!("{value} == {}", text(number)))
                 } else {
                     let both = number & mask;

@@ -8,6 +8,7 @@ use crate::expr::truncate;
 use crate::externs::operand;
 use crate::generator::Generator;
 use crate::layout::{c_type, scalar_width};
+use crate::mutations::{Mutation, planted};
 use crate::updates::Update;
 use manifest::scalar_bytes;
 use p4_ir::{Argument, BinaryOp, Expr, ExternId, ExternInstance, Location, Type};
@@ -35,7 +36,7 @@ impl Element {
     fn read(&self) -> String {
         match self.stored {
             65.. => "SP_U128(element->word[1], element->word[0])".into(),
-            stored if stored == self.width => "*element".into(),
+            stored if stored == self.width || planted(Mutation::WideElements) => "*element".into(),
             _ => truncate("*element", self.width),
         }
     }
@@ -134,7 +135,8 @@ impl Generator<'_> {
                     _ => "add",
                 };
                 let old = format!("__sync_fetch_and_{name}(element, ({}){by})", c_type(element.stored));
-                let old = if element.width == element.stored { old } else { truncate(&old, element.width) };
+                let whole = element.width == element.stored || planted(Mutation::WideElements);
+                let old = if whole { old } else { truncate(&old, element.width) };
                 return vec![format!("value = {old};")];
             }
             let symbol = match update.op {

@@ -3,6 +3,7 @@
 use crate::expr::{literal, shift_left, shift_right, truncate};
 use crate::generator::{Generator, Section};
 use crate::layout::{HeaderPlace, Place, Scalar, c_type, scalar_width};
+use crate::mutations::{Mutation, planted};
 use num_bigint::BigInt;
 use num_traits::{One, Zero};
 use p4_ir::{Block, Expr, ExprKind, LabelId, Location, Statement, StatementKind, Type};
@@ -44,7 +45,7 @@ impl Generator<'_> {
                 if let Some(comment) = comment {
                     self.out.comment(comment);
                 }
-                if *begins && !atomic && self.held.is_none() {
+                if *begins && !atomic && self.held.is_none() && !planted(Mutation::UnlockedBlocks) {
                     self.atomic_block(body);
                 } else {
                     self.inner_block(body, atomic);
@@ -69,7 +70,7 @@ impl Generator<'_> {
             StatementKind::SetValid(header, valid) => {
                 if let Some(Place::Header(place)) = self.place(header) {
                     self.guarded(place.guard.clone(), |g| {
-                        if *valid {
+                        if *valid && !planted(Mutation::SetValidKeeps) {
                             g.clear_if_invalid(&place);
                         }
                         g.set_valid(&place, *valid);
@@ -196,6 +197,7 @@ impl Generator<'_> {
                 return;
             }
             let hole = ((BigInt::one() << width) - 1) - (((BigInt::one() << slice_width) - 1) << low);
+            let hole = if planted(Mutation::SliceClears) { BigInt::zero() } else { hole };
             let kept = format!("{} & {}", scalar.c, literal(&hole, width));
             let wide = match width {
                 0..=32 => "__u32".to_string(),
@@ -400,7 +402,7 @@ impl Generator<'_> {
     /// setValid or setInvalid; in a union only one member is valid.
     pub fn set_valid(&mut self, header: &HeaderPlace, valid: bool) {
         self.out.line(format!("{}.sp_valid = {};", header.c, u8::from(valid)));
-        if valid {
+        if valid && !planted(Mutation::UnionMembersKept) {
             for rival in &header.rivals {
                 self.out.line(format!("{rival}.sp_valid = 0;"));
             }
@@ -419,8 +421,10 @@ impl Generator<'_> {
         } else {
             (0..size).map(|to| (to, Some(to + count).filter(|from| *from < size))).collect()
         };
+        let placed = !planted(Mutation::ElementPlacesKept);
         for (to, from) in order {
             match from {
+                Some(from) if !placed => self.out.line(format!("{}[{to}] = {}[{from}];", stack.c, stack.c)),
                 Some(from) => {
                     self.out.line(format!("{}[{to}] = {}[{from}];", stack.c, stack.c));
                     self.out.line(format!("{}[{to}] = {}[{from}];", stack.offsets, stack.offsets));
@@ -432,7 +436,7 @@ impl Generator<'_> {
             }
         }
         // Only parsers can see it.
-        if self.section != Section::Parser {
+        if self.section != Section::Parser || planted(Mutation::NextIndexKept) {
             return;
         }
         let next = &stack.next;

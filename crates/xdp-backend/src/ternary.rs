@@ -2,6 +2,7 @@
 
 use crate::emit::Writer;
 use crate::generator::Generator;
+use crate::mutations::{Mutation, planted};
 use crate::table::MAX_MASKS;
 use manifest::TableKind;
 use p4_ir::Table;
@@ -77,7 +78,11 @@ fn round(out: &mut Writer, name: &str, map: &str, masks: &str, key_bytes: u32, n
         ));
     }
     out.line(format!("struct {name}_entry *entry = bpf_map_lookup_elem(&{map}, &masked);"));
-    out.line(format!("if (entry && (!{value} || entry->priority > {best})) {{"));
+    out.line(if planted(Mutation::AnyTernaryEntry) {
+        "if (entry) {".to_owned()
+    } else {
+        format!("if (entry && (!{value} || entry->priority > {best})) {{")
+    });
     out.line(format!("{value} = &entry->value;"));
     out.line(format!("{best} = entry->priority;"));
     out.line("}");

@@ -8,6 +8,7 @@
 
 use crate::facts::key;
 use crate::layout::scalar_width;
+use crate::mutations::{Mutation, planted};
 use crate::walk::{self, Visitor};
 use p4_ir::{
     Argument, BinaryOp, Block, Expr, ExprKind, ExternId, LabelId, Location, Program, Statement, StatementKind, Type,
@@ -40,6 +41,9 @@ pub(crate) struct Updates {
 impl Updates {
     pub fn new(program: &Program) -> Updates {
         let mut updates = Updates::default();
+        if planted(Mutation::SplitUpdates) {
+            return updates;
+        }
         let states = program.parser.states.iter().map(|state| &state.body);
         let actions = program.actions.iter().map(|action| &action.body);
         let controls =

@@ -5,7 +5,7 @@ use std::path::Path;
 use xdp_backend::Placement;
 
 /// Packets that each CPU runs.
-const EACH: u32 = 200_000;
+const EACH: u32 = 1_000_000;
 const ALL: u128 = 2 * EACH as u128;
 
 /// The program of this name, loaded.
@@ -75,7 +75,7 @@ fn increments(placement: Placement) {
         ("just_wider", 65, 0x1_0000_0000_0000_0001 * ALL),
         ("widest", 128, ALL.wrapping_neg()),
         ("all_of", 32, 0xffff_ffff),
-        // Each bit 12,500 times.
+        // Each bit 62,500 times.
         ("some_of", 32, 0),
     ];
     for (name, width, sum) in expected {

@@ -214,9 +214,11 @@ pub(super) fn apply(prefix: &str, lines: &mut Vec<String>) {
 }
 
 /// Puts a line behind the one that begins with `head`, and others behind the next line that is `start`.
-fn insert(lines: &mut Vec<String>, head: &str, start: &str, declared: &str, run: &[&str]) {
+pub(super) fn insert(lines: &mut Vec<String>, head: &str, start: &str, declared: &str, run: &[&str]) {
     let Some(at) = lines.iter().position(|line| line.starts_with(head)) else { return };
-    lines.insert(at + 1, declared.to_owned());
+    if !declared.is_empty() {
+        lines.insert(at + 1, declared.to_owned());
+    }
     let start = lines.iter().skip(at).position(|line| line.trim() == start);
     if let (Some(start), false) = (start, run.is_empty()) {
         let run = run.iter().map(|line| format!("        {line}"));

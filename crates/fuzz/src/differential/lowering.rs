@@ -2,6 +2,7 @@
 //!
 //! Errors of elaboration are on both sides of every comparison that begins with the IR; here they are on one.
 
+use super::coverage;
 use super::program::generate;
 use super::run::{NOW_US, Plan, prelude, seed_of};
 use super::traffic::{entry_mask, scalar_width, traffic};
@@ -14,6 +15,7 @@ use p4_interpreter::{Interpreter, KeyMatch, RuntimeEntry, Stop};
 use p4_ir::{ActionCall, ExternId, Program, TableId};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// What a run did.
@@ -31,6 +33,19 @@ pub struct Compared {
     pub entries: u64,
     /// Programs that differ.
     pub mismatches: u64,
+    /// Constructs that programs have (coverage.rs), and how many programs have each.
+    pub kinds: BTreeMap<String, u64>,
+    /// Why programs were not compared to the end, and how often.
+    pub reasons: BTreeMap<String, u64>,
+}
+
+impl Compared {
+    /// Notes a reason, without the places in it.
+    fn note(&mut self, reason: &str) {
+        let line = reason.lines().next().unwrap_or_default();
+        let words: Vec<&str> = line.split(' ').filter(|word| !word.contains("generated.p4:")).collect();
+        *self.reasons.entry(words.join(" ")).or_default() += 1;
+    }
 }
 
 impl fmt::Display for Compared {
@@ -55,7 +70,14 @@ pub fn lowering(plan: &Plan) -> Result<Compared> {
             compared.mismatches += 1;
             let told = format!("seed {}, program {number}: {story}", plan.seed);
             if !plan.keep_going {
-                bail!("{told}\n{text}");
+                let same = kind_of(&story);
+                let again = |text: String| {
+                    let text = format!("{prelude}{text}");
+                    let story = program(&text, seed, plan.packets, &mut Compared::default()).err()?;
+                    (kind_of(&story) == same).then_some(story)
+                };
+                let shortest = if plan.shrink { super::shrink::shorten(&text, &again) } else { text };
+                bail!("{told}\n{shortest}");
             }
             println!("lowering: MISMATCH {told}");
         }
@@ -63,7 +85,17 @@ pub fn lowering(plan: &Plan) -> Result<Compared> {
             println!("lowering: {} of {}: {compared}", number - plan.first + 1, plan.runs);
         }
     }
+    for (reason, count) in &compared.reasons {
+        println!("lowering: not compared to the end {count} times: {reason}");
+    }
+    coverage::tell("lowering", &compared.kinds);
     Ok(compared)
+}
+
+/// What a story says is wrong, without what depends on the program.
+fn kind_of(story: &str) -> &'static str {
+    let known = ["front end", "Undefined", "Broken", "Err(", "as elaborated", "differs", "as written"];
+    known.into_iter().find(|kind| story.contains(kind)).unwrap_or("other")
 }
 
 /// Compares one text; the error tells what differs.
@@ -74,14 +106,19 @@ pub fn program(text: &str, seed: u64, packets: usize, compared: &mut Compared) -
         // Two writings of one value make entries with equal keys, which the generator does not see.
         if reason.contains("not supported") || reason.contains("has the same key") {
             compared.skipped += 1;
+            compared.note(&reason);
             return Ok(());
         }
         return Err(format!("the front end refused it: {reason}"));
     };
+    for kind in coverage::kinds(hir) {
+        *compared.kinds.entry(kind).or_default() += 1;
+    }
     let (mut lowered, mut tree) = match (Interpreter::new(program), Tree::new(hir)) {
         (Ok(lowered), Ok(tree)) => (lowered, tree),
-        (Err(Stop::Unsupported(_)), _) | (_, Err(Stop::Unsupported(_))) => {
+        (Err(Stop::Unsupported(what)), _) | (_, Err(Stop::Unsupported(what))) => {
             compared.skipped += 1;
+            compared.note(&what);
             return Ok(());
         }
         (lowered, tree) => return Err(format!("{:?} {:?}", lowered.err(), tree.err())),
@@ -94,8 +131,9 @@ pub fn program(text: &str, seed: u64, packets: usize, compared: &mut Compared) -
         history.push(format!("packet {port} {}", hex(frame)));
         let expected = match tree.run(frame, *port, NOW_US) {
             Ok(verdict) => verdict,
-            Err(Stop::Undefined(_)) => {
+            Err(Stop::Undefined(what)) => {
                 compared.undefined += 1;
+                compared.note(&what);
                 return Ok(());
             }
             Err(stop) => return Err(format!("as written: {stop}\n{}", history.join("\n"))),

@@ -8,19 +8,23 @@
 //! which of them it is for. Every fourth object has only one, for what the compiler does only to programs of one layout.
 
 mod control;
+mod coverage;
 mod effects;
 mod expression;
 mod flow;
 mod lowering;
+mod moves;
 mod parser;
 mod program;
 mod run;
 mod shape;
+mod shared;
 mod shrink;
 mod state;
 mod statement;
 mod table;
 mod traffic;
+mod two_cpus;
 mod types;
 
 pub use lowering::{Compared, lowering};

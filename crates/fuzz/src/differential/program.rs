@@ -3,7 +3,7 @@
 use super::control::{Control, Parameter, checksums, control, function, sub_control};
 use super::parser::parser;
 use super::shape::{Shape, declare_types, shape};
-use super::{effects, flow};
+use super::{effects, flow, moves};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -14,6 +14,8 @@ pub struct Generated {
     pub text: String,
     /// How many programs: the packets of ports 0, 1, … are theirs.
     pub programs: u32,
+    /// Whether it is for two CPUs at once ([`super::two_cpus`]).
+    pub on_two_cpus: bool,
 }
 
 /// One generated program's parts.
@@ -33,11 +35,10 @@ pub(super) const STANDARD: &str = ", inout standard_metadata_t sm";
 pub fn generate(seeds: &[u64]) -> Generated {
     let parts: Vec<Part> = (0..).zip(seeds).map(|(number, seed)| part(number, *seed)).collect();
     let mut lines: Vec<String> = parts.iter().flat_map(|part| part.lines.clone()).collect();
-    let emit = |path: &str| format!("        pkt.emit(hdr.{path});");
     let blocks: Vec<String> = if let [part] = &parts[..] {
         lines.push("control OwnDeparser(packet_out pkt, in s0_headers_t hdr) {".into());
         lines.push("    apply {".into());
-        lines.extend(part.emits.iter().map(|path| emit(path)));
+        lines.extend(part.emits.iter().map(|path| emit("hdr", path)));
         lines.extend(["    }".into(), "}".into()]);
         std::iter::once("Parser").chain(BLOCKS).map(|block| format!("s0_{block}()")).collect()
     } else {
@@ -45,7 +46,15 @@ pub fn generate(seeds: &[u64]) -> Generated {
         std::iter::once("Parser").chain(BLOCKS).map(|block| format!("Top{block}()")).collect()
     };
     lines.push(format!("V1Switch({}, OwnDeparser()) main;", blocks.join(", ")));
-    Generated { text: lines.join("\n") + "\n", programs: parts.len() as u32 }
+    Generated { text: lines.join("\n") + "\n", programs: parts.len() as u32, on_two_cpus: false }
+}
+
+/// Emits what is at a path below the headers; in what begins with `!`, `@` stands for the headers.
+fn emit(headers: &str, path: &str) -> String {
+    match path.strip_prefix('!') {
+        Some(text) => format!("        pkt.emit({});", text.replace('@', headers)),
+        None => format!("        pkt.emit({headers}.{path});"),
+    }
 }
 
 /// The blocks that pass a packet on to its program's.
@@ -95,7 +104,7 @@ fn top(parts: &[Part], lines: &mut Vec<String>) {
     lines.push("control OwnDeparser(packet_out pkt, in headers_t hdr) {".into());
     lines.push("    apply {".into());
     for (number, part) in parts.iter().enumerate() {
-        lines.extend(part.emits.iter().map(|path| format!("        pkt.emit(hdr.s{number}.{path});")));
+        lines.extend(part.emits.iter().map(|path| emit(&format!("hdr.s{number}"), path)));
     }
     lines.extend(["    }".into(), "}".into()]);
 }
@@ -137,7 +146,23 @@ fn part(number: u32, seed: u64) -> Part {
         lines.splice(0..0, before);
         effects::apply(&prefix, &mut lines);
     }
-    Part { emits: emits(&shape, random), lines }
+    let mut emits = emits(&shape, random);
+    let own = &mut StdRng::seed_from_u64(seed ^ 0x0060_0e55);
+    if own.random_bool(0.5) {
+        let (mut types, mut before) = (Vec::new(), Vec::new());
+        moves::types(&prefix, &mut types);
+        moves::declare(&prefix, own, &mut before);
+        let head = format!("parser {prefix}Parser(");
+        let at = lines.iter().position(|line| line.starts_with(&head)).unwrap_or(0);
+        lines.splice(at..at, before);
+        lines.splice(0..0, types);
+        moves::apply(&prefix, own, &mut lines);
+        emits.insert(own.random_range(0..=emits.len()), "mx".into());
+        if own.random_bool(0.15) {
+            emits.push(format!("!{prefix}mcopy(@.mx.h)"));
+        }
+    }
+    Part { emits, lines }
 }
 
 /// What is emitted: all headers in the parser's order; now and then in another, or not all.

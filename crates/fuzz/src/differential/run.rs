@@ -3,7 +3,7 @@
 
 use super::program::generate;
 use super::traffic::{entry_mask, scalar_width, traffic};
-use super::{Generated, shrink};
+use super::{Generated, shrink, two_cpus};
 use crate::hex;
 use anyhow::{Context, Result, bail, ensure};
 use dataplane::{Dataplane, Object, Settings, Write};
@@ -42,8 +42,29 @@ pub struct Plan {
     pub batch: usize,
     /// Go on after a mismatch (told at once, not made shorter).
     pub keep_going: bool,
+    /// Make a program with a mismatch shorter, which takes minutes.
+    pub shrink: bool,
+    /// One object in so many is a program that runs on two CPUs at once; 0: none.
+    pub two_cpus_every: u64,
     /// Where programs that are refused alone are written to: the P4 text, and what refused it.
     pub save: Option<PathBuf>,
+}
+
+impl Default for Plan {
+    /// What the commands do if they are told nothing; no program yet.
+    fn default() -> Plan {
+        Plan {
+            seed: 0,
+            first: 0,
+            runs: 0,
+            packets: 60,
+            batch: 4,
+            keep_going: false,
+            shrink: true,
+            two_cpus_every: 6,
+            save: None,
+        }
+    }
 }
 
 /// What a run did.
@@ -67,6 +88,8 @@ pub struct Summary {
     pub changed: u64,
     /// Entries added to tables.
     pub entries: u64,
+    /// Programs run on two CPUs at once and compared.
+    pub shared: u64,
     /// Elements of registers and counters compared.
     pub elements: u64,
     /// Why programs were refused, and how often.
@@ -77,8 +100,9 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} programs compared, {} mismatches ({} refused, {} undefined somewhere); {} packets: {} forwarded, {} changed; {} entries, {} registers and counters",
+            "{} programs compared, {} of them on two CPUs, {} mismatches ({} refused, {} undefined somewhere); {} packets: {} forwarded, {} changed; {} entries, {} registers and counters",
             self.programs,
+            self.shared,
             self.mismatches,
             self.refused,
             self.undefined,
@@ -129,6 +153,12 @@ pub fn campaign(plan: &Plan) -> Result<Summary> {
     let mut summary = Summary::default();
     let (mut number, end, mut object) = (plan.first, plan.first + plan.runs, 0u64);
     while number < end {
+        if plan.two_cpus_every > 0 && (object + 1).is_multiple_of(plan.two_cpus_every) && two_cpus::available() {
+            let seed = seed_of(plan, number);
+            told(plan, &prelude, &[seed], number, two_cpus::generated(seed), &mut summary)?;
+            (number, object) = (number + 1, object + 1);
+            continue;
+        }
         let count = if object % 4 == 3 { 1 } else { plan.batch.max(1) as u64 }.min(end - number);
         let seeds: Vec<u64> = (number..number + count).map(|number| seed_of(plan, number)).collect();
         several(plan, &prelude, &seeds, number, &mut summary)?;
@@ -149,7 +179,7 @@ pub fn campaign(plan: &Plan) -> Result<Summary> {
 
 /// The placement of storage is drawn too: each is a different program to clang and the verifier. Several programs seldom fit in registers, and to try that first
 /// costs a run of clang.
-fn placement(seed: u64, programs: u32) -> Placement {
+pub(super) fn placement(seed: u64, programs: u32) -> Placement {
     match (programs, seed % 8) {
         (1, 0) => Placement::Partial(0),
         (1, 1) | (_, 0 | 1) => Placement::Scratch,
@@ -160,7 +190,18 @@ fn placement(seed: u64, programs: u32) -> Placement {
 
 /// Programs that share an object; one by one if that does not compile.
 fn several(plan: &Plan, prelude: &str, seeds: &[u64], number: u64, summary: &mut Summary) -> Result<()> {
-    let generated = generate(seeds);
+    told(plan, prelude, seeds, number, generate(seeds), summary)
+}
+
+/// What is wrong with these programs is told, or an error.
+fn told(
+    plan: &Plan,
+    prelude: &str,
+    seeds: &[u64],
+    number: u64,
+    generated: Generated,
+    summary: &mut Summary,
+) -> Result<()> {
     let Err(finding) = test(prelude, &generated, seeds[0], plan.packets, summary) else { return Ok(()) };
     match finding {
         Finding::Refused { .. } if seeds.len() > 1 => {
@@ -197,6 +238,9 @@ fn several(plan: &Plan, prelude: &str, seeds: &[u64], number: u64, summary: &mut
                     seeds.len()
                 );
                 return Ok(());
+            }
+            if !plan.shrink {
+                bail!("seed {}, program {number}: {kind}: {story}", plan.seed);
             }
             let report = shrink::report(prelude, seeds, plan.packets, kind, &generated);
             bail!("seed {}, program {number} (and {} more): {story}\n{report}", plan.seed, seeds.len() - 1);
@@ -241,14 +285,18 @@ pub(super) fn test(
     };
     let folder = tempfile::tempdir().map_err(|error| internal(&error))?;
     let dataplane = load(program, placement(seed, generated.programs), folder.path())?;
-    compare(&Loaded { hir, program, dataplane }, generated.programs, seed, packets, summary)
+    let loaded = Loaded { hir, program, dataplane };
+    if generated.on_two_cpus {
+        return two_cpus::compare(&loaded, seed, summary);
+    }
+    compare(&loaded, generated.programs, seed, packets, summary)
 }
 
 pub(super) fn internal(error: &dyn fmt::Display) -> Finding {
     Finding::Wrong { kind: "environment", story: error.to_string() }
 }
 
-fn load(program: &Program, placement: Placement, folder: &Path) -> Result<Dataplane, Finding> {
+pub(super) fn load(program: &Program, placement: Placement, folder: &Path) -> Result<Dataplane, Finding> {
     let object = folder.join("generated.o");
     let options = Options { program_name: "generated.p4".into(), placement, ..Options::default() };
     let compiled = match xdp_backend::compile(program, &options, &object) {
@@ -478,7 +526,8 @@ pub fn replay(path: &Path, seed: u64, packets: usize) -> Result<Summary> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let programs = (0..).take_while(|number| text.contains(&format!("parser s{number}_Parser"))).count() as u32;
     let mut summary = Summary::default();
-    let generated = Generated { text, programs: programs.max(1) };
+    let on_two_cpus = two_cpus::is_one(&text);
+    let generated = Generated { text, programs: programs.max(1), on_two_cpus };
     match test(&prelude()?, &generated, seed, packets, &mut summary) {
         Ok(()) => Ok(summary),
         Err(Finding::Refused { by, reason, details }) => bail!("refused by the {by}: {reason}\n{details}"),

@@ -9,11 +9,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(180);
 
 struct Shrinker<'a> {
-    prelude: &'a str,
-    seed: u64,
-    packets: usize,
-    kind: &'static str,
-    programs: u32,
+    /// The story, if a text fails in the same way.
+    test: &'a dyn Fn(String) -> Option<String>,
     until: Instant,
 }
 
@@ -23,10 +20,18 @@ impl Shrinker<'_> {
         if Instant::now() > self.until {
             return None;
         }
-        let generated = Generated { text: lines.join("\n") + "\n", programs: self.programs };
-        match test(self.prelude, &generated, self.seed, self.packets, &mut Summary::default()) {
-            Err(Finding::Wrong { kind, story }) if kind == self.kind => Some(story),
-            _ => None,
+        (self.test)(lines.join("\n") + "\n")
+    }
+
+    /// The shortest text found.
+    fn shortest(&self, mut lines: Vec<String>) -> Vec<String> {
+        loop {
+            let before = lines.join("\n");
+            self.lines(&mut lines);
+            self.expressions(&mut lines);
+            if lines.join("\n") == before || Instant::now() > self.until {
+                return lines;
+            }
         }
     }
 
@@ -136,6 +141,18 @@ fn operands(text: &str) -> Vec<String> {
     found.iter().filter(|part| part.chars().any(char::is_alphanumeric)).map(|part| (*part).to_owned()).collect()
 }
 
+fn split(text: &str) -> Vec<String> {
+    text.lines().map(str::to_owned).collect()
+}
+
+/// A text that fails a test, as short as it is found, and the story that the test tells of it.
+pub(super) fn shorten(text: &str, test: &dyn Fn(String) -> Option<String>) -> String {
+    let lines = Shrinker { test, until: Instant::now() + PATIENCE }.shortest(split(text));
+    let shortest = lines.join("\n") + "\n";
+    let story = test(shortest.clone()).unwrap_or_else(|| "(it does not fail again)".into());
+    format!("{shortest}{story}")
+}
+
 /// The shortest program found, and what it does.
 pub(super) fn report(
     prelude: &str,
@@ -144,24 +161,20 @@ pub(super) fn report(
     kind: &'static str,
     generated: &Generated,
 ) -> String {
-    let until = Instant::now() + PATIENCE;
-    let shrinker = |seed: u64, programs: u32| Shrinker { prelude, seed, packets, kind, programs, until };
-    let split = |generated: &Generated| generated.text.lines().map(str::to_owned).collect::<Vec<String>>();
-    // One of the programs alone, if that is enough.
-    let alone = seeds.iter().find_map(|seed| {
-        let lines = split(&generate(&[*seed]));
-        shrinker(*seed, 1).fails(&lines).map(|_| (shrinker(*seed, 1), lines))
-    });
-    let (shrinker, mut lines) = alone.unwrap_or_else(|| (shrinker(seeds[0], generated.programs), split(generated)));
-    loop {
-        let before = lines.join("\n");
-        shrinker.lines(&mut lines);
-        shrinker.expressions(&mut lines);
-        if lines.join("\n") == before || Instant::now() > until {
-            break;
+    let on_two_cpus = generated.on_two_cpus;
+    let fails = |text: String, seed: u64, programs: u32| {
+        let generated = Generated { text, programs, on_two_cpus };
+        match test(prelude, &generated, seed, packets, &mut Summary::default()) {
+            Err(Finding::Wrong { kind: other, story }) if kind == other => Some(story),
+            _ => None,
         }
-    }
-    let last = Shrinker { until: Instant::now() + PATIENCE, ..shrinker };
-    let story = last.fails(&lines).unwrap_or_else(|| "(it does not fail again)".into());
-    format!("shortened, packets of seed {}:\n{}\n{story}", last.seed, lines.join("\n"))
+    };
+    // One of the programs alone, if that is enough.
+    let mut seeds_alone = seeds.iter().filter(|_| !on_two_cpus);
+    let alone = seeds_alone.find_map(|seed| {
+        let text = generate(&[*seed]).text;
+        fails(text.clone(), *seed, 1).map(|_| (*seed, 1, text))
+    });
+    let (seed, programs, text) = alone.unwrap_or_else(|| (seeds[0], generated.programs, generated.text.clone()));
+    format!("shortened, packets of seed {seed}:\n{}", shorten(&text, &|text| fails(text, seed, programs)))
 }
