@@ -109,6 +109,10 @@ impl<'h> Tree<'h> {
             "assert" | "assume" | "log_msg" => {}
             "static_assert" => return Ok(Some(Value::Number(BigInt::from(1)))),
             "to_host" => return Err(Ended::ToHost),
+            "gateway_check" => {
+                let is_fit = crate::gateway::refused(&self.packet.bytes).is_none();
+                return Ok(Some(Value::Number(BigInt::from(u8::from(is_fit)))));
+            }
             "truncate" => self.packet.truncate = Self::given_number(&given, 0)?.to_usize(),
             "verify" => {
                 if !yes(0)? {
