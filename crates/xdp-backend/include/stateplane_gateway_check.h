@@ -2,8 +2,9 @@
 /*
  * stateplane_gateway_check.h: gateway_check() of stateplane.p4. Part of stateplane_gateway.h.
  *
- * IPv4 is checked in line, without a helper call as long as the source is known; the rest is in
- * functions of their own, which the verifier checks once.
+ * What an IPv4 packet usually is, is told in line: without branches, which the verifier would follow
+ * into the rest of the program one by one, and without helper calls. All else is checked in functions
+ * of their own, which the verifier checks once.
  */
 #ifndef STATEPLANE_GATEWAY_CHECK_H
 #define STATEPLANE_GATEWAY_CHECK_H
@@ -17,10 +18,11 @@ struct {
 
 /*
  * What routes said of IPv4 sources: direct-mapped, a word each, so that all CPUs can share them. Bits
- * 0 to 31 are the source, 32 to 40 the port, 41 to 61 the route generation, 62 to 63 the verdict.
+ * 0 to 31 are the source, 32 to 40 the port, 41 to 59 the route generation, 60 to 61 what the port
+ * asks, 62 to 63 the verdict.
  */
 #define SP_SOURCES_BITS 14
-#define SP_SOURCE_GENERATION 0x1fffff
+#define SP_SOURCE_GENERATION 0x7ffff
 enum { SP_SOURCE_UNKNOWN, SP_SOURCE_GOOD, SP_SOURCE_MARTIAN, SP_SOURCE_REVERSE_PATH };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -35,7 +37,8 @@ struct sp_gateway_source_ipv6 {
 	__u32 source[4];
 	__u32 generation;
 	__u16 port;
-	__u16 verdict;
+	__u8 asked;
+	__u8 verdict;
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -64,8 +67,7 @@ SP_INLINE __u32 sp_gateway_reason(__u32 verdict)
  * that holds until routes change. The route's addresses are set.
  */
 SP_INLINE __u32 sp_gateway_ask(struct xdp_md *xdp, struct bpf_fib_lookup *route,
-			       const struct sp_gateway_port_value *port, __u32 port_number,
-			       int is_local, int *sure)
+			       const struct sp_gateway_port_value *port, int is_local, int *sure)
 {
 	__u32 ifindex = port->ifindex, *found;
 	long result;
@@ -73,6 +75,8 @@ SP_INLINE __u32 sp_gateway_ask(struct xdp_md *xdp, struct bpf_fib_lookup *route,
 	*sure = 1;
 	if (is_local)
 		return SP_SOURCE_MARTIAN;
+	if (port->reverse_path == SP_REVERSE_PATH_OFF)
+		return SP_SOURCE_GOOD;
 	route->ifindex = ifindex;
 	result = bpf_fib_lookup(xdp, route, sizeof(*route), 0);
 	if (result == BPF_FIB_LKUP_RET_FWD_DISABLED) {
@@ -103,36 +107,36 @@ SP_INLINE __u32 sp_gateway_source_index(__u32 source, __u32 port_number)
 	return ((source ^ port_number << 23) * 2654435761u) >> (32 - SP_SOURCES_BITS);
 }
 
-SP_INLINE __u64 sp_gateway_source_entry(__u32 source, __u32 port_number, __u32 generation, __u32 verdict)
+SP_INLINE __u64 sp_gateway_source_entry(__u32 source, __u32 port_number, __u32 generation,
+					const struct sp_gateway_port_value *port, __u32 verdict)
 {
 	return source | (__u64)(port_number & (SP_MAX_PORTS - 1)) << 32 |
-	       (__u64)(generation & SP_SOURCE_GENERATION) << 41 | (__u64)verdict << 62;
+	       (__u64)(generation & SP_SOURCE_GENERATION) << 41 | (__u64)(port->reverse_path & 3) << 60 |
+	       (__u64)verdict << 62;
 }
 
 /* Asks the routes about an IPv4 source: an sp_gateway_drop. */
-__attribute__((noinline)) int sp_gateway_source_ipv4(struct xdp_md *xdp, __u32 port_number, __u32 padding)
+SP_INLINE int sp_gateway_source_ipv4(struct xdp_md *xdp, __u32 port_number, const __u8 *frame,
+				     const struct sp_gateway_port_value *port)
 {
-	__u8 *frame = (void *)(long)xdp->data + (padding & 0xf);
-	__u32 zero = 0, index, source, verdict;
+	__u32 zero = 0, source = sp_get32(frame + 26), index, verdict;
 	struct sp_gateway_settings_value *settings = sp_gateway_get_settings();
-	struct sp_gateway_port_value *port = bpf_map_lookup_elem(&sp_gateway_port, &port_number);
 	struct bpf_fib_lookup *route = bpf_map_lookup_elem(&sp_gateway_route, &zero);
 	__u64 *entry, want;
 	int sure = 1;
 
-	if (!settings || !port || !route || frame + 34 > (__u8 *)(long)xdp->data_end)
+	if (!settings || !route)
 		return SP_DROP_REASONS;
-	source = sp_get32(frame + 26);
 	index = sp_gateway_source_index(source, port_number);
 	entry = bpf_map_lookup_elem(&sp_gateway_sources_ipv4, &index);
-	want = sp_gateway_source_entry(source, port_number, settings->route_generation, 0);
+	want = sp_gateway_source_entry(source, port_number, settings->route_generation, port, 0);
 	if (entry && (*entry & ~(3ull << 62)) == want && *entry >> 62)
 		return sp_gateway_reason(*entry >> 62);
 	__builtin_memset(route, 0, sizeof(*route));
 	route->family = 2; /* AF_INET */
 	route->ipv4_src = *(sp_u32a *)(frame + 30);
 	route->ipv4_dst = *(sp_u32a *)(frame + 26);
-	verdict = sp_gateway_ask(xdp, route, port, port_number, sp_is_local_ipv4(bpf_htonl(source)), &sure);
+	verdict = sp_gateway_ask(xdp, route, port, sp_is_local_ipv4(bpf_htonl(source)), &sure);
 	if (entry && sure)
 		*entry = want | (__u64)verdict << 62;
 	return sp_gateway_reason(verdict);
@@ -165,15 +169,17 @@ SP_INLINE int sp_gateway_source_ipv6(struct xdp_md *xdp, __u32 port_number, cons
 		return SP_DROP_REASONS;
 	if (entry->source[0] == route->ipv6_dst[0] && entry->source[1] == route->ipv6_dst[1] &&
 	    entry->source[2] == route->ipv6_dst[2] && entry->source[3] == route->ipv6_dst[3] &&
-	    entry->generation == generation && entry->port == port_number && entry->verdict)
+	    entry->generation == generation && entry->port == port_number &&
+	    entry->asked == port->reverse_path && entry->verdict)
 		return sp_gateway_reason(entry->verdict);
 	for (int i = 0; i < 4; i++)
 		entry->source[i] = route->ipv6_dst[i];
 	entry->generation = generation;
 	entry->port = port_number;
+	entry->asked = port->reverse_path;
 	entry->verdict = SP_SOURCE_UNKNOWN;
-	verdict = sp_gateway_ask(xdp, route, port, port_number,
-				 sp_is_local_ipv6((struct sp_ipv6_address *)entry->source), &sure);
+	verdict = sp_gateway_ask(xdp, route, port, sp_is_local_ipv6((struct sp_ipv6_address *)entry->source),
+				 &sure);
 	if (sure)
 		entry->verdict = verdict;
 	return sp_gateway_reason(verdict);
@@ -252,27 +258,19 @@ __attribute__((noinline)) int sp_gateway_check_ipv6(struct xdp_md *xdp, __u32 po
 	reason = sp_gateway_transport(frame + 54, end, frame[20], payload, 0);
 	if (reason != SP_DROP_REASONS)
 		return reason;
-	if (!port)
-		return SP_DROP_REASONS;
-	if (port->reverse_path == SP_REVERSE_PATH_OFF) {
-		struct sp_ipv6_address address = { { source[0], source[1], source[2], source[3] } };
-
-		return sp_is_local_ipv6(&address) ? SP_DROP_MARTIAN_SOURCE : SP_DROP_REASONS;
-	}
-	return sp_gateway_source_ipv6(xdp, port_number, frame, port);
+	return port ? sp_gateway_source_ipv6(xdp, port_number, frame, port) : SP_DROP_REASONS;
 }
 
 /* An sp_gateway_drop. */
-SP_INLINE __u32 sp_gateway_check_ipv4(struct xdp_md *xdp, const __u8 *frame, const void *end,
-				      __u32 port_number, __u32 bytes, __u32 padding)
+__attribute__((noinline)) int sp_gateway_check_ipv4(struct xdp_md *xdp, __u32 port_number, __u32 padding)
 {
-	__u32 header_bytes, total, source, destination, fragment, reason, index;
+	__u8 *frame = (void *)(long)xdp->data + (padding & 0xf), *end = (void *)(long)xdp->data_end;
+	__u32 header_bytes, total, source, destination, fragment, reason, bytes = sp_length(xdp) - (padding & 0xf);
 	const sp_u32a *word = (const void *)(frame + 14);
-	struct sp_gateway_settings_value *settings;
 	struct sp_gateway_port_value *port;
-	__u64 sum, *known;
+	__u64 sum;
 
-	if ((void *)(frame + 34) > end)
+	if (frame + 34 > end)
 		return SP_DROP_SHORT_HEADER;
 	destination = sp_get32(frame + 30);
 	port = bpf_map_lookup_elem(&sp_gateway_port, &port_number);
@@ -292,7 +290,7 @@ SP_INLINE __u32 sp_gateway_check_ipv4(struct xdp_md *xdp, const __u8 *frame, con
 		for (__u32 i = 5; i < 15; i++) {
 			if (i * 4 >= header_bytes)
 				break;
-			if ((void *)(frame + 18 + i * 4) > end)
+			if (frame + 18 + i * 4 > end)
 				return SP_DROP_SHORT_HEADER;
 			sum += word[i];
 		}
@@ -311,17 +309,59 @@ SP_INLINE __u32 sp_gateway_check_ipv4(struct xdp_md *xdp, const __u8 *frame, con
 		if (reason != SP_DROP_REASONS)
 			return reason;
 	}
-	if (!port)
-		return SP_DROP_REASONS;
-	if (port->reverse_path == SP_REVERSE_PATH_OFF)
-		return sp_is_local_ipv4(bpf_htonl(source)) ? SP_DROP_MARTIAN_SOURCE : SP_DROP_REASONS;
-	settings = sp_gateway_get_settings();
+	return port ? sp_gateway_source_ipv4(xdp, port_number, frame, port) : SP_DROP_REASONS;
+}
+
+/* 1 if a < b; both below 2^63. No branch, as a comparison would be. */
+SP_INLINE __u64 sp_is_below(__u64 a, __u64 b) { return (a - b) >> 63; }
+
+/* 1 if a == b. */
+SP_INLINE __u64 sp_is_same(__u64 a, __u64 b) { return sp_is_below(a ^ b, 1); }
+
+/*
+ * Is this an IPv4 packet without options and in one piece, of which all is right, from a source that
+ * the routes were asked about? 0 says nothing.
+ */
+SP_INLINE int sp_gateway_is_usual(const __u8 *frame, const void *end, __u32 port_number, __u32 bytes)
+{
+	const sp_u32a *word = (const void *)(frame + 14);
+	struct sp_gateway_settings_value *settings = sp_gateway_get_settings();
+	struct sp_gateway_port_value *port = bpf_map_lookup_elem(&sp_gateway_port, &port_number);
+	__u64 wrong, *known, to;
+	__u32 source, index, first, total, from_byte, to_byte;
+
+	if (!port || !settings || (void *)(frame + 54) > end)
+		return 0;
+	source = sp_get32(frame + 26);
 	index = sp_gateway_source_index(source, port_number);
 	known = bpf_map_lookup_elem(&sp_gateway_sources_ipv4, &index);
-	if (settings && known &&
-	    *known == sp_gateway_source_entry(source, port_number, settings->route_generation, SP_SOURCE_GOOD))
-		return SP_DROP_REASONS;
-	return sp_gateway_source_ipv4(xdp, port_number, padding);
+	if (!known)
+		return 0;
+	wrong = *known ^ sp_gateway_source_entry(source, port_number, settings->route_generation, port, SP_SOURCE_GOOD);
+	to = sp_get64(frame) >> 16;
+	wrong |= (to ^ port->mac) & ((__u64)port->any_mac - 1);
+	wrong |= to >> 40 & 1;
+	first = sp_get32(frame + 14);
+	wrong |= first >> 24 ^ 0x45;
+	total = first & 0xffff;
+	wrong |= sp_is_below(bytes, total + 14);
+	wrong |= sp_csum_fold((__u64)word[0] + word[1] + word[2] + word[3] + word[4]);
+	from_byte = source >> 24;
+	to_byte = frame[30];
+	wrong |= sp_is_same(from_byte, 0) | sp_is_same(from_byte, 127) | sp_is_below(223, from_byte);
+	wrong |= sp_is_same(to_byte, 0) | sp_is_same(to_byte, 127) | sp_is_below(223, to_byte);
+	wrong |= sp_get16(frame + 20) & 0x3fff;
+	if (frame[23] == 17) {
+		__u32 length = sp_get16(frame + 38);
+
+		wrong |= sp_is_below(length, 8) | sp_is_below(total, length + 20);
+	} else if (frame[23] == 6) {
+		__u32 length = (frame[46] >> 4) * 4;
+
+		wrong |= sp_is_below(length, 20) | sp_is_below(total, length + 20);
+	}
+	wrong |= sp_is_below(total, 20);
+	return !wrong;
 }
 
 /* What gateway_check() is compiled to. `data` is where the frame begins, behind `padding`. */
@@ -334,12 +374,15 @@ SP_INLINE int sp_gateway_check(struct xdp_md *xdp, const void *data, const void 
 
 	if ((void *)(frame + 14) > end)
 		return 1;
-	if (sp_get16(frame + 12) == 0x0800)
-		reason = sp_gateway_check_ipv4(xdp, frame, end, port_number, bytes, padding);
-	else if (sp_get16(frame + 12) == 0x86dd)
+	if (sp_get16(frame + 12) == 0x0800) {
+		if (sp_gateway_is_usual(frame, end, port_number, bytes))
+			return 1;
+		reason = sp_gateway_check_ipv4(xdp, port_number, padding);
+	} else if (sp_get16(frame + 12) == 0x86dd) {
 		reason = sp_gateway_check_ipv6(xdp, port_number, padding);
-	else
+	} else {
 		return 1;
+	}
 	if (reason == SP_DROP_REASONS)
 		return 1;
 	count = bpf_map_lookup_elem(&sp_gateway_drops, &reason);

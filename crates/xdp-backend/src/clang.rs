@@ -209,7 +209,7 @@ const PROGRAMS: [&str; 8] =
 
 /// Functions of the gateway's runtime, which call nothing: only one of them runs at a time.
 const GATEWAY_FUNCTIONS: [&str; 5] =
-    ["sp_gateway_source_ipv4", "sp_gateway_check_ipv6", "sp_gateway_clamp_mss", "sp_slow_send", "sp_fragment_find"];
+    ["sp_gateway_check_ipv4", "sp_gateway_check_ipv6", "sp_gateway_clamp_mss", "sp_slow_send", "sp_fragment_find"];
 
 /// Functions of the runtime that only `sp_send` and `sp_receive` call (stateplane_flow_tag.h); these have the room for them.
 const TAG_FUNCTIONS: [&str; 2] = ["sp_tag", "sp_tag_chunk"];
