@@ -1,5 +1,5 @@
-// gateway_router.p4: an IPv4 and IPv6 router that leaves to the kernel what the kernel must do, answers
-// what is too big, and routes fragments by the ports of the first.
+// gateway_router.p4: an IPv4 and IPv6 router that leaves to the kernel what the kernel must do,
+// answers what is too big, and routes fragments by the ports of the first.
 //
 // What it found of a fragment's ports goes into the source MAC's lower half, so that tests see it.
 #include <core.p4>

@@ -69,24 +69,30 @@ def checks(case):
     case.passes(frame(b"\0" * 46, 0x0806))
     case.note("IPv4 options: their checksum too.")
     options = b"\x94\4\0\0" + b"\1" * 36
-    case.passes(frame(ipv4(SOURCE, DESTINATION, UDP, udp(SOURCE, DESTINATION, 1, 2), options=options)))
-    case.passes(frame(ipv4(SOURCE, DESTINATION, UDP, udp(SOURCE, DESTINATION, 1, 2), options=b"\1\1\1\0")))
+    case.passes(frame(ipv4(SOURCE, DESTINATION, UDP, udp(SOURCE, DESTINATION, 1, 2),
+                           options=options)))
+    case.passes(frame(ipv4(SOURCE, DESTINATION, UDP, udp(SOURCE, DESTINATION, 1, 2),
+                           options=b"\1\1\1\0")))
     wrong = ipv4(SOURCE, DESTINATION, UDP, udp(SOURCE, DESTINATION, 1, 2), options=options)
     case.fails("header_checksum", frame(with_bytes(wrong, 59, b"\2")))
     case.fails("header_checksum", frame(with_bytes(plain, 10, b"\0\0")))
     case.fails("header_checksum", frame(with_bytes(plain, 8, b"\x05")))
     case.note("Headers that are none, or cut off.")
-    case.fails("short_header", frame(with_bytes(plain, 0, b"\x65")))
-    case.fails("short_header", frame(with_bytes(plain, 0, b"\x44")))
-    case.fails("short_header", frame(with_checksum(with_bytes(plain, 2, struct.pack("!H", 19)))))
+    case.fails("short_header", frame(with_checksum(with_bytes(plain, 0, b"\x65"))))
+    case.fails("short_header", frame(with_checksum(with_bytes(plain, 0, b"\x44"))))
+    for protocol in (UDP, ICMP):
+        short = with_bytes(with_bytes(plain, 9, bytes([protocol])), 2, struct.pack("!H", 19))
+        case.fails("short_header", frame(with_checksum(short)))
     case.fails("short_header", frame(plain[:19]))
     case.fails("length", frame(wrong[:57]))
     case.note("Total length beyond the frame.")
-    case.fails("length", frame(with_checksum(with_bytes(plain, 2, struct.pack("!H", len(plain) + 1)))))
+    case.fails("length", frame(with_checksum(with_bytes(plain, 2, struct.pack("!H",
+                                                                              len(plain) + 1)))))
     case.fails("length", frame(plain[:-1]))
     case.note("UDP: length below 8, beyond the packet; a packet that has no room for it.")
     case.fails("length", frame(with_bytes(plain, 24, struct.pack("!H", 7))))
-    case.fails("length", frame(with_bytes(plain, 24, struct.pack("!H", 9 + len(PAYLOAD))) + b"\0\0"))
+    case.fails("length", frame(with_bytes(plain, 24, struct.pack("!H",
+                                                                 9 + len(PAYLOAD))) + b"\0\0"))
     case.passes(frame(with_bytes(plain, 24, struct.pack("!H", 12))))
     case.fails("length", frame(ipv4(SOURCE, DESTINATION, UDP, b"\0" * 7) + b"\0" * 30))
     case.note("TCP: data offset below 5, beyond the packet; a packet that has no room for it.")
@@ -101,10 +107,13 @@ def checks(case):
     case.passes(frame(ipv4(SOURCE, DESTINATION, TCP, b"\0" * 3, flags_offset=6)))
     case.fails("length", frame(ipv4(SOURCE, DESTINATION, TCP, b"\0" * 16, flags_offset=0x2000)))
     case.note("Martian sources and destinations. Link-local addresses and broadcasts of a network are none.")
-    for source in ["0.0.0.0", "0.1.2.3", "127.0.0.1", "127.255.0.1", "224.0.0.1", "240.0.0.1", "255.255.255.255"]:
-        case.fails("martian_source", frame(ipv4(source, DESTINATION, UDP, udp(source, DESTINATION, 1, 2, PAYLOAD))))
+    for source in ["0.0.0.0", "0.1.2.3", "127.0.0.1", "127.255.0.1", "224.0.0.1", "240.0.0.1",
+                   "255.255.255.255"]:
+        case.fails("martian_source", frame(ipv4(source, DESTINATION, UDP, udp(source,
+                                                                              DESTINATION, 1, 2, PAYLOAD))))
     for destination in ["0.0.0.0", "0.255.0.1", "127.0.0.1", "240.0.0.1", "255.255.255.255"]:
-        case.fails("martian_destination", frame(ipv4(SOURCE, destination, UDP, udp(SOURCE, destination, 1, 2, PAYLOAD))))
+        case.fails("martian_destination", frame(ipv4(SOURCE, destination, UDP, udp(SOURCE,
+                                                                                   destination, 1, 2, PAYLOAD))))
     for source in ["1.0.0.1", "126.0.0.1", "128.0.0.1", "169.254.0.1", "223.255.255.255"]:
         case.passes(frame(ipv4(source, DESTINATION, UDP, udp(source, DESTINATION, 1, 2, PAYLOAD))))
     case.passes(frame(ipv4(SOURCE, "224.0.0.5", UDP, udp(SOURCE, "224.0.0.5", 1, 2))))
@@ -115,7 +124,8 @@ def checks(case):
     case.passes(frame(plain, IPV6))
     case.passes(frame(plain + b"\0" * 4, IPV6))
     case.passes(frame(segment, IPV6))
-    case.passes(frame(ipv6(SOURCE6, DESTINATION6, ICMP6, echo6(SOURCE6, DESTINATION6, 128, 1)), IPV6))
+    case.passes(frame(ipv6(SOURCE6, DESTINATION6, ICMP6, echo6(SOURCE6, DESTINATION6, 128, 1)),
+                      IPV6))
     case.passes(frame(ipv6(SOURCE6, DESTINATION6, 59, b""), IPV6))
     case.fails("short_header", frame(plain[:39], IPV6))
     case.fails("short_header", frame(with_bytes(plain, 0, b"\x40"), IPV6))
@@ -194,8 +204,10 @@ def about(packet, kind, code, rest):
     if packet[0] >> 4 == 6:
         error = icmp6("2001:db8::1", SOURCE6, kind, code, rest, packet[:1280 - 48])
         return ethernet(HOST_MAC, PORT_MACS[0],
-                        ipv6("2001:db8::1", SOURCE6, ICMP6, error, traffic_class=0xC0, flow_label=0), IPV6)
-    return ethernet(HOST_MAC, PORT_MACS[0], ipv4("10.0.0.1", SOURCE, ICMP, icmp(kind, code, rest, packet[:576 - 28]),
+                        ipv6("2001:db8::1", SOURCE6, ICMP6, error, traffic_class=0xC0,
+                             flow_label=0), IPV6)
+    return ethernet(HOST_MAC, PORT_MACS[0], ipv4("10.0.0.1", SOURCE, ICMP, icmp(kind, code, rest,
+                                                                                packet[:576 - 28]),
                                                  tos=0xC0, identification=0))
 
 
@@ -226,16 +238,17 @@ def frames(case):
     case.dropped(0, plain, IPV6, destination="33:33:00:00:00:01")
     case.counted("broadcast_frame")
     case.note("(Port 1 takes frames for any MAC, none of them broadcast.)")
-    back = ipv4(DESTINATION, SOURCE, UDP, udp(DESTINATION, SOURCE, 53, 1000))
-    case.packet(1, frame(back, destination="02:00:00:00:00:99"))
-    case.expect(0, ethernet(HOST_MAC, PORT_MACS[0], one_hop_less(back)))
+    back = ipv4(DESTINATION, SOURCE, UDP, udp(DESTINATION, SOURCE, 53, 1000, PAYLOAD))
+    for _ in range(2):
+        case.packet(1, frame(back, destination="02:00:00:00:00:99"))
+        case.expect(0, ethernet(HOST_MAC, PORT_MACS[0], one_hop_less(back)))
     case.packet(1, frame(back, destination="ff:ff:ff:ff:ff:ff"))
     case.counted("broadcast_frame")
 
 
 def sources(case):
     def plain(source, destination=DESTINATION):
-        return ipv4(source, destination, UDP, udp(source, destination, 1, 2))
+        return ipv4(source, destination, UDP, udp(source, destination, 1, 2, PAYLOAD))
 
     def plain6(source, destination=DESTINATION6):
         return ipv6(source, destination, UDP, udp(source, destination, 1, 2))
@@ -243,7 +256,8 @@ def sources(case):
     case.note("Strict: the source's route must lead back, twice each, as what routes say is remembered.")
     for source in ["10.0.0.77", "10.0.0.77"]:
         case.routed(0, plain(source))
-    for source, reason in [("198.51.100.9", "reverse_path"), ("8.8.8.8", "reverse_path"), ("198.18.0.1", "reverse_path"),
+    for source, reason in [("198.51.100.9", "reverse_path"), ("8.8.8.8", "reverse_path"),
+                           ("198.18.0.1", "reverse_path"),
                            ("10.0.0.1", "martian_source"), ("192.0.3.2", "martian_source")]:
         for _ in range(2):
             case.dropped(0, plain(source))
@@ -288,7 +302,8 @@ def too_big(case):
         case.expect(0, about(packet_of(size), 3, 4, mtu))
         case.counted("icmp_sent")
     case.note("Options are quoted; Ethernet's padding is not.")
-    options = ipv4(SOURCE, DESTINATION, UDP, udp(SOURCE, DESTINATION, 1, 2, b"x" * 1400), options=b"\1" * 40)
+    options = ipv4(SOURCE, DESTINATION, UDP, udp(SOURCE, DESTINATION, 1, 2, b"x" * 1400),
+                   options=b"\1" * 40)
     case.packet(0, frame(options))
     case.expect(0, about(options, 3, 4, mtu))
     case.note("IPv6: packet too big.")
@@ -341,7 +356,8 @@ def fragments(case):
     whole = udp(SOURCE, DESTINATION, 1000, 53, b"x" * 200)
 
     def fragment(identification, offset, size=48, more=True, protocol=UDP):
-        return ipv4(SOURCE, DESTINATION, protocol, whole[offset:offset + size], identification=identification,
+        return ipv4(SOURCE, DESTINATION, protocol, whole[offset:offset + size],
+                    identification=identification,
                     flags_offset=(0x2000 if more else 0) | offset // 8)
 
     ports = "02:00:03:e8:00:35"
@@ -366,10 +382,10 @@ def fragments(case):
 
 
 def mss(case):
-    def syn(options, flags=2, source_port=1000):
+    def syn(options, flags=2, payload=b""):
         words = 5 + len(options) // 4
-        head = struct.pack("!HHIIHHHH", source_port, 80, 1, 0, words << 12 | flags, 0xFFFF, 0, 0) + options
-        return head
+        head = struct.pack("!HHIIHHHH", 1000, 80, 1, 0, words << 12 | flags, 0xFFFF, 0, 0)
+        return head + options + payload
 
     def segment(text, source=SOURCE, destination=DESTINATION):
         value = checksum(pseudo(source, destination, TCP, len(text)) + text)
@@ -390,18 +406,24 @@ def mss(case):
     case.note("Behind other options, at an odd place too; not behind the end of the options, nor in a cut one.")
     clamped(b"\4\2\1\1" + option(1460), b"\4\2\1\1" + option(1360))
     clamped(b"\1" + option(1460) + b"\1\1\0", b"\1" + option(1360) + b"\1\1\0")
-    clamped(b"\x08\x0a" + b"\2\4" * 4 + b"\1\1" + option(1460), b"\x08\x0a" + b"\2\4" * 4 + b"\1\1" + option(1360))
+    clamped(b"\x08\x0a" + b"\2\4" * 4 + b"\1\1" + option(1460),
+            b"\x08\x0a" + b"\2\4" * 4 + b"\1\1" + option(1360))
     clamped(b"\1" * 36 + option(9000), b"\1" * 36 + option(1360))
-    for options in [b"\0\0\0\0" + option(1460), b"\1\2\4\5", b"\3\0\1\1" + option(1460), b"\3\x14\1\1" + option(1460),
-                    b""]:
+    for options in [b"\0\0\0\0" + option(1460), b"\0\1\1\1" + option(1460), b"\1\2\4\5",
+                    b"\3\0\1\1" + option(1460), b"\3\x14\1\1" + option(1460), b"\2\6\x23\x28\x23\x28\1\1", b""]:
         clamped(options, options)
+    clamped(b"\1\1\2\4", b"\1\1\2\4", payload=struct.pack("!H", 9000) * 4)
     case.note("Only of a SYN.")
     clamped(option(1460), option(1460), flags=0x10)
     case.note("IPv6; and towards the larger MTU, which the ingress port's own limits.")
-    case.routed(0, ipv6(SOURCE6, DESTINATION6, TCP, segment(syn(option(1440)), SOURCE6, DESTINATION6)), IPV6,
-                sent=one_hop_less(ipv6(SOURCE6, DESTINATION6, TCP, segment(syn(option(1340)), SOURCE6, DESTINATION6))))
-    case.routed(1, ipv4(DESTINATION, SOURCE, TCP, segment(syn(option(1460), 0x12), DESTINATION, SOURCE)), out=0,
-                sent=one_hop_less(ipv4(DESTINATION, SOURCE, TCP, segment(syn(option(1360), 0x12), DESTINATION, SOURCE))))
+    case.routed(0, ipv6(SOURCE6, DESTINATION6, TCP, segment(syn(option(1440)), SOURCE6,
+                                                            DESTINATION6)), IPV6,
+                sent=one_hop_less(ipv6(SOURCE6, DESTINATION6, TCP, segment(syn(option(1340)),
+                                                                           SOURCE6, DESTINATION6))))
+    case.routed(1, ipv4(DESTINATION, SOURCE, TCP, segment(syn(option(1460), 0x12), DESTINATION,
+                                                          SOURCE)), out=0,
+                sent=one_hop_less(ipv4(DESTINATION, SOURCE, TCP, segment(syn(option(1360), 0x12),
+                                                                         DESTINATION, SOURCE))))
 
 
 def gateway_router():

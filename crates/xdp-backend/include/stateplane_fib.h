@@ -13,7 +13,8 @@
 #define SP_FIB_TOO_BIG 4
 
 /* *mtu: that of the route; 0 if there is none, or its next hop is not resolved. */
-SP_INLINE __u32 sp_fib_result(struct xdp_md *xdp, struct bpf_fib_lookup *fib, __u32 *port, __u32 *mtu)
+SP_INLINE __u32 sp_fib_result(struct xdp_md *xdp, struct bpf_fib_lookup *fib, __u32 *port,
+			      __u32 *mtu)
 {
 	long found = bpf_fib_lookup(xdp, fib, sizeof(*fib), 0);
 
@@ -25,7 +26,10 @@ SP_INLINE __u32 sp_fib_result(struct xdp_md *xdp, struct bpf_fib_lookup *fib, __
 		__u32 ifindex = fib->ifindex;
 		__u32 *out = bpf_map_lookup_elem(&sp_port_by_ifindex, &ifindex);
 
-		/* A route out of an interface that is not a port of this program: the kernel's affair. */
+		/*
+		 * A route out of an interface that is not a port of this program: the kernel's
+		 * affair.
+		 */
 		if (!out || *out == 0)
 			return SP_FIB_KERNEL;
 		*port = *out - 1;
@@ -42,11 +46,13 @@ SP_INLINE __u32 sp_fib_result(struct xdp_md *xdp, struct bpf_fib_lookup *fib, __
 }
 
 /* smac lies at 52, dmac at 58: the stack must be read at aligned addresses. */
-_Static_assert(__builtin_offsetof(struct bpf_fib_lookup, smac) % 4 == 0 && __builtin_offsetof(struct bpf_fib_lookup, dmac) % 4 == 2, "alignment");
+_Static_assert(__builtin_offsetof(struct bpf_fib_lookup, smac) % 4 == 0 &&
+	       __builtin_offsetof(struct bpf_fib_lookup, dmac) % 4 == 2, "alignment");
 SP_INLINE __u64 sp_fib_source_mac(const struct bpf_fib_lookup *fib) { return ((__u64)sp_get32(fib->smac) << 16) | sp_get16(fib->smac + 4); }
 SP_INLINE __u64 sp_fib_destination_mac(const struct bpf_fib_lookup *fib) { return ((__u64)sp_get16(fib->dmac) << 32) | sp_get32(fib->dmac + 2); }
 
-SP_INLINE __u32 sp_fib_lookup_ipv4(struct xdp_md *xdp, __u32 source, __u32 destination, __u8 protocol, __u16 source_port,
+SP_INLINE __u32 sp_fib_lookup_ipv4(struct xdp_md *xdp, __u32 source, __u32 destination,
+				   __u8 protocol, __u16 source_port,
 				   __u16 destination_port, __u16 total_length, __u8 tos, __u32 *port, __u64 *source_mac,
 				   __u64 *destination_mac, __u32 *mtu)
 {
@@ -68,7 +74,8 @@ SP_INLINE __u32 sp_fib_lookup_ipv4(struct xdp_md *xdp, __u32 source, __u32 desti
 	return result;
 }
 
-SP_INLINE __u32 sp_fib_lookup_ipv6(struct xdp_md *xdp, sp_u128 source, sp_u128 destination, __u8 next_header,
+SP_INLINE __u32 sp_fib_lookup_ipv6(struct xdp_md *xdp, sp_u128 source, sp_u128 destination,
+				   __u8 next_header,
 				   __u16 source_port, __u16 destination_port, __u16 payload_length, __u32 flow_label,
 				   __u32 *port, __u64 *source_mac, __u64 *destination_mac, __u32 *mtu)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stateplane_gateway.h: what a gateway needs beyond headers and tables. An object has only the parts
- * that its program uses: the compiler defines SP_GATEWAY_CHECK, _ICMP, _FRAGMENTS, _CLAMP and
+ * stateplane_gateway.h: what a gateway needs beyond headers and tables. An object has only the
+ * parts that its program uses: the compiler defines SP_GATEWAY_CHECK, _ICMP, _FRAGMENTS, _CLAMP and
  * _KERNEL_PORT, and includes this after stateplane_xdp.h.
  *
  * Owns: what user space tells of ports, and the counts of what is dropped and answered.
  * Must not know: the P4 program, or FlowState.
  *
- * User space writes and reads these maps by their layouts (crates/dataplane/src/gateway.rs). Integers
- * are in host order, addresses in network order. A port without an entry has no MAC, no address and
- * no reverse-path check.
+ * User space writes and reads these maps by their layouts (crates/dataplane/src/gateway.rs).
+ * Integers are in host order, addresses in network order. A port without an entry has no MAC, no
+ * address and no reverse-path check.
  */
 #ifndef STATEPLANE_GATEWAY_H
 #define STATEPLANE_GATEWAY_H
@@ -104,7 +104,10 @@ SP_INLINE struct sp_gateway_settings_value *sp_gateway_get_settings(void)
 }
 
 /* Verdict: the packet is in user space's hands, or answered. */
-SP_INLINE int sp_consumed(void) { return sp_test_mode ? sp_test_verdict(0, SP_DROP_PORT, 0) : XDP_DROP; }
+SP_INLINE int sp_consumed(void)
+{
+	return sp_test_mode ? sp_test_verdict(0, SP_DROP_PORT, 0) : XDP_DROP;
+}
 
 #ifdef SP_GATEWAY_CHECK
 #include "stateplane_gateway_check.h"

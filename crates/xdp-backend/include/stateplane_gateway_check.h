@@ -2,9 +2,9 @@
 /*
  * stateplane_gateway_check.h: gateway_check() of stateplane.p4. Part of stateplane_gateway.h.
  *
- * What an IPv4 packet usually is, is told in line: without branches, which the verifier would follow
- * into the rest of the program one by one, and without helper calls. All else is checked in functions
- * of their own, which the verifier checks once.
+ * What an IPv4 packet usually is, is told in line: without branches, which the verifier would
+ * follow into the rest of the program one by one, and without helper calls. All else is checked in
+ * functions of their own, which the verifier checks once.
  */
 #ifndef STATEPLANE_GATEWAY_CHECK_H
 #define STATEPLANE_GATEWAY_CHECK_H
@@ -17,9 +17,9 @@ struct {
 } sp_gateway_drops SEC(".maps");
 
 /*
- * What routes said of IPv4 sources: direct-mapped, a word each, so that all CPUs can share them. Bits
- * 0 to 31 are the source, 32 to 40 the port, 41 to 59 the route generation, 60 to 61 what the port
- * asks, 62 to 63 the verdict.
+ * What routes said of IPv4 sources: direct-mapped, a word each, so that all CPUs can share them.
+ * Bits 0 to 31 are the source, 32 to 40 the port, 41 to 59 the route generation, 60 to 61 what the
+ * port asks, 62 to 63 the verdict.
  */
 #define SP_SOURCES_BITS 14
 #define SP_SOURCE_GENERATION 0x7ffff
@@ -63,8 +63,8 @@ SP_INLINE __u32 sp_gateway_reason(__u32 verdict)
 }
 
 /*
- * Where the kernel would send an answer to the source, as its own rp_filter asks: *sure says whether
- * that holds until routes change. The route's addresses are set.
+ * Where the kernel would send an answer to the source, as its own rp_filter asks: *sure says
+ * whether that holds until routes change. The route's addresses are set.
  */
 SP_INLINE __u32 sp_gateway_ask(struct xdp_md *xdp, struct bpf_fib_lookup *route,
 			       const struct sp_gateway_port_value *port, int is_local, int *sure)
@@ -178,7 +178,8 @@ SP_INLINE int sp_gateway_source_ipv6(struct xdp_md *xdp, __u32 port_number, cons
 	entry->port = port_number;
 	entry->asked = port->reverse_path;
 	entry->verdict = SP_SOURCE_UNKNOWN;
-	verdict = sp_gateway_ask(xdp, route, port, sp_is_local_ipv6((struct sp_ipv6_address *)entry->source),
+	verdict = sp_gateway_ask(xdp, route, port,
+				 sp_is_local_ipv6((struct sp_ipv6_address *)entry->source),
 				 &sure);
 	if (sure)
 		entry->verdict = verdict;
@@ -186,7 +187,8 @@ SP_INLINE int sp_gateway_source_ipv6(struct xdp_md *xdp, __u32 port_number, cons
 }
 
 /* Is the frame for this port? `destination` are its first eight bytes. */
-SP_INLINE __u32 sp_gateway_frame(const struct sp_gateway_port_value *port, __u64 destination, int is_multicast)
+SP_INLINE __u32 sp_gateway_frame(const struct sp_gateway_port_value *port, __u64 destination,
+				 int is_multicast)
 {
 	destination >>= 16;
 	if (destination == port->mac || !port->mac)
@@ -197,7 +199,8 @@ SP_INLINE __u32 sp_gateway_frame(const struct sp_gateway_port_value *port, __u64
 }
 
 /* Lengths of UDP and TCP headers at `transport`, of a packet with `payload` bytes from there on. */
-SP_INLINE __u32 sp_gateway_transport(const __u8 *transport, const void *end, __u32 protocol, __u32 payload,
+SP_INLINE __u32 sp_gateway_transport(const __u8 *transport, const void *end, __u32 protocol,
+				     __u32 payload,
 				     int has_more)
 {
 	__u32 length;
@@ -207,7 +210,9 @@ SP_INLINE __u32 sp_gateway_transport(const __u8 *transport, const void *end, __u
 			return SP_DROP_LENGTH;
 		length = sp_get16(transport + 4);
 		/* That of a packet in fragments is the whole packet's. */
-		return length < 8 || (length > payload && !has_more) ? SP_DROP_LENGTH : SP_DROP_REASONS;
+		if (length < 8 || (length > payload && !has_more))
+			return SP_DROP_LENGTH;
+		return SP_DROP_REASONS;
 	}
 	if (protocol == 6) {
 		if (payload < 20 || (void *)(transport + 20) > end)
@@ -230,7 +235,8 @@ SP_INLINE int sp_gateway_is_martian_ipv6(const sp_u32a *address)
 }
 
 /* An sp_gateway_drop. */
-__attribute__((noinline)) int sp_gateway_check_ipv6(struct xdp_md *xdp, __u32 port_number, __u32 padding)
+__attribute__((noinline)) int sp_gateway_check_ipv6(struct xdp_md *xdp, __u32 port_number,
+						    __u32 padding)
 {
 	__u8 *frame = (void *)(long)xdp->data + (padding & 0xf), *end = (void *)(long)xdp->data_end;
 	struct sp_gateway_port_value *port = bpf_map_lookup_elem(&sp_gateway_port, &port_number);
@@ -262,7 +268,8 @@ __attribute__((noinline)) int sp_gateway_check_ipv6(struct xdp_md *xdp, __u32 po
 }
 
 /* An sp_gateway_drop. */
-__attribute__((noinline)) int sp_gateway_check_ipv4(struct xdp_md *xdp, __u32 port_number, __u32 padding)
+__attribute__((noinline)) int sp_gateway_check_ipv4(struct xdp_md *xdp, __u32 port_number,
+						    __u32 padding)
 {
 	__u8 *frame = (void *)(long)xdp->data + (padding & 0xf), *end = (void *)(long)xdp->data_end;
 	__u32 header_bytes, total, source, destination, fragment, reason, bytes = sp_length(xdp) - (padding & 0xf);
@@ -304,7 +311,8 @@ __attribute__((noinline)) int sp_gateway_check_ipv4(struct xdp_md *xdp, __u32 po
 		return SP_DROP_MARTIAN_DESTINATION;
 	fragment = sp_get16(frame + 20);
 	if (!(fragment & 0x1fff)) {
-		reason = sp_gateway_transport(frame + 14 + header_bytes, end, frame[23], total - header_bytes,
+		reason = sp_gateway_transport(frame + 14 + header_bytes, end, frame[23],
+					      total - header_bytes,
 					      fragment & 0x2000);
 		if (reason != SP_DROP_REASONS)
 			return reason;
@@ -319,16 +327,18 @@ SP_INLINE __u64 sp_is_below(__u64 a, __u64 b) { return (a - b) >> 63; }
 SP_INLINE __u64 sp_is_same(__u64 a, __u64 b) { return sp_is_below(a ^ b, 1); }
 
 /*
- * Is this an IPv4 packet without options and in one piece, of which all is right, from a source that
- * the routes were asked about? 0 says nothing.
+ * Is this an IPv4 packet without options, of which all is right, from a source that the routes were
+ * asked about (and that is thus no martian)? 0 says nothing. (Of a fragment after the first, what
+ * is taken for a transport header may look right or wrong; nothing is asked of it.)
  */
-SP_INLINE int sp_gateway_is_usual(const __u8 *frame, const void *end, __u32 port_number, __u32 bytes)
+SP_INLINE int sp_gateway_is_usual(const __u8 *frame, const void *end, __u32 port_number,
+				  __u32 bytes)
 {
 	const sp_u32a *word = (const void *)(frame + 14);
 	struct sp_gateway_settings_value *settings = sp_gateway_get_settings();
 	struct sp_gateway_port_value *port = bpf_map_lookup_elem(&sp_gateway_port, &port_number);
 	__u64 wrong, *known, to;
-	__u32 source, index, first, total, from_byte, to_byte;
+	__u32 source, index, first, total, to_byte;
 
 	if (!port || !settings || (void *)(frame + 54) > end)
 		return 0;
@@ -337,7 +347,8 @@ SP_INLINE int sp_gateway_is_usual(const __u8 *frame, const void *end, __u32 port
 	known = bpf_map_lookup_elem(&sp_gateway_sources_ipv4, &index);
 	if (!known)
 		return 0;
-	wrong = *known ^ sp_gateway_source_entry(source, port_number, settings->route_generation, port, SP_SOURCE_GOOD);
+	wrong = *known ^ sp_gateway_source_entry(source, port_number, settings->route_generation,
+						 port, SP_SOURCE_GOOD);
 	to = sp_get64(frame) >> 16;
 	wrong |= (to ^ port->mac) & ((__u64)port->any_mac - 1);
 	wrong |= to >> 40 & 1;
@@ -346,11 +357,8 @@ SP_INLINE int sp_gateway_is_usual(const __u8 *frame, const void *end, __u32 port
 	total = first & 0xffff;
 	wrong |= sp_is_below(bytes, total + 14);
 	wrong |= sp_csum_fold((__u64)word[0] + word[1] + word[2] + word[3] + word[4]);
-	from_byte = source >> 24;
 	to_byte = frame[30];
-	wrong |= sp_is_same(from_byte, 0) | sp_is_same(from_byte, 127) | sp_is_below(223, from_byte);
 	wrong |= sp_is_same(to_byte, 0) | sp_is_same(to_byte, 127) | sp_is_below(223, to_byte);
-	wrong |= sp_get16(frame + 20) & 0x3fff;
 	if (frame[23] == 17) {
 		__u32 length = sp_get16(frame + 38);
 
@@ -365,7 +373,8 @@ SP_INLINE int sp_gateway_is_usual(const __u8 *frame, const void *end, __u32 port
 }
 
 /* What gateway_check() is compiled to. `data` is where the frame begins, behind `padding`. */
-SP_INLINE int sp_gateway_check(struct xdp_md *xdp, const void *data, const void *end, __u32 port_number,
+SP_INLINE int sp_gateway_check(struct xdp_md *xdp, const void *data, const void *end,
+			       __u32 port_number,
 			       __u32 bytes, __u32 padding)
 {
 	const __u8 *frame = data;

@@ -32,7 +32,10 @@ struct {
 	__uint(max_entries, 1);
 } sp_icmp_request SEC(".maps");
 
-/* The token bucket of all CPUs: when the bucket would be full again, with one second's answers in it. */
+/*
+ * The token bucket of all CPUs: when the bucket would be full again, with one second's answers in
+ * it.
+ */
 struct sp_icmp_bucket_value {
 	struct bpf_spin_lock lock;
 	__u32 zero;
@@ -84,7 +87,8 @@ SP_INLINE int sp_icmp_is_due_ipv4(const __u8 *frame, const void *end)
 	__u32 source = sp_get32(frame + 26) >> 24, destination = sp_get32(frame + 30) >> 24;
 	const __u8 *transport = frame + 14 + (frame[14] & 15) * 4;
 
-	if (frame[0] & 1 || sp_get16(frame + 20) & 0x1fff || destination >= 224 || source == 0 || source == 127 ||
+	if (frame[0] & 1 || sp_get16(frame + 20) & 0x1fff || destination >= 224 || source == 0 ||
+	    source == 127 ||
 	    source >= 224)
 		return 0;
 	if (frame[23] != 1)
@@ -175,7 +179,9 @@ SP_INLINE void sp_icmp_put_ethernet(__u8 *frame, __u64 destination, __u64 source
 	sp_put16(frame + 12, type);
 }
 
-/* An IP header and 8 bytes of ICMP go before the quotation; with these the answers may be so long. */
+/*
+ * An IP header and 8 bytes of ICMP go before the quotation; with these the answers may be so long.
+ */
 #define SP_ICMP_MOST_IPV4 576
 #define SP_ICMP_MOST_IPV6 1280
 
@@ -287,7 +293,8 @@ int sp_icmp(struct xdp_md *xdp)
 }
 
 /* Verdict: the packet, as it came in, is answered. */
-SP_INLINE int sp_gateway_reply(struct xdp_md *xdp, __u32 ingress_port, __u32 type, __u32 code, __u32 rest)
+SP_INLINE int sp_gateway_reply(struct xdp_md *xdp, __u32 ingress_port, __u32 type, __u32 code,
+			       __u32 rest)
 {
 	__u32 zero = 0;
 	struct sp_icmp_request_value *request = bpf_map_lookup_elem(&sp_icmp_request, &zero);

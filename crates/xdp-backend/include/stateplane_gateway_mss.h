@@ -5,7 +5,10 @@
 #ifndef STATEPLANE_GATEWAY_MSS_H
 #define STATEPLANE_GATEWAY_MSS_H
 
-/* The MTU that the finished packet's MSS shall fit; 0: the switch is not configured so, or none is known. */
+/*
+ * The MTU that the finished packet's MSS shall fit; 0: the switch is not configured so, or none is
+ * known.
+ */
 SP_INLINE __u32 sp_gateway_clamp(__u32 ingress_port, __u32 route_mtu)
 {
 	struct sp_gateway_settings_value *settings = sp_gateway_get_settings();
@@ -19,7 +22,10 @@ SP_INLINE __u32 sp_gateway_clamp(__u32 ingress_port, __u32 route_mtu)
 	return route_mtu && (!mtu || route_mtu < mtu) ? route_mtu : mtu;
 }
 
-/* Changes one byte pair of a checksummed segment, `odd` bytes behind a word's beginning (RFC 1624, equation 3). */
+/*
+ * Changes one byte pair of a checksummed segment, `odd` bytes behind a word's beginning (RFC 1624,
+ * equation 3).
+ */
 SP_INLINE __u16 sp_gateway_adjusted(__u16 checksum, __u16 before, __u16 after, __u32 odd)
 {
 	__u32 sum;
@@ -83,7 +89,8 @@ __attribute__((noinline)) int sp_gateway_clamp_mss(struct xdp_md *xdp, __u32 mtu
 			__u16 before = sp_get16(option + 2);
 
 			if (before > most) {
-				sp_put16(tcp + 16, sp_gateway_adjusted(sp_get16(tcp + 16), before, most, at & 1));
+				sp_put16(tcp + 16, sp_gateway_adjusted(sp_get16(tcp + 16),
+								       before, most, at & 1));
 				sp_put16(option + 2, most);
 			}
 			break;

@@ -56,8 +56,12 @@ SP_INLINE struct sp_slow_scratch_value *sp_slow_get_scratch(void)
 	return bpf_map_lookup_elem(&sp_slow_scratch, &zero);
 }
 
-/* Hands the frame to the agent; its key stands in the scratch. 0: the ring is full, or it is too long. */
-SP_INLINE int sp_slow_put(struct xdp_md *xdp, struct sp_slow_scratch_value *scratch, __u32 kind, __u32 port)
+/*
+ * Hands the frame to the agent; its key stands in the scratch. 0: the ring is full, or it is too
+ * long.
+ */
+SP_INLINE int sp_slow_put(struct xdp_md *xdp, struct sp_slow_scratch_value *scratch, __u32 kind,
+			  __u32 port)
 {
 	__u64 length = sp_length(xdp);
 
@@ -74,7 +78,10 @@ SP_INLINE int sp_slow_put(struct xdp_md *xdp, struct sp_slow_scratch_value *scra
 }
 
 #ifdef SP_GATEWAY_KERNEL_PORT
-/* Has the kernel send the frame on: 0 if the agent cannot take it. A function that the verifier checks once. */
+/*
+ * Has the kernel send the frame on: 0 if the agent cannot take it. A function that the verifier
+ * checks once.
+ */
 __attribute__((noinline)) int sp_slow_send(struct xdp_md *xdp, __u32 port)
 {
 	struct sp_slow_scratch_value *scratch = sp_slow_get_scratch();
@@ -119,7 +126,10 @@ struct {
 /* RFC 791 and RFC 8200 have a receiver wait at least so long for the rest of a packet. */
 #define SP_FRAGMENT_LIFE_NS 30000000000ull
 
-/* In front of a frame that the agent held and runs again, as its XDP metadata: such a one is not held twice. */
+/*
+ * In front of a frame that the agent held and runs again, as its XDP metadata: such a one is not
+ * held twice.
+ */
 #define SP_RELEASED_META 0x737072656c656173ull
 
 SP_INLINE int sp_fragment_is_released(struct xdp_md *xdp)
@@ -130,10 +140,11 @@ SP_INLINE int sp_fragment_is_released(struct xdp_md *xdp)
 }
 
 /*
- * Remembers the ports of a first fragment, or finds those of another. The key stands in the scratch.
- * Returns a result << 32 | source port << 16 | destination port.
+ * Remembers the ports of a first fragment, or finds those of another. The key stands in the
+ * scratch. Returns a result << 32 | source port << 16 | destination port.
  */
-__attribute__((noinline)) __u64 sp_fragment_find(struct xdp_md *xdp, __u32 ingress_port, __u32 first, __u32 ports)
+__attribute__((noinline)) __u64 sp_fragment_find(struct xdp_md *xdp, __u32 ingress_port,
+						 __u32 first, __u32 ports)
 {
 	struct sp_slow_scratch_value *scratch = sp_slow_get_scratch();
 	struct sp_gateway_settings_value *settings = sp_gateway_get_settings();
@@ -163,7 +174,8 @@ __attribute__((noinline)) __u64 sp_fragment_find(struct xdp_md *xdp, __u32 ingre
 	return (__u64)SP_FRAGMENT_FULL << 32 | ports;
 }
 
-SP_INLINE __u32 sp_fragment_ports(struct xdp_md *xdp, __u32 ingress_port, sp_u128 source, sp_u128 destination,
+SP_INLINE __u32 sp_fragment_ports(struct xdp_md *xdp, __u32 ingress_port, sp_u128 source,
+				  sp_u128 destination,
 				  __u32 identification, __u8 protocol, __u32 first, __u32 *source_port,
 				  __u32 *destination_port)
 {
