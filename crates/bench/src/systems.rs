@@ -5,7 +5,9 @@ use crate::kernel::{self, CObject};
 use crate::network::Network;
 use anyhow::{Context, Result, bail};
 use dataplane::flow::{Session, entry_at};
-use dataplane::{ActionSpec, AttachMode, Dataplane, EntrySpec, KeySpec, Object, Settings, Write};
+use dataplane::{
+    ActionSpec, AttachMode, Dataplane, EntrySpec, GatewayPort, KeySpec, Object, ReversePath, Settings, Write,
+};
 use libbpf_rs::MapCore;
 use manifest::Manifest;
 use nix::time::{ClockId, clock_gettime};
@@ -66,6 +68,20 @@ impl System {
         dataplane.set_port(0, network.inside)?;
         dataplane.set_port(1, network.outside)?;
         dataplane.set_local_addresses(&[Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(192, 0, 2, 2)], &[])?;
+        for (port, mac, ifindex) in
+            [(0, network.macs.inside_port, network.inside), (1, network.macs.outside_port, network.outside)]
+        {
+            // Frames of both directions are said to come in on one port: each may be the other.
+            let value = GatewayPort {
+                mac,
+                siblings: 0b11,
+                ifindex,
+                any_mac: true,
+                reverse_path: ReversePath::Strict,
+                ..GatewayPort::default()
+            };
+            dataplane.set_gateway_port(port, &value)?;
+        }
         dataplane.write_array("sp_nat_pool", 0, &pool())?;
         for (table, key, action) in [
             ("NatIngress.external", EXTERNAL, "mark_external"),

@@ -1,6 +1,7 @@
 //! A loaded object: its programs and maps, by name; pins; ports.
 
 use crate::error::{Error, Result};
+use crate::local_filter::LocalFilter;
 use crate::sys::{self, Update};
 use crate::table::TableRef;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
@@ -198,8 +199,13 @@ impl Dataplane {
     pub fn set_local_addresses(&self, ipv4: &[Ipv4Addr], ipv6: &[Ipv6Addr]) -> Result<(usize, usize)> {
         let four: Vec<Vec<u8>> = ipv4.iter().map(|address| address.octets().to_vec()).collect();
         let six: Vec<Vec<u8>> = ipv6.iter().map(|address| address.octets().to_vec()).collect();
+        let filter = LocalFilter::new(ipv4, ipv6);
+        let mut both = filter.clone();
+        both.add_present(self)?;
+        both.write(self)?;
         let first = self.set_members("sp_local_ipv4", &four)?;
         let second = self.set_members("sp_local_ipv6", &six)?;
+        filter.write(self)?;
         Ok((first.0 + second.0, first.1 + second.1))
     }
 

@@ -80,10 +80,7 @@ impl Interpreter<'_> {
                 let value = self.checksum(arguments, payload)?;
                 self.store_number(operand(arguments, 2)?, &value)
             }
-            other => {
-                let _ = result;
-                Err(Stop::Unsupported(other.to_owned()).into())
-            }
+            other => self.gateway_call(other, arguments, result),
         }
     }
 

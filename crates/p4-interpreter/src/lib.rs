@@ -15,6 +15,7 @@
 mod expr;
 mod externs;
 mod flow;
+mod gateway;
 mod hash;
 mod parser;
 mod statement;
@@ -81,6 +82,8 @@ pub(crate) enum Interrupt {
     /// Index into the program's errors: the parser rejects.
     ParserError(u32),
     ToHost,
+    /// An extern has dropped the packet.
+    Dropped,
     Stop(Stop),
 }
 
@@ -127,6 +130,7 @@ pub struct Interpreter<'p> {
     pub(crate) entries: Vec<Vec<RuntimeEntry>>,
     pub(crate) defaults: Vec<ActionCall>,
     pub(crate) packet: Packet,
+    pub(crate) gateway: gateway::Gateway,
     /// Whether each parser state lies on a cycle.
     pub(crate) on_cycles: Vec<bool>,
     /// The keys with which each table was looked up, for who wants entries that are hit.
@@ -173,6 +177,7 @@ impl<'p> Interpreter<'p> {
             defaults: program.tables.iter().map(|table| table.default_action.clone()).collect(),
             entries,
             packet: Packet::default(),
+            gateway: gateway::Gateway::default(),
         })
     }
 
@@ -217,10 +222,12 @@ impl<'p> Interpreter<'p> {
     /// One packet, at `now_us` microseconds of the switch's clock.
     pub fn run(&mut self, frame: &[u8], ingress_port: u32, now_us: u64) -> Result<Verdict, Stop> {
         self.packet = Packet { bytes: frame.to_vec(), ..Packet::default() };
+        self.gateway.set_clock(now_us);
         self.storage = self.fresh_storage()?;
         match self.pipeline(ingress_port, now_us) {
             Ok(verdict) => Ok(verdict),
             Err(Interrupt::ToHost) => Ok(Verdict::ToHost),
+            Err(Interrupt::Dropped) => Ok(Verdict::Drop),
             Err(Interrupt::Stop(stop)) => Err(stop),
             Err(other) => Err(Stop::Broken(format!("{other:?} outside of what it ends"))),
         }

@@ -109,6 +109,10 @@ impl<'a> Run<'a> {
                 let found = self.switch.register(self.object("register", name)).unwrap()[*index as usize];
                 assert!(comparison.holds(found, *value), "line {line}: register {name}[{index}] is {found}");
             }
+            Command::CheckGateway { name, comparison, value } => {
+                let found = self.switch.gateway_count(name);
+                assert!(comparison.holds(found, *value), "line {line}: {name} is {found}");
+            }
             Command::Clock { nanoseconds } => self.now_us += nanoseconds / 1000,
             Command::NoPacket | Command::Wait => {}
         }

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod comparison;
 mod network;
 pub mod report;
 mod run;

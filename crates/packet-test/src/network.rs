@@ -70,8 +70,8 @@ fn build(setup: &Setup) -> Result<(), NetworkError> {
 /// veth pairs, not dummy links: XDP on Linux hosts needs veth anyway, while not every kernel has dummy. Nothing is ever sent over them.
 fn links(setup: &Setup, batch: &mut Batch) {
     for (number, link) in &setup.ports {
-        let (name, mac, peer) = (link_name(link.port), link.mac, format!("peer{}", link.port));
-        batch.line(*number, format!("link add {name} address {mac} mtu 1500 type veth peer name {peer}"));
+        let (name, mac, mtu, peer) = (link_name(link.port), link.mac, link.mtu, format!("peer{}", link.port));
+        batch.line(*number, format!("link add {name} address {mac} mtu {mtu} type veth peer name {peer}"));
         batch.line(*number, format!("link set {peer} up"));
         batch.line(*number, format!("link set {name} up"));
         for address in &link.addresses {

@@ -2,10 +2,11 @@
 
 use crate::network::{self, NetworkError};
 use crate::report::{CaseReport, Failure, diff, difference, dump};
-use crate::setup::{Backends, NatPool};
+use crate::setup::{Backends, DEFAULT_ICMP_RATE_PER_S, NatPool, PortLink};
 use crate::stf::{Case, Command, Pattern, Port};
-use dataplane::{Dataplane, EntrySpec, Verdict, Write};
+use dataplane::{Dataplane, EntrySpec, GatewayPort, GatewaySettings, Verdict, Write};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 /// Runs a case, in a network of its own if it has `# port:` lines: `load` gives a freshly loaded object (in test mode, with the virtual clock), or says why
 /// there is none. It is called where the case runs, on another thread perhaps.
@@ -78,10 +79,15 @@ impl<'a> Runner<'a> {
             let name = network::link_name(link.port);
             let made = nix::net::if_::if_nametoindex(name.as_str())
                 .map_err(|error| format!("interface {name}: {error}"))
-                .and_then(|ifindex| self.dataplane.set_port(link.port, ifindex).map_err(|error| error.to_string()));
+                .and_then(|ifindex| self.set_port(link, ifindex).map_err(|error| error.to_string()));
             if let Err(reason) = made {
                 self.fail(*line, reason, None);
             }
+        }
+        if !case.setup.ports.is_empty()
+            && let Err(error) = self.set_gateway()
+        {
+            self.fail(case.setup.gateway.map_or(0, |(line, _)| line), error.to_string(), None);
         }
         if let Some((line, pool)) = &case.setup.nat_pool
             && let Err(reason) = self.set_nat_pool(pool)
@@ -113,6 +119,40 @@ impl<'a> Runner<'a> {
             }
         }
         Ok(())
+    }
+
+    fn set_port(&self, link: &PortLink, ifindex: u32) -> dataplane::Result<()> {
+        self.dataplane.set_port(link.port, ifindex)?;
+        let addresses = || link.addresses.iter().map(|prefix| prefix.address);
+        let port = GatewayPort {
+            mac: link.mac.0,
+            siblings: link.siblings.iter().fold(0, |bits, sibling| bits | 1 << sibling),
+            ipv4: addresses().find_map(|address| if let IpAddr::V4(it) = address { Some(it) } else { None }),
+            ipv6: addresses().find_map(|address| if let IpAddr::V6(it) = address { Some(it) } else { None }),
+            ifindex,
+            mtu: link.mtu,
+            any_mac: !link.own_mac,
+            reverse_path: link.reverse_path,
+        };
+        self.dataplane.set_gateway_port(link.port, &port)
+    }
+
+    /// Settings, and which addresses are the host's own.
+    fn set_gateway(&self) -> dataplane::Result<()> {
+        let setup = &self.case.setup;
+        let settings = match &setup.gateway {
+            Some((_, settings)) => *settings,
+            None => GatewaySettings { icmp_rate_per_s: DEFAULT_ICMP_RATE_PER_S, ..GatewaySettings::default() },
+        };
+        self.dataplane.set_gateway_settings(&settings)?;
+        let (mut ipv4, mut ipv6) = (vec![], vec![]);
+        for prefix in setup.ports.iter().flat_map(|(_, link)| &link.addresses) {
+            match prefix.address {
+                IpAddr::V4(address) => ipv4.push(address),
+                IpAddr::V6(address) => ipv6.push(address),
+            }
+        }
+        self.dataplane.set_local_addresses(&ipv4, &ipv6).map(drop)
     }
 
     /// There must be a FlowState of that name with that allocator.
@@ -172,6 +212,11 @@ impl<'a> Runner<'a> {
                     self.fail(line, reason, None);
                 }
             }
+            Command::CheckGateway { name, comparison, value } => match self.dataplane.gateway_count(name)? {
+                Some(found) if comparison.holds(found, *value) => {}
+                Some(found) => self.fail(line, format!("{name} is {found}, {comparison}{value} expected"), None),
+                None => self.fail(line, format!("the program does not count {name}: it does not need to"), None),
+            },
             Command::Clock { nanoseconds } => self.clock_ns = self.clock_ns.saturating_add(*nanoseconds),
         }
         Ok(())

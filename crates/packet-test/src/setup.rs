@@ -4,6 +4,11 @@
 //! | --- | --- |
 //! | `# define: NAME[=VALUE]` | compile the program with this preprocessor macro |
 //! | `# port: N mac MAC [address ADDRESS/LENGTH]…` | the case runs in a network of its own, where this port is a link; `fib_lookup` finds it |
+//! | … `mtu N` … | the port's link has this MTU, not 1,500 |
+//! | … `own_mac` … | `gateway_check` takes unicast frames for the port's own MAC only |
+//! | … `reverse_path strict\|loose` … | `gateway_check` asks the routes about sources |
+//! | … `sibling N` … | a port before this one, which shares a multipath route with it |
+//! | `# gateway: [icmp_rate_per_s N] [clamp_mss] [hold_fragments]` | the switch's settings (1,000 ICMP errors a second, no clamping, no holding) |
 //! | `# neighbor: ADDRESS mac MAC port N` | a permanent neighbour |
 //! | `# route: PREFIX via ADDRESS port N` | a route |
 //! | `# route: PREFIX unreachable\|blackhole\|prohibit` | a route to nowhere |
@@ -13,7 +18,7 @@
 //! Only these words with a colon right behind them count; every other comment is a comment.
 
 use crate::stf::{Word, Wrong, words, wrong};
-use dataplane::MAX_POOL_ADDRESSES;
+use dataplane::{GatewaySettings, MAX_POOL_ADDRESSES, ReversePath};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 
@@ -24,6 +29,8 @@ pub struct Setup {
     pub defines: Vec<(u32, String)>,
     /// Links.
     pub ports: Vec<(u32, PortLink)>,
+    /// The switch's settings.
+    pub gateway: Option<(u32, GatewaySettings)>,
     /// Neighbours.
     pub neighbors: Vec<(u32, Neighbor)>,
     /// Routes.
@@ -69,7 +76,20 @@ pub struct PortLink {
     pub mac: Mac,
     /// The host's addresses there.
     pub addresses: Vec<Prefix>,
+    /// The longest IP packet in bytes.
+    pub mtu: u32,
+    /// Frames for other MACs are not for it.
+    pub own_mac: bool,
+    /// What is asked of sources.
+    pub reverse_path: ReversePath,
+    /// Ports that share a multipath route with it.
+    pub siblings: Vec<u32>,
 }
+
+/// The MTU of links whose line gives none.
+pub const DEFAULT_MTU: u32 = 1500;
+/// ICMP errors a second where no line gives them.
+pub const DEFAULT_ICMP_RATE_PER_S: u32 = 1000;
 
 /// A permanent neighbour.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,7 +150,7 @@ pub struct Backends {
 /// If the line is a setup line: its keyword, and where what follows the colon begins (in bytes).
 pub(crate) fn keyword(line: &str) -> Option<(&'static str, usize)> {
     let rest = line.trim_start().strip_prefix('#')?.trim_start();
-    ["define", "port", "neighbor", "route", "nat_pool", "backends"].into_iter().find_map(|keyword| {
+    ["define", "port", "gateway", "neighbor", "route", "nat_pool", "backends"].into_iter().find_map(|keyword| {
         let rest = rest.strip_prefix(keyword)?.strip_prefix(':')?;
         Some((keyword, line.len() - rest.len()))
     })
@@ -150,6 +170,12 @@ impl Setup {
                     return wrong(at, format!("port {} is there already", link.port));
                 }
                 self.ports.push((number, link));
+            }
+            "gateway" => {
+                let settings = gateway(&mut parts)?;
+                if let Some((first, _)) = self.gateway.replace((number, settings)) {
+                    return wrong(from, format!("a switch has its settings once, and line {first} gives them"));
+                }
             }
             "neighbor" => {
                 let neighbor = self.neighbor(&mut parts)?;
@@ -265,12 +291,56 @@ fn define(parts: &mut Parts<'_, '_>) -> Result<String, Wrong> {
 
 fn port_link(parts: &mut Parts<'_, '_>) -> Result<(usize, PortLink), Wrong> {
     let (at, port) = parts.parsed::<u32>("a port number")?;
-    let mut link = PortLink { port, mac: mac(parts)?, addresses: vec![] };
+    let mut link = PortLink {
+        port,
+        mac: mac(parts)?,
+        addresses: vec![],
+        mtu: DEFAULT_MTU,
+        own_mac: false,
+        reverse_path: ReversePath::Off,
+        siblings: vec![],
+    };
     while !parts.words.is_empty() {
-        parts.literal("address")?;
-        link.addresses.push(prefix(parts)?);
+        let (at, word) = parts.next("`address`")?;
+        match word {
+            "address" => link.addresses.push(prefix(parts)?),
+            "mtu" => (_, link.mtu) = parts.parsed("a number of bytes")?,
+            "own_mac" => link.own_mac = true,
+            "reverse_path" => {
+                let (at, word) = parts.next("strict or loose")?;
+                link.reverse_path = match word {
+                    "strict" => ReversePath::Strict,
+                    "loose" => ReversePath::Loose,
+                    _ => return wrong(at, format!("{word:?}: strict or loose belongs here")),
+                };
+            }
+            "sibling" => match parts.parsed("a port number")? {
+                (_, sibling @ 0..=63) => link.siblings.push(sibling),
+                (at, sibling) => return wrong(at, format!("port {sibling} is not below 64")),
+            },
+            _ => {
+                let words = "`address`, `mtu`, `own_mac`, `reverse_path` or `sibling`";
+                return wrong(at, format!("{words} belongs here, not {word:?}"));
+            }
+        }
     }
     Ok((at, link))
+}
+
+fn gateway(parts: &mut Parts<'_, '_>) -> Result<GatewaySettings, Wrong> {
+    let mut settings = GatewaySettings { icmp_rate_per_s: DEFAULT_ICMP_RATE_PER_S, ..GatewaySettings::default() };
+    while !parts.words.is_empty() {
+        match parts.next("a setting")? {
+            (_, "icmp_rate_per_s") => (_, settings.icmp_rate_per_s) = parts.parsed("a number")?,
+            (_, "clamp_mss") => settings.clamp_mss = true,
+            (_, "hold_fragments") => settings.hold_fragments = true,
+            (at, word) => {
+                let words = "`icmp_rate_per_s`, `clamp_mss` or `hold_fragments`";
+                return wrong(at, format!("{words} belongs here, not {word:?}"));
+            }
+        }
+    }
+    Ok(settings)
 }
 
 /// `mac MAC`
@@ -348,6 +418,7 @@ fn backends(parts: &mut Parts<'_, '_>) -> Result<Backends, Wrong> {
 mod tests {
     use crate::Case;
     use crate::setup::{Mac, Neighbor, PortLink, Prefix, Route, Setup, Way};
+    use dataplane::{GatewaySettings, ReversePath};
     use std::net::Ipv4Addr;
 
     fn setup(text: &str) -> Setup {
@@ -367,7 +438,16 @@ mod tests {
         );
         assert_eq!(read.defines, [(1, "A".to_owned()), (2, "B=2".to_owned())]);
         let addresses = vec![prefix("10.0.0.1", 24), prefix("2001:db8::1", 64)];
-        assert_eq!(read.ports, [(3, PortLink { port: 3, mac: Mac([2, 0, 0, 0, 0, 0xa0]), addresses })]);
+        let link = PortLink {
+            port: 3,
+            mac: Mac([2, 0, 0, 0, 0, 0xa0]),
+            addresses,
+            mtu: 1500,
+            own_mac: false,
+            reverse_path: ReversePath::Off,
+            siblings: vec![],
+        };
+        assert_eq!(read.ports, [(3, link)]);
         let address = "10.0.0.5".parse().unwrap();
         assert_eq!(read.neighbors, [(4, Neighbor { address, mac: Mac([2, 0, 0, 0, 0, 5]), port: 3 })]);
         let way = Way::Via { gateway: address, port: 3 };
@@ -376,6 +456,22 @@ mod tests {
         let (line, pool) = read.nat_pool.unwrap();
         assert_eq!((line, pool.flow_state.as_str(), pool.port_low, pool.port_high), (7, "ingress.b", 1024, 2047));
         assert_eq!(pool.addresses, [[203, 0, 113, 1], [203, 0, 113, 2]].map(Ipv4Addr::from));
+    }
+
+    #[test]
+    fn reads_what_a_gateway_asks() {
+        let read = setup(
+            "# port: 0 mac 02:00:00:00:00:a0 mtu 1400 own_mac reverse_path loose\n\
+             # port: 1 mac 02:00:00:00:00:a1 reverse_path strict sibling 0\n\
+             # gateway: icmp_rate_per_s 2 clamp_mss hold_fragments\n",
+        );
+        let [(_, first), (_, second)] = &read.ports[..] else { panic!("{:?}", read.ports) };
+        assert_eq!((first.mtu, first.own_mac, first.reverse_path), (1400, true, ReversePath::Loose));
+        assert_eq!((second.mtu, second.own_mac, second.reverse_path), (1500, false, ReversePath::Strict));
+        assert_eq!(second.siblings, [0]);
+        let settings =
+            GatewaySettings { icmp_rate_per_s: 2, clamp_mss: true, hold_fragments: true, route_generation: 0 };
+        assert_eq!(read.gateway, Some((3, settings)));
     }
 
     #[test]
@@ -398,7 +494,10 @@ mod tests {
             ("# port: 1 mac 02:00:00:00:00", 15, "not an Ethernet address"),
             ("# port: 1 mac 02:00:00:00:00:0g", 15, "not an Ethernet address"),
             ("# port: 1 mac 02:00:00:00:00:01:02", 15, "more than six"),
-            ("# port: 1 mac 02:00:00:00:00:01 10.0.0.1/8", 33, "`address` belongs here"),
+            ("# port: 1 mac 02:00:00:00:00:01 10.0.0.1/8", 33, "`address`, `mtu`"),
+            ("# port: 1 mac 02:00:00:00:00:01 reverse_path no", 46, "strict or loose"),
+            ("# port: 1 mac 02:00:00:00:00:01 sibling 64", 41, "not below 64"),
+            ("# gateway: any", 12, "belongs here"),
             ("# port: 1 mac 02:00:00:00:00:01 address 10.0.0.1", 41, "not ADDRESS/LENGTH"),
             ("# port: 1 mac 02:00:00:00:00:01 address 10.0.0.1/33", 41, "not ADDRESS/LENGTH"),
             ("# neighbor: 10.0.0 mac 02:00:00:00:00:01 port 0", 13, "not an address"),

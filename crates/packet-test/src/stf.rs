@@ -11,6 +11,7 @@
 //! | `wait` | nothing: packets are processed one after another |
 //! | `check_counter NAME(INDEX) [packets\|bytes] == N` | an indirect counter's value (packets if not said); also `!=`, `<`, `<=`, `>`, `>=` |
 //! | `check_register NAME(INDEX) == N` | a register's value (not in other STF tools), with the same operators |
+//! | `check_gateway NAME == N` | one of the gateway's counts (not in other STF tools), with the same operators |
 //! | `clock N(ns\|us\|ms\|s)` | the program's clock goes forward (not in other STF tools) |
 //!
 //! Values: decimal, `0x…`, `0b…`, addresses; matches also `VALUE/LENGTH`, `VALUE&&&MASK` and `*` digits in `0x` and `0b` values. Packets that come
@@ -19,8 +20,9 @@
 //!
 //! What a case needs around it stands in comments such as `# define: NAME`: [`crate::setup`].
 
+pub use crate::comparison::Comparison;
 use crate::setup::{self, Setup};
-use dataplane::{ActionSpec, EntrySpec, KeySpec};
+use dataplane::{ActionSpec, EntrySpec, GATEWAY_DROPS, GATEWAY_EVENTS, KeySpec};
 
 /// A parsed file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,62 +149,20 @@ pub enum Command {
         /// Expected.
         value: u128,
     },
+    /// One of the gateway's counts.
+    CheckGateway {
+        /// Of [`dataplane::GATEWAY_DROPS`] or [`dataplane::GATEWAY_EVENTS`].
+        name: String,
+        /// How it is compared.
+        comparison: Comparison,
+        /// Expected.
+        value: u64,
+    },
     /// Time passes.
     Clock {
         /// By so much.
         nanoseconds: u64,
     },
-}
-
-/// How a value is compared with the expected one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Comparison {
-    /// `==`
-    Equal,
-    /// `!=`
-    Different,
-    /// `<`
-    Less,
-    /// `<=`
-    AtMost,
-    /// `>`
-    Greater,
-    /// `>=`
-    AtLeast,
-}
-
-impl Comparison {
-    const ALL: [(&'static str, Comparison); 7] = [
-        ("==", Comparison::Equal),
-        ("=", Comparison::Equal),
-        ("!=", Comparison::Different),
-        ("<", Comparison::Less),
-        ("<=", Comparison::AtMost),
-        (">", Comparison::Greater),
-        (">=", Comparison::AtLeast),
-    ];
-
-    /// Is `found` as wanted?
-    pub fn holds<T: Ord>(self, found: T, wanted: T) -> bool {
-        match self {
-            Comparison::Equal => found == wanted,
-            Comparison::Different => found != wanted,
-            Comparison::Less => found < wanted,
-            Comparison::AtMost => found <= wanted,
-            Comparison::Greater => found > wanted,
-            Comparison::AtLeast => found >= wanted,
-        }
-    }
-}
-
-/// As it reads before the expected value: nothing, or the operator and a space.
-impl std::fmt::Display for Comparison {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match Comparison::ALL.iter().find(|(_, comparison)| comparison == self) {
-            Some((operator, comparison)) if *comparison != Comparison::Equal => write!(formatter, "{operator} "),
-            _ => Ok(()),
-        }
-    }
 }
 
 /// A line that is not STF.
@@ -291,11 +251,12 @@ fn command(line: &str) -> Result<Command, Wrong> {
         "wait" => only(rest, Command::Wait),
         "check_counter" => check_counter(rest, end),
         "check_register" => check_register(rest, end),
+        "check_gateway" => check_gateway(rest, end),
         "clock" => clock(rest, end),
         _ => wrong(
             *at,
             format!(
-                "unknown command {name:?}; there is add, setdefault, packet, expect, no_packet, wait, check_counter, check_register, clock"
+                "unknown command {name:?}; there is add, setdefault, packet, expect, no_packet, wait, check_counter, check_register, check_gateway, clock"
             ),
         ),
     }
@@ -458,13 +419,13 @@ fn element(rest: &[Word<'_>], end: usize) -> Result<(String, u32), Wrong> {
 /// `== N`, or another comparison.
 fn comparison(rest: &[Word<'_>], end: usize) -> Result<(Comparison, u128), Wrong> {
     let Some(((at, operator), rest)) = rest.split_first() else { return wrong(end, "`== NUMBER` belongs here") };
-    let Some((_, comparison)) = Comparison::ALL.iter().find(|(text, _)| text == operator) else {
+    let Some(comparison) = Comparison::of(operator) else {
         return wrong(*at, format!("{operator:?}: ==, !=, <, <=, > or >= belongs here"));
     };
     match rest {
         [] => wrong(end, "a number belongs here"),
         [(at, text)] => match dataplane::value::parse_value("value", text, 128) {
-            Ok(value) => Ok((*comparison, value)),
+            Ok(value) => Ok((comparison, value)),
             Err(error) => wrong(*at, error.to_string()),
         },
         [_, (at, _), ..] => wrong(*at, "nothing may follow the number"),
@@ -487,6 +448,17 @@ fn check_register(rest: &[Word<'_>], end: usize) -> Result<Command, Wrong> {
     let (register, index) = element(rest, end)?;
     let (comparison, value) = comparison(&rest[1..], end)?;
     Ok(Command::CheckRegister { register, index, comparison, value })
+}
+
+fn check_gateway(rest: &[Word<'_>], end: usize) -> Result<Command, Wrong> {
+    let Some(((at, name), rest)) = rest.split_first() else { return wrong(end, "a count's name belongs here") };
+    if !GATEWAY_DROPS.iter().chain(&GATEWAY_EVENTS).any(|known| known == name) {
+        let known = [&GATEWAY_DROPS[..], &GATEWAY_EVENTS[..]].concat().join(", ");
+        return wrong(*at, format!("{name:?} is none of the gateway's counts: {known}"));
+    }
+    let (comparison, value) = comparison(rest, end)?;
+    let Ok(value) = u64::try_from(value) else { return wrong(end, "the number does not fit 64 bits") };
+    Ok(Command::CheckGateway { name: (*name).to_owned(), comparison, value })
 }
 
 fn clock(rest: &[Word<'_>], end: usize) -> Result<Command, Wrong> {
@@ -576,6 +548,9 @@ mod tests {
             assert_eq!([4, 5, 6].map(|found| comparison.holds(found, 5)), [smaller, equal, greater], "{operator}");
         }
         assert!(command("check_counter c(0) <> 5").is_err() && command("check_counter c(0) == 5 6").is_err());
+        let check = Command::CheckGateway { name: "other_mac".into(), comparison: Comparison::Equal, value: 1 };
+        assert_eq!(one("check_gateway other_mac == 1"), check);
+        assert!(command("check_gateway nothing == 1").is_err());
         assert_eq!(one("clock 5ms"), Command::Clock { nanoseconds: 5_000_000 });
     }
 

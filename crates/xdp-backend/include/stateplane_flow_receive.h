@@ -464,6 +464,14 @@ static __always_inline int sp_flow_let_go(struct xdp_md *xdp, struct sp_flow_con
 			  packet_bytes))
 		return XDP_ABORTED;
 	if (scratch->type == SP_UPDATE_ACK) {
+#ifdef SP_GATEWAY_KERNEL_PORT
+		if ((scratch->port & 0x1ff) == SP_KERNEL_PORT) {
+			__u32 port = 0;
+
+			sp_ingress_port(xdp, &port);
+			return sp_send_by_kernel(xdp, port, bpf_xdp_get_buff_len(xdp));
+		}
+#endif
 		if (sp_test_mode)
 			return sp_test_verdict(1, scratch->port & 0x1ff, bpf_xdp_get_buff_len(xdp));
 		return bpf_redirect_map(&sp_ports, scratch->port & 0x1ff, 0);

@@ -87,6 +87,22 @@ struct {
 	__uint(max_entries, 1024);
 } sp_local_ipv6 SEC(".maps");
 
+/*
+ * A bit for each of the addresses above, by their hash: a packet whose bit is not set costs no
+ * look-up. User space keeps it (crates/dataplane/src/local_filter.rs).
+ */
+#define SP_LOCAL_FILTER_BITS 12
+struct sp_local_filter_value {
+	__u64 word[1 << (SP_LOCAL_FILTER_BITS - 6)];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__type(key, __u32);
+	__type(value, struct sp_local_filter_value);
+	__uint(max_entries, 1);
+} sp_local_filter SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__type(key, __u32);
@@ -316,6 +332,29 @@ SP_INLINE int sp_forward(__u32 port, __u32 bytes)
 	return bpf_redirect_map(&sp_ports, port, 0);
 }
 
+/* ---- The host's own addresses ---- */
+/* `folded`: the address, or the exclusive or of its four words, in host order. */
+SP_INLINE int sp_may_be_local(__u32 folded)
+{
+	__u32 zero = 0, bit = (folded * 2654435761u) >> (32 - SP_LOCAL_FILTER_BITS);
+	struct sp_local_filter_value *filter = bpf_map_lookup_elem(&sp_local_filter, &zero);
+
+	return filter && filter->word[bit >> 6] >> (bit & 63) & 1;
+}
+
+/* `address` is in network order. */
+SP_INLINE int sp_is_local_ipv4(__u32 address)
+{
+	return sp_may_be_local(bpf_ntohl(address)) && bpf_map_lookup_elem(&sp_local_ipv4, &address) != 0;
+}
+
+SP_INLINE int sp_is_local_ipv6(const struct sp_ipv6_address *address)
+{
+	__u32 folded = bpf_ntohl(address->word[0] ^ address->word[1] ^ address->word[2] ^ address->word[3]);
+
+	return sp_may_be_local(folded) && bpf_map_lookup_elem(&sp_local_ipv6, address) != 0;
+}
+
 /* ---- Traffic of the host itself: ARP, IPv6 neighbour discovery, local, multicast and link-local destinations ---- */
 SP_INLINE int sp_is_host_traffic(struct xdp_md *xdp)
 {
@@ -334,7 +373,7 @@ SP_INLINE int sp_is_host_traffic(struct xdp_md *xdp)
 
 		if ((host >> 28) >= 0xe || (host >> 16) == 0xa9fe)
 			return 1;
-		return bpf_map_lookup_elem(&sp_local_ipv4, &destination) != 0;
+		return sp_is_local_ipv4(destination);
 	}
 	if (type == 0x86dd) {
 		struct sp_ipv6_address destination;
@@ -350,7 +389,7 @@ SP_INLINE int sp_is_host_traffic(struct xdp_md *xdp)
 		/* ff00::/8, fe80::/10; neighbour discovery goes to one of them or to a local address. */
 		if ((top >> 24) == 0xff || (top >> 22) == (0xfe80 >> 6))
 			return 1;
-		return bpf_map_lookup_elem(&sp_local_ipv6, &destination) != 0;
+		return sp_is_local_ipv6(&destination);
 	}
 	return 0;
 }
@@ -540,87 +579,7 @@ SP_INLINE __u64 sp_random(__u64 low, __u64 high)
 	return span ? low + sp_random64() % span : sp_random64();
 }
 
-/* ---- Routes: bpf_fib_lookup. Results are the ordinals of FibResult in stateplane.p4 ---- */
-#define SP_FIB_FORWARD 0
-#define SP_FIB_LOCAL 1
-#define SP_FIB_KERNEL 2
-#define SP_FIB_UNREACHABLE 3
-
-SP_INLINE __u32 sp_fib_result(struct xdp_md *xdp, struct bpf_fib_lookup *fib, __u32 *port)
-{
-	long found = bpf_fib_lookup(xdp, fib, sizeof(*fib), 0);
-
-	*port = SP_DROP_PORT;
-	if (found == BPF_FIB_LKUP_RET_SUCCESS) {
-		__u32 ifindex = fib->ifindex;
-		__u32 *out = bpf_map_lookup_elem(&sp_port_by_ifindex, &ifindex);
-
-		/* A route out of an interface that is not a port of this program: the kernel's affair. */
-		if (!out || *out == 0)
-			return SP_FIB_KERNEL;
-		*port = *out - 1;
-		return SP_FIB_FORWARD;
-	}
-	if (found == BPF_FIB_LKUP_RET_NOT_FWDED)
-		return SP_FIB_LOCAL;
-	if (found == BPF_FIB_LKUP_RET_BLACKHOLE || found == BPF_FIB_LKUP_RET_UNREACHABLE ||
-	    found == BPF_FIB_LKUP_RET_PROHIBIT)
-		return SP_FIB_UNREACHABLE;
-	return SP_FIB_KERNEL;
-}
-
-/* smac lies at 52, dmac at 58: the stack must be read at aligned addresses. */
-_Static_assert(__builtin_offsetof(struct bpf_fib_lookup, smac) % 4 == 0 && __builtin_offsetof(struct bpf_fib_lookup, dmac) % 4 == 2, "alignment");
-SP_INLINE __u64 sp_fib_source_mac(const struct bpf_fib_lookup *fib) { return ((__u64)sp_get32(fib->smac) << 16) | sp_get16(fib->smac + 4); }
-SP_INLINE __u64 sp_fib_destination_mac(const struct bpf_fib_lookup *fib) { return ((__u64)sp_get16(fib->dmac) << 32) | sp_get32(fib->dmac + 2); }
-
-SP_INLINE __u32 sp_fib_lookup_ipv4(struct xdp_md *xdp, __u32 source, __u32 destination, __u8 protocol, __u16 source_port,
-				   __u16 destination_port, __u16 total_length, __u8 tos, __u32 *port, __u64 *source_mac,
-				   __u64 *destination_mac)
-{
-	struct bpf_fib_lookup fib = {};
-
-	fib.family = 2; /* AF_INET */
-	fib.l4_protocol = protocol;
-	fib.sport = bpf_htons(source_port);
-	fib.dport = bpf_htons(destination_port);
-	fib.tot_len = total_length;
-	fib.ifindex = xdp->ingress_ifindex;
-	fib.tos = tos;
-	fib.ipv4_src = bpf_htonl(source);
-	fib.ipv4_dst = bpf_htonl(destination);
-	__u32 result = sp_fib_result(xdp, &fib, port);
-
-	*source_mac = sp_fib_source_mac(&fib);
-	*destination_mac = sp_fib_destination_mac(&fib);
-	return result;
-}
-
-SP_INLINE __u32 sp_fib_lookup_ipv6(struct xdp_md *xdp, sp_u128 source, sp_u128 destination, __u8 next_header,
-				   __u16 source_port, __u16 destination_port, __u16 payload_length, __u32 flow_label,
-				   __u32 *port, __u64 *source_mac, __u64 *destination_mac)
-{
-	struct bpf_fib_lookup fib = {};
-
-	fib.family = 10; /* AF_INET6 */
-	fib.l4_protocol = next_header;
-	fib.sport = bpf_htons(source_port);
-	fib.dport = bpf_htons(destination_port);
-	fib.tot_len = payload_length + 40;
-	fib.ifindex = xdp->ingress_ifindex;
-	fib.flowinfo = bpf_htonl(flow_label);
-	for (int i = 0; i < 4; i++) {
-		int right = i % 2 ? 0 : 32;
-
-		fib.ipv6_src[i] = bpf_htonl((__u32)((i < 2 ? sp_high64(source) : (__u64)source) >> right));
-		fib.ipv6_dst[i] = bpf_htonl((__u32)((i < 2 ? sp_high64(destination) : (__u64)destination) >> right));
-	}
-	__u32 result = sp_fib_result(xdp, &fib, port);
-
-	*source_mac = sp_fib_source_mac(&fib);
-	*destination_mac = sp_fib_destination_mac(&fib);
-	return result;
-}
+#include "stateplane_fib.h"
 
 /* For the far end of a veth pair: XDP redirect into a veth needs a program on its peer. */
 SEC("xdp.frags")

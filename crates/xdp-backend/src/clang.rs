@@ -13,6 +13,12 @@ use std::process::Command;
 /// The runtime headers, built into the binary.
 const HEADERS: &[(&str, &str)] = &[
     ("stateplane_xdp.h", include_str!("../include/stateplane_xdp.h")),
+    ("stateplane_fib.h", include_str!("../include/stateplane_fib.h")),
+    ("stateplane_gateway.h", include_str!("../include/stateplane_gateway.h")),
+    ("stateplane_gateway_check.h", include_str!("../include/stateplane_gateway_check.h")),
+    ("stateplane_gateway_icmp.h", include_str!("../include/stateplane_gateway_icmp.h")),
+    ("stateplane_gateway_mss.h", include_str!("../include/stateplane_gateway_mss.h")),
+    ("stateplane_gateway_slow.h", include_str!("../include/stateplane_gateway_slow.h")),
     ("stateplane_hash.h", include_str!("../include/stateplane_hash.h")),
     ("stateplane_flow.h", include_str!("../include/stateplane_flow.h")),
     ("stateplane_flow_maps.h", include_str!("../include/stateplane_flow_maps.h")),
@@ -232,7 +238,12 @@ fn fits(frames: &[(String, u32)], placement: Placement) -> bool {
 }
 
 /// XDP programs of their own, as against functions that they call.
-const PROGRAMS: [&str; 7] = ["sp_main", "sp_again", "sp_receive", "sp_send", "sp_generator", "sp_sweep", "sp_pass"];
+const PROGRAMS: [&str; 8] =
+    ["sp_main", "sp_again", "sp_receive", "sp_send", "sp_generator", "sp_sweep", "sp_icmp", "sp_pass"];
+
+/// Functions of the gateway's runtime, which call nothing: only one of them runs at a time.
+const GATEWAY_FUNCTIONS: [&str; 5] =
+    ["sp_gateway_check_ipv4", "sp_gateway_check_ipv6", "sp_gateway_clamp_mss", "sp_slow_send", "sp_fragment_find"];
 
 /// Functions of the runtime that only `sp_send` and `sp_receive` call (stateplane_flow_tag.h); these have the room for them.
 const TAG_FUNCTIONS: [&str; 2] = ["sp_tag", "sp_tag_chunk"];
@@ -243,7 +254,8 @@ fn fits_with_callees(frames: &[(String, u32)]) -> bool {
     let frames = frames.iter().filter(|(name, _)| !TAG_FUNCTIONS.contains(&name.as_str()));
     let (programs, callees): (Vec<_>, Vec<_>) = frames.partition(|(name, _)| PROGRAMS.contains(&name.as_str()));
     // Of the ternary tables' callbacks (ternary.rs) only one runs at a time, and it calls nothing.
-    let (searches, callees): (Vec<_>, Vec<_>) = callees.into_iter().partition(|(name, _)| name.ends_with("_round"));
+    let calls_nothing = |name: &str| name.ends_with("_round") || GATEWAY_FUNCTIONS.contains(&name);
+    let (searches, callees): (Vec<_>, Vec<_>) = callees.into_iter().partition(|(name, _)| calls_nothing(name));
     let search = searches.iter().map(|(_, bytes)| round(*bytes)).max().unwrap_or(0);
     let called: u32 = callees.iter().map(|(_, bytes)| round(*bytes)).sum::<u32>().max(search);
     let most = programs.iter().map(|(_, bytes)| round(*bytes)).max().unwrap_or(0);

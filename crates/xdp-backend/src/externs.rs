@@ -116,6 +116,7 @@ impl Generator<'_> {
                 }
             }
             "fib_lookup_ipv4" | "fib_lookup_ipv6" => self.fib_lookup(name, arguments, result, location),
+            _ if self.gateway_call(name, arguments, result, location) => {}
             other => {
                 let message = format!("{other} is not supported by the XDP target yet");
                 self.error(location, &message, None);
@@ -300,8 +301,9 @@ impl Generator<'_> {
         self.open("");
         self.out.line("__u32 sp_port;");
         self.out.line("__u64 sp_source_mac, sp_destination_mac;");
+        let mtu = self.route_mtu();
         self.out.line(format!(
-            "__u32 sp_found = sp_{name}(xdp, {}, &sp_port, &sp_source_mac, &sp_destination_mac);",
+            "__u32 sp_found = sp_{name}(xdp, {}, &sp_port, &sp_source_mac, &sp_destination_mac, &{mtu});",
             inputs.join(", ")
         ));
         for (argument, value) in arguments[7..].iter().zip(["sp_port", "sp_source_mac", "sp_destination_mac"]) {

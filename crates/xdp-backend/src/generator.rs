@@ -5,6 +5,7 @@ use crate::deparser::Emitted;
 use crate::emit::Writer;
 use crate::facts::Facts;
 use crate::flow::FlowObject;
+use crate::gateway::Uses;
 use crate::layout::{Declaration, Layout, Place, Scalar, c_type, header_tag, member_name, scalar_width};
 use crate::mutations::{Mutation, planted};
 use crate::snapshot::SnapshotObject;
@@ -53,6 +54,8 @@ pub(crate) struct Generator<'a> {
     pub emitted: Vec<Emitted>,
     pub flows: Vec<FlowObject>,
     pub snapshots: Vec<SnapshotObject>,
+    /// What it uses of the gateway's runtime.
+    pub gateway: Uses,
     /// Does the program call `set`? Then a conflict between CPUs can make it run again on the same packet.
     pub flow_sets: bool,
     /// The program calls `phase`.
@@ -110,6 +113,7 @@ impl<'a> Generator<'a> {
             emitted: Vec::new(),
             flows: Vec::new(),
             snapshots: Vec::new(),
+            gateway: Uses::new(program),
             flow_sets: false,
             flow_phases: false,
             payload_sums: false,
@@ -288,6 +292,7 @@ impl<'a> Generator<'a> {
 
     fn pipeline(&mut self) {
         let program = self.program;
+        self.declare_gateway();
         self.out.nowhere();
         self.intrinsic_inputs();
         self.out.line("");
@@ -361,10 +366,12 @@ impl<'a> Generator<'a> {
             Some(port) => port.c,
             None => "0".to_string(),
         };
+        self.finish_gateway();
         let linearizable = self.linearizable();
         if linearizable {
             self.out.line(format!("if (flow.kind == 2) return sp_flow_finish(xdp, &flow, {port});"));
         }
+        self.send_by_kernel(&port);
         self.out.line(format!("return sp_forward({port}, sp_bytes);"));
         self.out.line("verdict_drop: ;");
         if linearizable {
@@ -424,6 +431,12 @@ impl<'a> Generator<'a> {
         }
         text.line("#include \"stateplane_xdp.h\"");
         text.line("");
+        let parts = self.gateway.defines();
+        if !parts.is_empty() {
+            parts.iter().for_each(|part| text.line(format!("#define {part}")));
+            text.line("#include \"stateplane_gateway.h\"");
+            text.line("");
+        }
         if self.has_state() {
             text.line("/* name, object id, size, key bytes, value bytes, consistency, allocator */");
             let objects: Vec<String> = self

@@ -20,6 +20,7 @@ mod externs;
 mod facts;
 mod field_list;
 mod flow;
+mod gateway;
 mod generator;
 mod layout;
 mod limits;

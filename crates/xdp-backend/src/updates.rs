@@ -256,6 +256,9 @@ impl<'a> Values<'a> {
                     | "switch_id"
                     | "fib_lookup_ipv4"
                     | "fib_lookup_ipv6"
+                    | "fib_mtu"
+                    | "gateway_check"
+                    | "clamp_tcp_mss"
             ),
         }
     }

@@ -606,7 +606,7 @@ control NatIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
             // The kernel gets the packet as it came in: to deliver it, resolve its next hop, or answer with an ICMP error. A translated packet only where the
             // kernel cannot send it on: outbound, to this host itself or (the kernel does not tell these two apart) without any route. It then answers
             // an inside host's packet with "network unreachable", and nothing of it gets outside.
-            if (meta.direction == Direction.NONE || (meta.direction == Direction.OUTBOUND && way != FibResult.KERNEL)) {
+            if (meta.direction == Direction.NONE || (meta.direction == Direction.OUTBOUND && way != FibResult.KERNEL && way != FibResult.TOO_BIG)) {
                 to_host();
             } else {
                 no_next_hop.count(0);

@@ -142,6 +142,7 @@ impl<'h> Tree<'h> {
                 _ => undefined("a length that was never written"),
             },
             "to_host" => Err(Halt::ToHost),
+            "gateway_check" => Ok(Data::bool(crate::gateway::refused(&self.packet.bytes).is_none())),
             // p4-support.md: they check and write nothing. Their arguments are evaluated.
             "assert" | "assume" | "log_msg" => {
                 self.arguments_of(call, 0)?;

@@ -52,7 +52,6 @@ pub fn rig_with(defines: &[&str], resend_most_ns: u64, window: u64) -> Rig {
     let object = folder.path().join("counter.o");
     let options = xdp_backend::Options { program_name: "counter.p4".to_owned(), ..Default::default() };
     let manifest = xdp_backend::compile(program, &options, &object).unwrap().generated.manifest;
-    let map = manifest.flow_states[0].map.clone();
     let mut opened = Object::open(&object, manifest).unwrap();
     opened.set(Settings { test_mode: true, host_traffic: false, virtual_clock: true }).unwrap();
     let dataplane = opened.load().unwrap();
@@ -67,17 +66,36 @@ pub fn rig_with(defines: &[&str], resend_most_ns: u64, window: u64) -> Rig {
         window,
         look_ns: 0,
     };
-    dataplane.set_flow_settings(settings).unwrap();
-    for shard in 0..SHARDS {
-        dataplane.set_shard_head(u32::from(shard), Some(head(shard))).unwrap();
-    }
-    dataplane.write_array("sp_fabric_port", FABRIC_PORT, &[1]).unwrap();
-    let rig = Rig { dataplane, ring: KeyRing::new(1, Secret(secret(1))).unwrap(), map, settings };
-    rig.secrets(&[(1, 1)], 1);
-    rig
+    Rig::around(dataplane, settings)
 }
 
 impl Rig {
+    /// Of a loaded object with one FlowState.
+    pub fn around(dataplane: Dataplane, settings: FlowSettings) -> Rig {
+        dataplane.set_flow_settings(settings).unwrap();
+        for shard in 0..SHARDS {
+            dataplane.set_shard_head(u32::from(shard), Some(head(shard))).unwrap();
+        }
+        dataplane.write_array("sp_fabric_port", FABRIC_PORT, &[1]).unwrap();
+        let map = dataplane.manifest().flow_states[0].map.clone();
+        let rig = Rig { dataplane, ring: KeyRing::new(1, Secret(secret(1))).unwrap(), map, settings };
+        rig.secrets(&[(1, 1)], 1);
+        rig
+    }
+
+    /// The virtual clock, for runs that do not set it.
+    pub fn set_clock(&self, now_ns: u64) {
+        let mut value = vec![0; 16];
+        value.extend(now_ns.to_ne_bytes());
+        value.resize(32, 0);
+        self.dataplane.write_array("sp_test", 0, &value).unwrap();
+    }
+
+    /// The frame in which a server's message comes in, tagged.
+    pub fn arriving(&self, message: &Message<'_>) -> Vec<u8> {
+        messages::arriving(&self.signed(message), SERVER, PROTOCOL_ADDRESS)
+    }
+
     pub fn secrets(&self, known: &[(usize, u8)], sends: u8) {
         let mut set = SecretSet { sends, ..Default::default() };
         for (number, byte) in known {

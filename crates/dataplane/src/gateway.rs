@@ -1,0 +1,167 @@
+//! What the program must know of a gateway's ports, and what it counts (stateplane_gateway.h).
+//!
+//! An object has these maps only if its program uses what needs them.
+
+use crate::Dataplane;
+use crate::error::{Error, Result};
+use crate::layout;
+use libbpf_rs::{MapCore, MapFlags};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// The P4 port by which this host's kernel sends a packet on (`KERNEL_PORT` in stateplane.p4).
+pub const KERNEL_PORT: u32 = 510;
+
+/// Why `gateway_check` said no, in the order of `enum sp_gateway_drop`.
+pub const GATEWAY_DROPS: [&str; 8] = [
+    "other_mac",
+    "broadcast_frame",
+    "short_header",
+    "length",
+    "header_checksum",
+    "martian_source",
+    "martian_destination",
+    "reverse_path",
+];
+
+/// What else the gateway's runtime counts, in the order of `enum sp_gateway_event`.
+pub const GATEWAY_EVENTS: [&str; 9] = [
+    "icmp_sent",
+    "icmp_suppressed",
+    "icmp_rate_limited",
+    "icmp_no_address",
+    "sent_by_kernel",
+    "slow_path_full",
+    "fragments_remembered",
+    "fragments_held",
+    "fragments_refused",
+];
+
+/// What is asked of a packet's source (RFC 3704; Linux's `rp_filter`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReversePath {
+    /// Nothing.
+    #[default]
+    Off,
+    /// There is a route to it.
+    Loose,
+    /// Its route goes out of the port that the packet came in on.
+    Strict,
+}
+
+/// A port, as `struct sp_gateway_port_value` has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GatewayPort {
+    /// Its Ethernet address; all zero: not known, every frame is for it.
+    pub mac: [u8; 6],
+    /// Ports below 64 that share a multipath route with it, a bit each.
+    pub siblings: u64,
+    /// The source of its ICMP errors.
+    pub ipv4: Option<Ipv4Addr>,
+    /// The same of ICMPv6.
+    pub ipv6: Option<Ipv6Addr>,
+    /// Its interface.
+    pub ifindex: u32,
+    /// The longest IP packet in bytes; 0: not known.
+    pub mtu: u32,
+    /// Frames for other addresses are taken too.
+    pub any_mac: bool,
+    /// What is asked of sources.
+    pub reverse_path: ReversePath,
+}
+
+impl GatewayPort {
+    fn encode(&self) -> Vec<u8> {
+        let mac = self.mac.iter().fold(0u64, |mac, byte| mac << 8 | u64::from(*byte));
+        let mut bytes = mac.to_ne_bytes().to_vec();
+        bytes.extend(self.siblings.to_ne_bytes());
+        bytes.extend(self.ipv4.map_or([0; 4], |address| address.octets()));
+        bytes.extend(self.ipv6.map_or([0; 16], |address| address.octets()));
+        bytes.extend(self.ifindex.to_ne_bytes());
+        bytes.extend(self.mtu.to_ne_bytes());
+        bytes.extend([u8::from(self.any_mac), self.reverse_path as u8, 0, 0]);
+        bytes
+    }
+}
+
+/// The switch's settings, as `struct sp_gateway_settings_value` has them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GatewaySettings {
+    /// Another number after each change of routes, rules, addresses and links.
+    pub route_generation: u32,
+    /// ICMP errors a second; 0: none.
+    pub icmp_rate_per_s: u32,
+    /// `clamp_tcp_mss` has an effect.
+    pub clamp_mss: bool,
+    /// The agent takes fragments that come before the first.
+    pub hold_fragments: bool,
+}
+
+impl Dataplane {
+    /// Does the program look at ports as a gateway does?
+    pub fn is_gateway(&self) -> bool {
+        self.has_map("sp_gateway_port")
+    }
+
+    /// Tells the program of a port. Programs that are no gateways are left alone.
+    pub fn set_gateway_port(&self, port: u32, value: &GatewayPort) -> Result<()> {
+        if !self.is_gateway() {
+            return Ok(());
+        }
+        self.write_array("sp_gateway_port", port, &value.encode())
+    }
+
+    /// Tells the program of the switch's settings. Programs that are no gateways are left alone.
+    pub fn set_gateway_settings(&self, settings: &GatewaySettings) -> Result<()> {
+        if !self.is_gateway() {
+            return Ok(());
+        }
+        let words = [
+            settings.route_generation,
+            settings.icmp_rate_per_s,
+            u32::from(settings.clamp_mss),
+            u32::from(settings.hold_fragments),
+        ];
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        self.write_array("sp_gateway_settings", 0, &bytes)
+    }
+
+    /// One of [`GATEWAY_DROPS`] or [`GATEWAY_EVENTS`], summed over CPUs; None: there is no count of that
+    /// name, or the program does not have it.
+    pub fn gateway_count(&self, name: &str) -> Result<Option<u64>> {
+        let in_drops = GATEWAY_DROPS.iter().position(|known| *known == name).map(|at| ("sp_gateway_drops", at));
+        let in_events = GATEWAY_EVENTS.iter().position(|known| *known == name).map(|at| ("sp_gateway_events", at));
+        let Some((map, index)) = in_drops.or(in_events) else { return Ok(None) };
+        let Some(handle) = self.map(map) else { return Ok(None) };
+        let per_cpu = handle
+            .lookup_percpu(&(index as u32).to_ne_bytes(), MapFlags::ANY)
+            .map_err(|error| Error::libbpf(format!("read {map}[{index}]"), error))?;
+        Ok(Some(per_cpu.into_iter().flatten().map(|bytes| layout::u64_at(&bytes, 0)).sum()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_laid_out_as_the_program_reads_it() {
+        let port = GatewayPort {
+            mac: [2, 0, 0, 0, 0, 0xa0],
+            siblings: 5,
+            ipv4: Some(Ipv4Addr::new(10, 0, 0, 1)),
+            ipv6: Some(Ipv6Addr::LOCALHOST),
+            ifindex: 7,
+            mtu: 1500,
+            any_mac: true,
+            reverse_path: ReversePath::Strict,
+        };
+        let bytes = port.encode();
+        assert_eq!(bytes.len(), 48);
+        assert_eq!(layout::u64_at(&bytes, 0), 0x0200_0000_00a0);
+        assert_eq!(layout::u64_at(&bytes, 8), 5);
+        assert_eq!(&bytes[16..20], [10, 0, 0, 1]);
+        assert_eq!((bytes[35], layout::u32_at(&bytes, 36), layout::u32_at(&bytes, 40)), (1, 7, 1500));
+        assert_eq!(&bytes[44..], [1, 2, 0, 0]);
+    }
+}

@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stateplane_gateway_check.h: gateway_check() of stateplane.p4. Part of stateplane_gateway.h.
+ *
+ * What an IPv4 packet usually is, is told in line: without branches, which the verifier would
+ * follow into the rest of the program one by one, and without helper calls. All else is checked in
+ * functions of their own, which the verifier checks once.
+ */
+#ifndef STATEPLANE_GATEWAY_CHECK_H
+#define STATEPLANE_GATEWAY_CHECK_H
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__type(key, __u32);
+	__type(value, __u64);
+	__uint(max_entries, SP_DROP_REASONS);
+} sp_gateway_drops SEC(".maps");
+
+/*
+ * What routes said of IPv4 sources: direct-mapped, a word each, so that all CPUs can share them.
+ * Bits 0 to 31 are the source, 32 to 40 the port, 41 to 59 the route generation, 60 to 61 what the
+ * port asks, 62 to 63 the verdict.
+ */
+#define SP_SOURCES_BITS 14
+#define SP_SOURCE_GENERATION 0x7ffff
+enum { SP_SOURCE_UNKNOWN, SP_SOURCE_GOOD, SP_SOURCE_MARTIAN, SP_SOURCE_REVERSE_PATH };
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__type(key, __u32);
+	__type(value, __u64);
+	__uint(max_entries, 1 << SP_SOURCES_BITS);
+} sp_gateway_sources_ipv4 SEC(".maps");
+
+/* The same of IPv6. Larger than what is written at once, so each CPU has its own. */
+#define SP_SOURCES_IPV6_BITS 12
+struct sp_gateway_source_ipv6 {
+	__u32 source[4];
+	__u32 generation;
+	__u16 port;
+	__u8 asked;
+	__u8 verdict;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__type(key, __u32);
+	__type(value, struct sp_gateway_source_ipv6);
+	__uint(max_entries, 1 << SP_SOURCES_IPV6_BITS);
+} sp_gateway_sources_ipv6 SEC(".maps");
+
+/* Not on the stack, which the P4 program needs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__type(key, __u32);
+	__type(value, struct bpf_fib_lookup);
+	__uint(max_entries, 1);
+} sp_gateway_route SEC(".maps");
+
+SP_INLINE __u32 sp_gateway_reason(__u32 verdict)
+{
+	if (verdict == SP_SOURCE_MARTIAN)
+		return SP_DROP_MARTIAN_SOURCE;
+	return verdict == SP_SOURCE_REVERSE_PATH ? SP_DROP_REVERSE_PATH : SP_DROP_REASONS;
+}
+
+/*
+ * Where the kernel would send an answer to the source, as its own rp_filter asks: *sure says
+ * whether that holds until routes change. The route's addresses are set.
+ */
+SP_INLINE __u32 sp_gateway_ask(struct xdp_md *xdp, struct bpf_fib_lookup *route,
+			       const struct sp_gateway_port_value *port, int is_local, int *sure)
+{
+	__u32 ifindex = port->ifindex, *found;
+	long result;
+
+	*sure = 1;
+	if (is_local)
+		return SP_SOURCE_MARTIAN;
+	if (port->reverse_path == SP_REVERSE_PATH_OFF)
+		return SP_SOURCE_GOOD;
+	route->ifindex = ifindex;
+	result = bpf_fib_lookup(xdp, route, sizeof(*route), 0);
+	if (result == BPF_FIB_LKUP_RET_FWD_DISABLED) {
+		*sure = 0;
+		return SP_SOURCE_GOOD; /* this host forwards nothing: its own checks apply */
+	}
+	if (result < 0) {
+		*sure = 0;
+		return SP_SOURCE_REVERSE_PATH;
+	}
+	if (result == BPF_FIB_LKUP_RET_NOT_FWDED || result == BPF_FIB_LKUP_RET_BLACKHOLE ||
+	    result == BPF_FIB_LKUP_RET_UNREACHABLE || result == BPF_FIB_LKUP_RET_PROHIBIT)
+		return SP_SOURCE_REVERSE_PATH;
+	if (port->reverse_path == SP_REVERSE_PATH_LOOSE)
+		return SP_SOURCE_GOOD;
+	/* Written by the look-up also where the next hop is not resolved. */
+	if (route->ifindex == ifindex)
+		return result == BPF_FIB_LKUP_RET_UNSUPP_LWT ? SP_SOURCE_REVERSE_PATH : SP_SOURCE_GOOD;
+	ifindex = route->ifindex;
+	found = bpf_map_lookup_elem(&sp_port_by_ifindex, &ifindex);
+	if (found && *found && *found <= 64 && port->siblings >> (*found - 1) & 1)
+		return SP_SOURCE_GOOD;
+	return SP_SOURCE_REVERSE_PATH;
+}
+
+SP_INLINE __u32 sp_gateway_source_index(__u32 source, __u32 port_number)
+{
+	return ((source ^ port_number << 23) * 2654435761u) >> (32 - SP_SOURCES_BITS);
+}
+
+SP_INLINE __u64 sp_gateway_source_entry(__u32 source, __u32 port_number, __u32 generation,
+					const struct sp_gateway_port_value *port, __u32 verdict)
+{
+	return source | (__u64)(port_number & (SP_MAX_PORTS - 1)) << 32 |
+	       (__u64)(generation & SP_SOURCE_GENERATION) << 41 | (__u64)(port->reverse_path & 3) << 60 |
+	       (__u64)verdict << 62;
+}
+
+/* Asks the routes about an IPv4 source: an sp_gateway_drop. */
+SP_INLINE int sp_gateway_source_ipv4(struct xdp_md *xdp, __u32 port_number, const __u8 *frame,
+				     const struct sp_gateway_port_value *port)
+{
+	__u32 zero = 0, source = sp_get32(frame + 26), index, verdict;
+	struct sp_gateway_settings_value *settings = sp_gateway_get_settings();
+	struct bpf_fib_lookup *route = bpf_map_lookup_elem(&sp_gateway_route, &zero);
+	__u64 *entry, want;
+	int sure = 1;
+
+	if (!settings || !route)
+		return SP_DROP_REASONS;
+	index = sp_gateway_source_index(source, port_number);
+	entry = bpf_map_lookup_elem(&sp_gateway_sources_ipv4, &index);
+	want = sp_gateway_source_entry(source, port_number, settings->route_generation, port, 0);
+	if (entry && (*entry & ~(3ull << 62)) == want && *entry >> 62)
+		return sp_gateway_reason(*entry >> 62);
+	__builtin_memset(route, 0, sizeof(*route));
+	route->family = 2; /* AF_INET */
+	route->ipv4_src = *(sp_u32a *)(frame + 30);
+	route->ipv4_dst = *(sp_u32a *)(frame + 26);
+	verdict = sp_gateway_ask(xdp, route, port, sp_is_local_ipv4(bpf_htonl(source)), &sure);
+	if (entry && sure)
+		*entry = want | (__u64)verdict << 62;
+	return sp_gateway_reason(verdict);
+}
+
+/* Asks the routes about an IPv6 source: an sp_gateway_drop. */
+SP_INLINE int sp_gateway_source_ipv6(struct xdp_md *xdp, __u32 port_number, const __u8 *frame,
+				     const struct sp_gateway_port_value *port)
+{
+	__u32 zero = 0, index, verdict, folded, generation;
+	struct sp_gateway_settings_value *settings = sp_gateway_get_settings();
+	struct bpf_fib_lookup *route = bpf_map_lookup_elem(&sp_gateway_route, &zero);
+	const sp_u32a *source = (const void *)(frame + 22), *destination = (const void *)(frame + 38);
+	struct sp_gateway_source_ipv6 *entry;
+	int sure = 1;
+
+	if (!settings || !route)
+		return SP_DROP_REASONS;
+	__builtin_memset(route, 0, sizeof(*route));
+	route->family = 10; /* AF_INET6 */
+	for (int i = 0; i < 4; i++) {
+		route->ipv6_src[i] = destination[i];
+		route->ipv6_dst[i] = source[i];
+	}
+	generation = settings->route_generation;
+	folded = (source[0] * 31 ^ source[1]) * 31 + source[2] * 7 + source[3];
+	index = ((folded ^ port_number << 23) * 2654435761u) >> (32 - SP_SOURCES_IPV6_BITS);
+	entry = bpf_map_lookup_elem(&sp_gateway_sources_ipv6, &index);
+	if (!entry)
+		return SP_DROP_REASONS;
+	if (entry->source[0] == route->ipv6_dst[0] && entry->source[1] == route->ipv6_dst[1] &&
+	    entry->source[2] == route->ipv6_dst[2] && entry->source[3] == route->ipv6_dst[3] &&
+	    entry->generation == generation && entry->port == port_number &&
+	    entry->asked == port->reverse_path && entry->verdict)
+		return sp_gateway_reason(entry->verdict);
+	for (int i = 0; i < 4; i++)
+		entry->source[i] = route->ipv6_dst[i];
+	entry->generation = generation;
+	entry->port = port_number;
+	entry->asked = port->reverse_path;
+	entry->verdict = SP_SOURCE_UNKNOWN;
+	verdict = sp_gateway_ask(xdp, route, port,
+				 sp_is_local_ipv6((struct sp_ipv6_address *)entry->source),
+				 &sure);
+	if (sure)
+		entry->verdict = verdict;
+	return sp_gateway_reason(verdict);
+}
+
+/* Is the frame for this port? `destination` are its first eight bytes. */
+SP_INLINE __u32 sp_gateway_frame(const struct sp_gateway_port_value *port, __u64 destination,
+				 int is_multicast)
+{
+	destination >>= 16;
+	if (destination == port->mac || !port->mac)
+		return SP_DROP_REASONS;
+	if (destination >> 40 & 1)
+		return is_multicast ? SP_DROP_REASONS : SP_DROP_BROADCAST_FRAME;
+	return port->any_mac ? SP_DROP_REASONS : SP_DROP_OTHER_MAC;
+}
+
+/* Lengths of UDP and TCP headers at `transport`, of a packet with `payload` bytes from there on. */
+SP_INLINE __u32 sp_gateway_transport(const __u8 *transport, const void *end, __u32 protocol,
+				     __u32 payload,
+				     int has_more)
+{
+	__u32 length;
+
+	if (protocol == 17) {
+		if (payload < 8 || (void *)(transport + 8) > end)
+			return SP_DROP_LENGTH;
+		length = sp_get16(transport + 4);
+		/* That of a packet in fragments is the whole packet's. */
+		if (length < 8 || (length > payload && !has_more))
+			return SP_DROP_LENGTH;
+		return SP_DROP_REASONS;
+	}
+	if (protocol == 6) {
+		if (payload < 20 || (void *)(transport + 20) > end)
+			return SP_DROP_LENGTH;
+		length = (transport[12] >> 4) * 4;
+		return length < 20 || length > payload ? SP_DROP_LENGTH : SP_DROP_REASONS;
+	}
+	return SP_DROP_REASONS;
+}
+
+SP_INLINE int sp_gateway_is_martian_ipv6(const sp_u32a *address)
+{
+	__u32 last = bpf_ntohl(address[3]);
+
+	if (address[0] | address[1])
+		return 0;
+	if (address[2])
+		return address[2] == bpf_htonl(0xffff); /* an IPv4 address */
+	return last <= 1; /* unspecified, loopback */
+}
+
+/* An sp_gateway_drop. */
+__attribute__((noinline)) int sp_gateway_check_ipv6(struct xdp_md *xdp, __u32 port_number,
+						    __u32 padding)
+{
+	__u8 *frame = (void *)(long)xdp->data + (padding & 0xf), *end = (void *)(long)xdp->data_end;
+	struct sp_gateway_port_value *port = bpf_map_lookup_elem(&sp_gateway_port, &port_number);
+	__u32 payload, reason, bytes = sp_length(xdp) - (padding & 0xf);
+	const sp_u32a *source, *destination;
+
+	if (frame + 54 > end)
+		return SP_DROP_SHORT_HEADER;
+	if (port) {
+		reason = sp_gateway_frame(port, sp_get64(frame), frame[38] == 0xff);
+		if (reason != SP_DROP_REASONS)
+			return reason;
+	}
+	if (frame[14] >> 4 != 6)
+		return SP_DROP_SHORT_HEADER;
+	payload = sp_get16(frame + 18);
+	if (payload + 54 > bytes)
+		return SP_DROP_LENGTH;
+	source = (void *)(frame + 22);
+	destination = (void *)(frame + 38);
+	if (frame[22] == 0xff || sp_gateway_is_martian_ipv6(source))
+		return SP_DROP_MARTIAN_SOURCE;
+	if (sp_gateway_is_martian_ipv6(destination))
+		return SP_DROP_MARTIAN_DESTINATION;
+	reason = sp_gateway_transport(frame + 54, end, frame[20], payload, 0);
+	if (reason != SP_DROP_REASONS)
+		return reason;
+	return port ? sp_gateway_source_ipv6(xdp, port_number, frame, port) : SP_DROP_REASONS;
+}
+
+/* An sp_gateway_drop. */
+__attribute__((noinline)) int sp_gateway_check_ipv4(struct xdp_md *xdp, __u32 port_number,
+						    __u32 padding)
+{
+	__u8 *frame = (void *)(long)xdp->data + (padding & 0xf), *end = (void *)(long)xdp->data_end;
+	__u32 header_bytes, total, source, destination, fragment, reason, bytes = sp_length(xdp) - (padding & 0xf);
+	const sp_u32a *word = (const void *)(frame + 14);
+	struct sp_gateway_port_value *port;
+	__u64 sum;
+
+	if (frame + 34 > end)
+		return SP_DROP_SHORT_HEADER;
+	destination = sp_get32(frame + 30);
+	port = bpf_map_lookup_elem(&sp_gateway_port, &port_number);
+	if (port) {
+		reason = sp_gateway_frame(port, sp_get64(frame), destination >> 28 == 0xe);
+		if (reason != SP_DROP_REASONS)
+			return reason;
+	}
+	header_bytes = (frame[14] & 15) * 4;
+	total = sp_get16(frame + 16);
+	if (frame[14] >> 4 != 4 || header_bytes < 20 || total < header_bytes)
+		return SP_DROP_SHORT_HEADER;
+	if (total + 14 > bytes)
+		return SP_DROP_LENGTH;
+	sum = (__u64)word[0] + word[1] + word[2] + word[3] + word[4];
+	if (header_bytes > 20) {
+		for (__u32 i = 5; i < 15; i++) {
+			if (i * 4 >= header_bytes)
+				break;
+			if (frame + 18 + i * 4 > end)
+				return SP_DROP_SHORT_HEADER;
+			sum += word[i];
+		}
+	}
+	if (sp_csum_fold(sum)) /* in whichever byte order: RFC 1071 */
+		return SP_DROP_HEADER_CHECKSUM;
+	source = sp_get32(frame + 26);
+	if (source >> 24 == 0 || source >> 24 == 127 || source >> 24 >= 224)
+		return SP_DROP_MARTIAN_SOURCE;
+	if (destination >> 24 == 0 || destination >> 24 == 127 || destination >> 24 >= 240)
+		return SP_DROP_MARTIAN_DESTINATION;
+	fragment = sp_get16(frame + 20);
+	if (!(fragment & 0x1fff)) {
+		reason = sp_gateway_transport(frame + 14 + header_bytes, end, frame[23],
+					      total - header_bytes,
+					      fragment & 0x2000);
+		if (reason != SP_DROP_REASONS)
+			return reason;
+	}
+	return port ? sp_gateway_source_ipv4(xdp, port_number, frame, port) : SP_DROP_REASONS;
+}
+
+/* 1 if a < b; both below 2^63. No branch, as a comparison would be. */
+SP_INLINE __u64 sp_is_below(__u64 a, __u64 b) { return (a - b) >> 63; }
+
+/* 1 if a == b. */
+SP_INLINE __u64 sp_is_same(__u64 a, __u64 b) { return sp_is_below(a ^ b, 1); }
+
+/*
+ * Is this an IPv4 packet without options, of which all is right, from a source that the routes were
+ * asked about (and that is thus no martian)? 0 says nothing. (Of a fragment after the first, what
+ * is taken for a transport header may look right or wrong; nothing is asked of it.)
+ */
+SP_INLINE int sp_gateway_is_usual(const __u8 *frame, const void *end, __u32 port_number,
+				  __u32 bytes)
+{
+	const sp_u32a *word = (const void *)(frame + 14);
+	struct sp_gateway_settings_value *settings = sp_gateway_get_settings();
+	struct sp_gateway_port_value *port = bpf_map_lookup_elem(&sp_gateway_port, &port_number);
+	__u64 wrong, *known, to;
+	__u32 source, index, first, total, to_byte;
+
+	if (!port || !settings || (void *)(frame + 54) > end)
+		return 0;
+	source = sp_get32(frame + 26);
+	index = sp_gateway_source_index(source, port_number);
+	known = bpf_map_lookup_elem(&sp_gateway_sources_ipv4, &index);
+	if (!known)
+		return 0;
+	wrong = *known ^ sp_gateway_source_entry(source, port_number, settings->route_generation,
+						 port, SP_SOURCE_GOOD);
+	to = sp_get64(frame) >> 16;
+	wrong |= (to ^ port->mac) & ((__u64)port->any_mac - 1);
+	wrong |= to >> 40 & 1;
+	first = sp_get32(frame + 14);
+	wrong |= first >> 24 ^ 0x45;
+	total = first & 0xffff;
+	wrong |= sp_is_below(bytes, total + 14);
+	wrong |= sp_csum_fold((__u64)word[0] + word[1] + word[2] + word[3] + word[4]);
+	to_byte = frame[30];
+	wrong |= sp_is_same(to_byte, 0) | sp_is_same(to_byte, 127) | sp_is_below(223, to_byte);
+	if (frame[23] == 17) {
+		__u32 length = sp_get16(frame + 38);
+
+		wrong |= sp_is_below(length, 8) | sp_is_below(total, length + 20);
+	} else if (frame[23] == 6) {
+		__u32 length = (frame[46] >> 4) * 4;
+
+		wrong |= sp_is_below(length, 20) | sp_is_below(total, length + 20);
+	}
+	wrong |= sp_is_below(total, 20);
+	return !wrong;
+}
+
+/* What gateway_check() is compiled to. `data` is where the frame begins, behind `padding`. */
+SP_INLINE int sp_gateway_check(struct xdp_md *xdp, const void *data, const void *end,
+			       __u32 port_number,
+			       __u32 bytes, __u32 padding)
+{
+	const __u8 *frame = data;
+	__u32 reason;
+	__u64 *count;
+
+	if ((void *)(frame + 14) > end)
+		return 1;
+	if (sp_get16(frame + 12) == 0x0800) {
+		if (sp_gateway_is_usual(frame, end, port_number, bytes))
+			return 1;
+		reason = sp_gateway_check_ipv4(xdp, port_number, padding);
+	} else if (sp_get16(frame + 12) == 0x86dd) {
+		reason = sp_gateway_check_ipv6(xdp, port_number, padding);
+	} else {
+		return 1;
+	}
+	if (reason == SP_DROP_REASONS)
+		return 1;
+	count = bpf_map_lookup_elem(&sp_gateway_drops, &reason);
+	if (count)
+		*count += 1;
+	return 0;
+}
+
+#endif
