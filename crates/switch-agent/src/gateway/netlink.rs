@@ -27,7 +27,10 @@ fn open() -> io::Result<OwnedFd> {
 }
 
 /// What the kernel says by itself.
-pub(crate) struct Events(OwnedFd);
+pub(crate) struct Events {
+    socket: OwnedFd,
+    buffer: Vec<u8>,
+}
 
 impl Events {
     /// Subscribes to links, addresses, routes, nexthop objects, rules and neighbours.
@@ -50,18 +53,17 @@ impl Events {
         if setsockopt(&descriptor, nix::sys::socket::sockopt::RcvBufForce, &RECEIVE_BYTES).is_err() {
             setsockopt(&descriptor, RcvBuf, &RECEIVE_BYTES)?;
         }
-        Ok(Events(descriptor))
+        Ok(Events { socket: descriptor, buffer: vec![0; MESSAGE_BYTES] })
     }
 
     /// What has come by now, as far as one read goes; none: nothing.
     ///
     /// # Errors
     /// ENOBUFS: something was lost.
-    pub fn read(&self) -> io::Result<Option<Vec<News>>> {
-        let mut buffer = vec![0; MESSAGE_BYTES];
-        match recv(self.0.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
+    pub fn read(&mut self) -> io::Result<Option<Vec<News>>> {
+        match recv(self.socket.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_DONTWAIT) {
             Ok(length) => {
-                let messages = message::messages(&buffer[..length]);
+                let messages = message::messages(&self.buffer[..length]);
                 Ok(Some(messages.filter_map(|message| message::news(&message)).collect()))
             }
             Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => Ok(None),
@@ -72,7 +74,7 @@ impl Events {
 
 impl AsFd for Events {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
 }
 

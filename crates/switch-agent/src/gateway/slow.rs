@@ -20,7 +20,8 @@ const MOST_AT_ONCE: usize = 256;
 pub(crate) struct SlowPath {
     ring: RingBuffer<'static>,
     taken: Rc<RefCell<Vec<Option<SlowRecord>>>>,
-    sender: Sender,
+    /// None: this process may not send packets with headers of their own.
+    sender: Option<Sender>,
     holder: Holder,
 }
 
@@ -33,7 +34,14 @@ impl SlowPath {
         let Some(ring) = dataplane.slow_path(move |record| into.borrow_mut().push(record))? else {
             return Ok(None);
         };
-        let sender = Sender::new().map_err(super::worker::system("open raw sockets"))?;
+        let sender = Sender::new();
+        if let Err(error) = &sender {
+            tracing::error!(
+                "no raw sockets: {error}; packets that only the kernel can send are lost; give the \
+                 agent CAP_NET_RAW"
+            );
+        }
+        let sender = sender.ok();
         let holder = Holder::new(fragments.held, fragments.held_ms);
         let path = SlowPath { ring, taken, sender, holder };
         while !path.read().is_empty() {
@@ -61,6 +69,10 @@ impl SlowPath {
         (self.holder.len() > 0).then_some(now_ms + LOOK_MS)
     }
 
+    fn send(&self, frame: &[u8]) -> Count {
+        self.sender.as_ref().map_or(Count::Refused, |sender| count_of(sender.send(frame)))
+    }
+
     /// Does what is to be done; `ifindex_of`: by port.
     pub fn work(
         &mut self,
@@ -72,7 +84,7 @@ impl SlowPath {
         drop(self.read());
         for record in self.taken.take() {
             let count = match record {
-                Some(SlowRecord::Send(frame)) => count_of(self.sender.send(&frame)),
+                Some(SlowRecord::Send(frame)) => self.send(&frame),
                 Some(SlowRecord::Hold { port, key, frame }) => match self.holder.take(now_ms, port, key, frame) {
                     Ok(()) => continue,
                     Err(_) => Count::FragmentsNotHeld,

@@ -2,7 +2,7 @@
 //! the state machines say.
 
 use super::keeper::{Action, Keeper};
-use super::message::{Change, News, RTM_GETNEXTHOP};
+use super::message::{Change, Hop, News, RTM_GETNEXTHOP};
 use super::netlink::{Events, Requests};
 use super::network::{Effect, Network};
 use super::shared::{Count, Gateway, Hops};
@@ -22,18 +22,32 @@ use std::time::Instant;
 
 /// News that are read before what they change is written.
 const MOST_NEWS: usize = 1_024;
-/// Netlink may lose news without a word: everything is read anew this often.
-const REREAD_MS: u64 = 30_000;
+/// Should news have been lost without a word, everything is read anew this often.
+const REREAD_MS: u64 = 300_000;
+/// A reading that failed is tried again after so long.
+const FAILED_REREAD_MS: u64 = 5_000;
 /// What may be gone is looked for no sooner after the last reading, and no sooner than this many
 /// times what that took.
 const LEAST_REREAD_MS: u64 = 1_000;
-const REREAD_SHARE: u64 = 20;
+const REREAD_SHARE: u64 = 100;
 /// No wait is longer.
 const MOST_WAIT_MS: u64 = 1_000;
 
 /// An error of a system call.
 pub(super) fn system<E: Into<std::io::Error>>(action: &'static str) -> impl Fn(E) -> Error {
     move |source| Error::System { action: action.to_owned(), source: source.into() }
+}
+
+fn solicitor() -> Option<Solicitor> {
+    let opened = Solicitor::new();
+    if let Err(error) = &opened {
+        tracing::warn!(
+            "no socket to ask routers by: {error}; one that moves to another MAC without a word is \
+             found only by the kernel, after half a minute; give the agent CAP_NET_RAW and, in its \
+             unit, AF_PACKET"
+        );
+    }
+    opened.ok()
 }
 
 /// The gateway's thread before it runs, and what it works with.
@@ -44,9 +58,12 @@ pub(crate) struct Worker {
     began: Instant,
     events: Events,
     requests: Requests,
-    solicitor: Solicitor,
+    /// None: this process may not ask routers by itself.
+    solicitor: Option<Solicitor>,
     network: Network,
     keeper: Keeper,
+    /// Of the keeper, as it was told last.
+    summary: (usize, Vec<Hop>),
     /// By the index of the interface.
     ports: BTreeMap<u32, u32>,
     /// What the program was told of each port.
@@ -72,11 +89,12 @@ impl Worker {
             // What comes from here on is not lost.
             events: Events::new().map_err(system("listen to netlink"))?,
             requests: Requests::new().map_err(system("open a netlink socket"))?,
-            solicitor: Solicitor::new().map_err(system("open a socket for ARP"))?,
+            solicitor: solicitor(),
             config: config.clone(),
             began: Instant::now(),
             network: Network::default(),
             keeper: Keeper::default(),
+            summary: (0, vec![]),
             ports: gateway.ports(),
             told: BTreeMap::new(),
             generation,
@@ -166,7 +184,7 @@ impl Worker {
         if now_ms >= self.reread_due_ms.max(self.reread_from_ms) {
             if let Err(error) = self.reread() {
                 tracing::warn!("reading the kernel's routes: {error}; next hops may be out of date");
-                self.reread_due_ms = now_ms + REREAD_MS;
+                self.reread_from_ms = now_ms + FAILED_REREAD_MS;
             }
             self.tell_settings(has_path);
         }
@@ -292,12 +310,18 @@ impl Worker {
                 self.one(now_ms, action);
             }
         }
-        let (count, unresolved) = self.keeper.summary();
-        let load = |hop: &super::message::Hop| HopLoad {
+        let summary = self.keeper.summary();
+        if summary == self.summary {
+            return;
+        }
+        let (count, unresolved) = &summary;
+        let load = |hop: &Hop| HopLoad {
             address: hop.address.to_string(),
             port: self.ports.get(&hop.ifindex).copied().unwrap_or(0),
         };
-        self.gateway.set_hops(Hops { count, unresolved: unresolved.iter().map(load).collect() });
+        let unresolved = unresolved.iter().map(load).collect();
+        self.gateway.set_hops(Hops { count: *count, unresolved });
+        self.summary = summary;
     }
 
     fn one(&mut self, now_ms: u64, action: Action) {
@@ -325,7 +349,8 @@ impl Worker {
                 let from = From { mac, ipv4: self.network.ipv4_of(hop.ifindex, target) };
                 let unicast = to.is_some();
                 let count = if unicast { Count::UnicastRequests } else { Count::BroadcastRequests };
-                if self.solicitor.ask(hop, to, from).is_ok() {
+                let asked = self.solicitor.as_ref().map(|it| it.ask(hop, to, from));
+                if matches!(asked, Some(Ok(()))) {
                     self.gateway.count(count, 1);
                 }
             }
