@@ -145,6 +145,14 @@ fn the_kernel_sends_what_xdp_cannot() {
     let raw = Raw::new(&lab);
     raw.send(&fragment("192.0.2.77", 1, 0, false, &udp(9000, b"spoofed")));
     wait_for("it is refused", || count(&lab, "stateplane_gateway_drops_total", "reverse_path") == 1);
+    // What the program remembers of sources goes with each change of routes.
+    lab.must_run("s1", "ip route add 192.0.2.77/32 via 10.1.0.10");
+    wait_for("it is taken", || {
+        raw.send(&fragment("192.0.2.77", 1, 0, false, &udp(9000, b"allowed")));
+        outside.set_read_timeout(Some(Duration::from_millis(50))).expect("timeout");
+        outside.recv_from(&mut [0; 64]).is_ok()
+    });
+    outside.set_read_timeout(Some(ARRIVES)).expect("timeout");
 
     // 6. Without an agent XDP goes on; what only the kernel can send is lost, and not sent late.
     lab.kill_daemon("s1", "switch");
