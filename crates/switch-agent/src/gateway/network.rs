@@ -78,7 +78,9 @@ impl Network {
             }
             News::Route { gone: true, .. } | News::NextHop { gone: true, .. } => return Effect::Gone,
             News::Route { paths, .. } => {
-                let changed = paths.iter().fold(false, |changed, path| self.hop(*path) || changed);
+                let known = self.hops.len();
+                paths.iter().for_each(|path| self.hop(*path));
+                let changed = self.hops.len() > known;
                 let shares = paths.len() > 1 && self.shared.len() < MOST;
                 let new = shares && self.shared.insert(paths.iter().map(|(it, _)| *it).collect());
                 return if changed || new { Effect::Ports } else { Effect::Routes };
@@ -111,10 +113,11 @@ impl Network {
         true
     }
 
-    /// Adds the router of a path, if it has one; whether it is a new one.
-    fn hop(&mut self, (ifindex, gateway): (u32, Option<IpAddr>)) -> bool {
-        let hop = gateway.map(|address| Hop { ifindex, address });
-        hop.is_some_and(|hop| self.hops.len() < MOST && self.hops.insert(hop))
+    /// Adds the router of a path, if it has one.
+    fn hop(&mut self, (ifindex, gateway): (u32, Option<IpAddr>)) {
+        if let Some(address) = gateway.filter(|_| self.hops.len() < MOST) {
+            self.hops.insert(Hop { ifindex, address });
+        }
     }
 
     /// An interface.
