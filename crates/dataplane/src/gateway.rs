@@ -126,6 +126,20 @@ impl Dataplane {
         self.write_array("sp_gateway_settings", 0, &bytes)
     }
 
+    /// The number of the routes' state that the program goes by now; 0 if it is no gateway.
+    pub fn route_generation(&self) -> Result<u32> {
+        match self.is_gateway() {
+            true => Ok(layout::u32_at(&self.read_array("sp_gateway_settings", 0)?, 0)),
+            false => Ok(0),
+        }
+    }
+
+    /// Those of these counts ([`GATEWAY_DROPS`], [`GATEWAY_EVENTS`]) that the program has.
+    pub fn gateway_counts(&self, names: &[&'static str]) -> Result<Vec<(&'static str, u64)>> {
+        let count = |name: &&'static str| Some(self.gateway_count(name).transpose()?.map(|it| (*name, it)));
+        names.iter().filter_map(count).collect()
+    }
+
     /// One of [`GATEWAY_DROPS`] or [`GATEWAY_EVENTS`], summed over CPUs; None: there is no count of that
     /// name, or the program does not have it.
     pub fn gateway_count(&self, name: &str) -> Result<Option<u64>> {

@@ -18,6 +18,7 @@ mod live;
 mod local_filter;
 mod object;
 mod run;
+pub mod slow_path;
 mod spec;
 mod sys;
 mod table;

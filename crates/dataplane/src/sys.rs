@@ -174,6 +174,32 @@ pub(crate) fn test_run_live(
     check(unsafe { sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) }).map(drop)
 }
 
+/// BPF_PROG_TEST_RUN with one live frame behind metadata (a multiple of four bytes, 32 at most).
+pub(crate) fn test_run_once_live(
+    program: BorrowedFd<'_>,
+    metadata: &[u8],
+    frame: &[u8],
+    ingress_ifindex: u32,
+) -> io::Result<()> {
+    let input = [metadata, frame].concat();
+    let invalid = |_| io::Error::from(io::ErrorKind::InvalidInput);
+    let length = u32::try_from(input.len()).map_err(invalid)?;
+    let begin = u32::try_from(metadata.len()).map_err(invalid)?;
+    let context = sys::xdp_md { data: begin, data_end: length, ingress_ifindex, ..Default::default() };
+    let mut options = sys::bpf_test_run_opts {
+        sz: size_of::<sys::bpf_test_run_opts>() as _,
+        data_in: input.as_ptr().cast(),
+        data_size_in: length,
+        ctx_in: (&raw const context).cast(),
+        ctx_size_in: size_of::<sys::xdp_md>() as u32,
+        repeat: 1,
+        flags: sys::BPF_F_TEST_XDP_LIVE_FRAMES,
+        ..Default::default()
+    };
+    // SAFETY: every pointer in `options` points to a live buffer of the length said beside it.
+    check(unsafe { sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) }).map(drop)
+}
+
 /// Waits until every XDP program that is running now has ended.
 pub(crate) fn wait_for_programs() {
     const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;

@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::control::{PortStatus, Reply, Request, Status};
 use crate::error::{Error, Result};
 use crate::flow_state;
+use crate::gateway::{self, Gateway};
 use crate::generator::{self, Generator};
 use crate::load::{Counted, ViewsKnown};
 use crate::run_dir::{RunDirectory, State};
@@ -36,6 +37,7 @@ pub(crate) struct Agent {
     /// Held while something is changed.
     pub changes: Mutex<()>,
     pub generator: Arc<Generator>,
+    pub gateway: Arc<Gateway>,
     /// Flows, as last counted.
     pub counted: Counted,
     /// Leases are too short for the margin, and the log has it.
@@ -87,13 +89,14 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
         None => None,
     };
     let watch = Watch::new()?;
-    let Started { dataplane, run, hold, state, how } = start::start(&config, fresh)?;
+    let Started { dataplane, run, hold, state, gateway, worker, how } = start::start(&config, fresh)?;
     let agent = Arc::new(Agent {
         dataplane,
         run,
         state: Mutex::new(state),
         changes: Mutex::new(()),
         generator: Arc::new(Generator::default()),
+        gateway,
         counted: Counted::default(),
         told_short_lease: AtomicBool::new(false),
         swept: AtomicU64::new(0),
@@ -107,6 +110,7 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
     let interval = generator::interval(&agent.dataplane, agent.config.generator_interval_us);
     let settings = flow_state::settings(&agent.dataplane, &agent.config, 0, 0);
     let thread = generator::start(agent.dataplane.clone(), interval, settings, agent.generator.clone());
+    let next_hops = worker.start()?;
     let (stop, mut stopped) = mpsc::channel(1);
     sweep::start(agent.clone());
     crate::views::start(agent.clone());
@@ -145,8 +149,12 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
         // It ends within an interval; if it panicked, there is nothing left to wait for.
         let _ = thread.join();
     }
+    agent.gateway.stop();
+    let _ = next_hops.join();
     let _ = std::fs::remove_file(agent.run.socket());
     if detach {
+        let ports = agent.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner).ports.clone();
+        gateway::release(&ports.iter().map(|(_, ifindex)| *ifindex).collect::<Vec<_>>());
         agent.run.discard()?;
         agent.run.remove()?;
     }
@@ -283,6 +291,7 @@ impl Agent {
         let state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let first = state.ports.first().map_or(0, |(_, ifindex)| *ifindex);
         self.generator.ifindex.store(first, Ordering::Relaxed);
+        self.gateway.set_ports(&state.ports);
     }
 
     pub(crate) fn status(&self) -> Status {
@@ -319,6 +328,8 @@ pub fn detach(run: &RunDirectory) -> Result<()> {
         return Err(Error::Other(format!("there is no switch {}: no {}", run.name(), run.path().display())));
     }
     let _hold = run.lock()?;
+    let ports = run.state().map(|state| state.ports).unwrap_or_default();
+    gateway::release(&ports.iter().map(|(_, ifindex)| *ifindex).collect::<Vec<_>>());
     run.discard()?;
     run.remove()
 }

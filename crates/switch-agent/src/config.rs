@@ -1,7 +1,11 @@
 //! `switch.toml`.
 
+mod gateway;
+
+pub use gateway::{DestinationMac, Fragments, Ingress};
+
 use crate::error::{Error, Result};
-use dataplane::{ActionSpec, EntrySpec, KeySpec, MAX_POOL_ADDRESSES};
+use dataplane::{ActionSpec, EntrySpec, KeySpec, MAX_POOL_ADDRESSES, ReversePath};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -57,6 +61,21 @@ pub struct Config {
     /// A flow that no packet has used for so long leaves this switch's tables.
     #[serde(default)]
     pub idle: Idle,
+    /// What a gateway checks of what comes in.
+    #[serde(default)]
+    pub ingress: Ingress,
+    /// ICMP errors that the program answers with, a second; 0: none.
+    #[serde(default = "default_icmp_rate_per_s")]
+    pub icmp_rate_per_s: u32,
+    /// Whether a program that calls clamp_tcp_mss() makes TCP's segments fit the smaller MTU.
+    #[serde(default)]
+    pub clamp_mss: bool,
+    /// Fragments that come before their first.
+    #[serde(default)]
+    pub fragments: Fragments,
+    /// The longest IP packets that hosts send, in bytes: fabric ports must have room for them in
+    /// messages. None: the largest MTU of the ports that are not fabric, or Ethernet's.
+    pub hosts_mtu: Option<u32>,
     /// Ports.
     #[serde(default)]
     pub port: Vec<Port>,
@@ -100,6 +119,11 @@ fn default_window_packets() -> u32 {
     128
 }
 
+/// A Linux host answers as many (icmp_msgs_per_sec).
+fn default_icmp_rate_per_s() -> u32 {
+    1_000
+}
+
 /// When flows leave the switch's tables.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields, default)]
@@ -127,6 +151,8 @@ pub struct Port {
     /// Leads to other switches and the store: protocol messages may come in here.
     #[serde(default)]
     pub fabric: bool,
+    /// Instead of `ingress.reverse_path`.
+    pub reverse_path: Option<ReversePath>,
 }
 
 /// What a table holds.
@@ -311,8 +337,9 @@ impl Config {
         }
         for (index, port) in self.port.iter().enumerate() {
             let field = |name: &str| format!("port[{index}].{name}");
-            if port.port >= 511 {
-                return self.fault(field("port"), format!("{} is not below 511 (511 is the drop port)", port.port));
+            if port.port >= 510 {
+                let reason = "is not below 510 (510 is the kernel's port, 511 the drop port)";
+                return self.fault(field("port"), format!("{} {reason}", port.port));
             }
             if port.interface.is_empty() || port.interface.len() > 15 || port.interface.contains('\0') {
                 return self.fault(field("interface"), "an interface's name has 1 to 15 characters");
@@ -349,6 +376,7 @@ impl Config {
                 format!("{most} is less than resend_timeout_us ({least}); write as much or more"),
             );
         }
+        self.validate_gateway()?;
         if self.store.is_some() && !self.controllers.is_empty() {
             return self.fault("store", "the `controllers` say where the store is: remove it");
         }
@@ -468,6 +496,11 @@ external = ["203.0.113.1"]
             ("object = \"nat.o\"\n", "", "missing field `object`"),
             ("port = 2", "port = 1", "port[1].port: 1 is given twice"),
             ("port = 2", "port = 511", "port[1].port: 511"),
+            ("port = 2", "port = 510", "port[1].port: 510"),
+            ("port = 2", "port = 2\nreverse_path = \"lax\"", "unknown variant `lax`"),
+            ("switch_id = 1", "switch_id = 1\nfragments = { held = 4097 }", "fragments.held: 4097"),
+            ("switch_id = 1", "switch_id = 1\nfragments = { held_ms = 0 }", "fragments.held_ms: 0"),
+            ("switch_id = 1", "switch_id = 1\nhosts_mtu = 67", "hosts_mtu: 67"),
             ("port = 2", "port = \"2\"", "line 14"),
             ("\"tor\"", "\"core\"", "port[1].interface: \"core\" is given twice"),
             ("\"tor\"", "\"sixteen-letters-\"", "port[1].interface"),

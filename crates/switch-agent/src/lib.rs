@@ -1,7 +1,7 @@
 //! The switch agent: runs a compiled object on a host's interfaces.
 //!
-//! It owns: configuration, the life of pins and links (start, take-over, replacement, end), the host's addresses, the packet generator, the control socket and
-//! metrics. It must not know: P4, map layouts, or the state protocol beyond the settings that the data plane needs.
+//! It owns: configuration, the life of pins and links (start, take-over, replacement, end), the host's addresses, the packet generator, next hops and the
+//! slow path (`gateway`), the control socket and metrics. It must not know: P4, map layouts, or the state protocol beyond the settings that the data plane needs.
 //!
 //! The agent may die at any time: program, tables and state are pinned, and forwarding goes on. The next agent of the same name takes them over.
 
@@ -13,6 +13,7 @@ pub mod control;
 mod durable;
 mod error;
 pub mod flow_state;
+mod gateway;
 mod generator;
 mod incarnation;
 mod kept_views;

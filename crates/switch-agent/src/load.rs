@@ -1,12 +1,15 @@
 //! How much a switch holds and has to do: flows, updates that wait, the packet generator's pace. For metrics and `stateplane status`.
 
 use crate::agent::Agent;
+use crate::config::{Config, Port};
 use crate::generator::WORK;
 use dataplane::Dataplane;
 use dataplane::flow::{entry_at, entry_flags};
+use dataplane::{GATEWAY_DROPS, GATEWAY_EVENTS};
 use libbpf_rs::{MapCore, MapFlags};
 use serde::{Deserialize, Serialize};
 use state_protocol::SwitchLoad;
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -93,6 +96,74 @@ pub struct Load {
     pub ports_attached: usize,
     /// Ports of the configuration.
     pub ports: usize,
+    /// Next hops, and what a gateway's program dropped and handed over.
+    #[serde(default)]
+    pub gateway: GatewayLoad,
+    /// Fabric ports without room for the hosts' longest packets in messages.
+    #[serde(default)]
+    pub narrow_ports: Vec<NarrowPort>,
+}
+
+/// Next hops, and what a gateway's program dropped and handed over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GatewayLoad {
+    /// Routers behind ports that routes name.
+    pub next_hops: usize,
+    /// Those of them that are not resolved: what goes there waits, or is lost.
+    pub unresolved: Vec<HopLoad>,
+    /// What gateway_check() refused, by reason.
+    pub drops: Vec<(String, u64)>,
+    /// What else the program did, by event.
+    pub events: Vec<(String, u64)>,
+    /// What the agent did for it, by result.
+    pub agent: Vec<(String, u64)>,
+    /// Fragments that are held now.
+    pub held: u64,
+}
+
+/// A next hop without an entry in the neighbour table that can be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HopLoad {
+    /// The router.
+    pub address: String,
+    /// The P4 port.
+    pub port: u32,
+}
+
+/// A fabric port that is too narrow: what must wait in a message and does not fit is dropped
+/// (`too_big`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NarrowPort {
+    /// The P4 port.
+    pub port: u32,
+    /// Its interface.
+    pub interface: String,
+    /// Its MTU, in bytes.
+    pub mtu: u32,
+    /// The longest IP packet that fits into a message there.
+    pub leaves: u32,
+    /// The longest that hosts send.
+    pub hosts_mtu: u32,
+}
+
+/// What a message has beside the packet that waits in it, at the most (docs/state-protocol.md).
+pub const MESSAGE_BYTES: u32 = 220;
+/// Ethernet's.
+const USUAL_MTU: u32 = 1_500;
+
+/// Fabric ports without room for what hosts send; `mtus`: by port, where the interface is there.
+fn narrow_ports(config: &Config, mtus: &BTreeMap<u32, u32>) -> Vec<NarrowPort> {
+    let mtu = |port: &Port| mtus.get(&port.port).copied().filter(|mtu| *mtu != 0);
+    let (fabric, hosts): (Vec<_>, Vec<_>) = config.port.iter().partition(|port| port.fabric);
+    let largest = || hosts.into_iter().filter_map(mtu).max();
+    let hosts_mtu = config.hosts_mtu.or_else(largest).unwrap_or(USUAL_MTU);
+    let narrow = fabric.into_iter().filter_map(|port| {
+        let (mtu, interface) = (mtu(port)?, port.interface.clone());
+        let leaves = mtu.saturating_sub(MESSAGE_BYTES);
+        let port = port.port;
+        (leaves < hosts_mtu).then_some(NarrowPort { port, interface, mtu, leaves, hosts_mtu })
+    });
+    narrow.collect()
 }
 
 /// Entries of an object: all, and those that are this switch's to use.
@@ -297,6 +368,32 @@ impl Agent {
             events: events.into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
             ports_attached: ports.iter().filter(|port| port.attached).count(),
             ports: ports.len(),
+            gateway: self.gateway_load(),
+            narrow_ports: self.narrow_ports(),
+        }
+    }
+
+    /// Next hops, and what a gateway's program dropped and handed over.
+    pub(crate) fn gateway_load(&self) -> GatewayLoad {
+        let named = |(name, count): (&str, u64)| (name.to_owned(), count);
+        let hops = self.gateway.hops();
+        let drops = self.dataplane.gateway_counts(&GATEWAY_DROPS).unwrap_or_default();
+        let events = self.dataplane.gateway_counts(&GATEWAY_EVENTS).unwrap_or_default();
+        GatewayLoad {
+            next_hops: hops.count,
+            unresolved: hops.unresolved,
+            drops: drops.into_iter().map(named).collect(),
+            events: events.into_iter().map(named).collect(),
+            agent: self.gateway.counts().map(named).collect(),
+            held: self.gateway.held.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Fabric ports that are too narrow; none for a program that has nothing in the store.
+    pub(crate) fn narrow_ports(&self) -> Vec<NarrowPort> {
+        match self.dataplane.has_flow_runtime() {
+            true => narrow_ports(&self.config, &self.gateway.mtus()),
+            false => vec![],
         }
     }
 }
@@ -320,6 +417,26 @@ mod tests {
         assert!(!owned(1, 5, 0) && !owned(2, 5, 0), "its shard has no lease");
         assert!(!owned(1, 0, 0), "never granted");
         assert!(!owned(0, 5, entry_flags::RELEASED) && !is_owned(&[], &[5]));
+    }
+
+    #[test]
+    fn a_fabric_port_needs_room_for_the_hosts_packets_in_messages() {
+        let config = |hosts_mtu: &str| {
+            let text = format!(
+                "name = \"s1\"\nobject = \"nat.o\"\n{hosts_mtu}\n\
+                 [[port]]\ninterface = \"core\"\nport = 1\nfabric = true\n\
+                 [[port]]\ninterface = \"tor\"\nport = 2\n"
+            );
+            Config::parse(std::path::Path::new("s1.toml"), &text).unwrap()
+        };
+        let narrow = |hosts_mtu: &str, core, tor| {
+            let ports = narrow_ports(&config(hosts_mtu), &BTreeMap::from([(1, core), (2, tor)]));
+            ports.first().map(|port| (port.leaves, port.hosts_mtu))
+        };
+        assert_eq!((narrow("", 1720, 1500), narrow("", 1719, 1500)), (None, Some((1499, 1500))));
+        assert_eq!((narrow("", 1500, 1280), narrow("", 0, 1500)), (None, None), "0: not there");
+        assert_eq!(narrow("", 1500, 0), Some((1280, 1500)), "Ethernet's, if nobody knows");
+        assert_eq!(narrow("hosts_mtu = 9000", 1720, 1500), Some((1500, 9000)));
     }
 
     #[test]

@@ -36,6 +36,7 @@ fn text(agent: &Agent) -> String {
     ports(agent, &mut text);
     flow_states(agent, &mut text);
     generator(agent, &mut text);
+    gateway(agent, &mut text);
     tables(agent, &mut text);
     counters(agent, &mut text);
     text.finish()
@@ -161,6 +162,41 @@ fn generator(agent: &Agent, text: &mut Text) {
     let lag = generator.lag_us.load(Ordering::Relaxed) as f64 / 1e6;
     let help = "How much later than its interval the generator last looked for work";
     text.single("stateplane_generator_lag_seconds", Gauge, help, lag);
+}
+
+fn gateway(agent: &Agent, text: &mut Text) {
+    let load = agent.gateway_load();
+    let help = "Routers behind ports that routes name, by whether the kernel knows their MAC";
+    let mut hops = text.family("stateplane_next_hops", Gauge, help);
+    hops.sample(&[("state", &"resolved")], load.next_hops.saturating_sub(load.unresolved.len()));
+    hops.sample(&[("state", &"unresolved")], load.unresolved.len());
+    let help = "Packets that gateway_check() refused, by reason";
+    let mut drops = text.family("stateplane_gateway_drops_total", Counter, help);
+    for (reason, count) in &load.drops {
+        drops.sample(&[("reason", reason)], count);
+    }
+    let help = "What else a gateway's program did, by event: ICMP errors, the slow path, fragments";
+    let mut events = text.family("stateplane_gateway_events_total", Counter, help);
+    for (event, count) in &load.events {
+        events.sample(&[("event", event)], count);
+    }
+    let help = "What the agent did for the program, by result: packets sent by the kernel, fragments \
+                held, next hops asked";
+    let mut results = text.family("stateplane_gateway_agent_total", Counter, help);
+    for (result, count) in &load.agent {
+        results.sample(&[("result", result)], count);
+    }
+    let help = "Fragments that wait for the first of their packet";
+    text.single("stateplane_gateway_fragments_held", Gauge, help, load.held);
+    let narrow = agent.narrow_ports();
+    let help = "1: the MTU of this fabric port leaves less than the hosts' longest packets for what \
+                waits in messages; the rest is dropped (too_big)";
+    let mut ports = text.family("stateplane_port_mtu_too_small", Gauge, help);
+    for port in agent.config.port.iter().filter(|port| port.fabric) {
+        let is_narrow = narrow.iter().any(|it| it.port == port.port);
+        let labels: &[(&str, &dyn std::fmt::Display)] = &[("port", &port.port), ("interface", &port.interface)];
+        ports.sample(labels, u8::from(is_narrow));
+    }
 }
 
 fn tables(agent: &Agent, text: &mut Text) {

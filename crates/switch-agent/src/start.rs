@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::flow_state;
+use crate::gateway::{Gateway, Worker};
 use crate::incarnation;
 use crate::kept_views;
 use crate::run_dir::{Hold, RunDirectory, State};
@@ -20,6 +21,9 @@ pub(crate) struct Started {
     pub run: RunDirectory,
     pub hold: Hold,
     pub state: State,
+    /// Next hops and the slow path; its thread does not run yet.
+    pub gateway: Arc<Gateway>,
+    pub worker: Worker,
     /// How it started, in a word or two.
     pub how: &'static str,
 }
@@ -141,6 +145,13 @@ pub(crate) fn start(config: &Config, fresh: bool) -> Result<Started> {
     last_views(&dataplane, config, &run, state.incarnation)?;
     let (four, six) = crate::addresses::local()?;
     dataplane.set_local_addresses(&four, &six)?;
+    // The program knows its ports, and next hops are being resolved, before the first packet comes.
+    let dataplane = Arc::new(dataplane);
+    let new = Gateway::new().map_err(|source| Error::System { action: "make an eventfd".into(), source });
+    let gateway = Arc::new(new?);
+    let known = |port: &crate::config::Port| Some((port.port, ifindex(&port.interface)?));
+    let ports: Vec<(u32, u32)> = config.port.iter().filter_map(known).collect();
+    let worker = Worker::begin(dataplane.clone(), gateway.clone(), config, &ports)?;
     // From here on a dead agent's successor finds what it needs.
     let other_generations: Vec<u32> = run.generations().into_iter().filter(|it| *it != state.generation).collect();
     sync_ports(&dataplane, &run, config, &mut state, how == "replaced")?;
@@ -148,7 +159,7 @@ pub(crate) fn start(config: &Config, fresh: bool) -> Result<Started> {
     for generation in other_generations {
         run.remove_generation(generation)?;
     }
-    Ok(Started { dataplane: Arc::new(dataplane), run, hold, state, how })
+    Ok(Started { dataplane, run, hold, state, gateway, worker, how })
 }
 
 /// Maps that know no shards get those that the controllers named last, until one answers.

@@ -1,0 +1,106 @@
+//! What a gateway's program hands to the agent (stateplane_gateway_slow.h): packets that the kernel is
+//! to send, and fragments that wait for their first.
+
+use crate::Dataplane;
+use crate::error::{Error, Result};
+use crate::{layout, sys};
+use libbpf_rs::{MapCore, MapFlags, RingBuffer, RingBufferBuilder};
+
+/// Bytes of `struct sp_slow_record`, and of the key at its end.
+const RECORD_BYTES: usize = 56;
+const KEY_BYTES: usize = 40;
+/// SP_RELEASED_META: in front of a fragment that was held, so that it is not held again.
+const RELEASED: u64 = 0x7370_7265_6c65_6173;
+
+/// Which fragments are parts of one packet: `struct sp_fragment_key`.
+pub type FragmentKey = [u8; KEY_BYTES];
+
+/// What the program hands to the agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SlowRecord {
+    /// A packet that the kernel is to send as it is; with its Ethernet header.
+    Send(Vec<u8>),
+    /// A fragment as it came in, whose first has not come.
+    Hold {
+        /// The P4 port.
+        port: u32,
+        /// Which others it belongs to.
+        key: FragmentKey,
+        /// From its Ethernet header on.
+        frame: Vec<u8>,
+    },
+}
+
+impl SlowRecord {
+    /// Reads `struct sp_slow_record` and the frame behind it; none: it makes no sense.
+    pub fn parse(record: &[u8]) -> Option<SlowRecord> {
+        let length = layout::u32_at(record, 8) as usize;
+        let frame = record.get(RECORD_BYTES..RECORD_BYTES.checked_add(length)?)?.to_vec();
+        match layout::u32_at(record, 0) {
+            1 => Some(SlowRecord::Send(frame)),
+            2 => {
+                let key = record.get(RECORD_BYTES - KEY_BYTES..RECORD_BYTES)?.try_into().ok()?;
+                Some(SlowRecord::Hold { port: layout::u32_at(record, 4), key, frame })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Dataplane {
+    /// Whether the ports of these fragments are known.
+    pub fn knows_fragment(&self, key: &FragmentKey) -> bool {
+        let found = self.map("sp_fragments").map(|map| map.lookup(key, MapFlags::ANY));
+        matches!(found, Some(Ok(Some(_))))
+    }
+
+    /// The ring by which the program hands packets to the agent; none: it never does. `take` gets
+    /// the records, and none for one that makes no sense.
+    pub fn slow_path<'a>(&self, mut take: impl FnMut(Option<SlowRecord>) + 'a) -> Result<Option<RingBuffer<'a>>> {
+        let Some(map) = self.map("sp_slow") else { return Ok(None) };
+        let failed = |error| Error::libbpf("open the ring sp_slow", error);
+        let mut builder = RingBufferBuilder::new();
+        let callback = move |record: &[u8]| {
+            take(SlowRecord::parse(record));
+            0
+        };
+        builder.add(map, callback).map_err(failed)?;
+        builder.build().map(Some).map_err(failed)
+    }
+
+    /// Runs a fragment that was held through the program, as if it came in on the interface now.
+    pub fn run_released(&self, frame: &[u8], ifindex: u32) -> Result<()> {
+        let program = self
+            .program("sp_main")
+            .ok_or_else(|| Error::NoMap { map: "sp_main".to_owned(), owner: "programs".to_owned() })?;
+        sys::test_run_once_live(program, &RELEASED.to_ne_bytes(), frame, ifindex)
+            .map_err(|error| Error::kernel("run a fragment that was held", error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mark_is_the_runtimes() {
+        let header = include_str!("../../xdp-backend/include/stateplane_gateway_slow.h");
+        assert!(header.contains(&format!("#define SP_RELEASED_META {RELEASED:#x}ull")));
+    }
+
+    #[test]
+    fn records_are_read_and_what_makes_no_sense_is_not() {
+        let mut record = vec![0; RECORD_BYTES + 3];
+        record[..12].copy_from_slice(&[1u32, 5, 3].map(u32::to_ne_bytes).concat());
+        record[16..].fill(7);
+        assert_eq!(SlowRecord::parse(&record), Some(SlowRecord::Send(vec![7; 3])));
+        record[0] = 2;
+        let held = SlowRecord::Hold { port: 5, key: [7; KEY_BYTES], frame: vec![7; 3] };
+        assert_eq!(SlowRecord::parse(&record), Some(held));
+        record[8] = 4;
+        assert_eq!(SlowRecord::parse(&record), None, "longer than it is");
+        record[8..12].fill(0xff);
+        record[0] = 3;
+        assert_eq!((SlowRecord::parse(&record), SlowRecord::parse(&[])), (None, None));
+    }
+}
