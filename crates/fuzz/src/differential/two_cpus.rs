@@ -1,9 +1,11 @@
 //! Generated programs on two CPUs at once: registers and counters must be exact.
 
 use super::Generated;
-use super::run::{Finding, Loaded, NOW_US, Pair, Summary, internal, wrong};
+use super::plan::Summary;
+use super::run::{Finding, Loaded, NOW_US, Pair, internal, wrong};
 use super::shared;
 use crate::hex;
+use dataplane::Dataplane;
 use p4_interpreter::Interpreter;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -48,7 +50,7 @@ pub(super) fn compare(loaded: &Loaded<'_>, seed: u64, summary: &mut Summary) -> 
         }
     }
     for _ in 0..BURSTS {
-        burst(loaded, &frames)?;
+        burst(&loaded.dataplane, &frames)?;
     }
     let (written, unwritten, open) = (None, vec![false], vec![false]);
     let pair = Pair { loaded, written, unwritten, reference, history, open };
@@ -59,7 +61,7 @@ pub(super) fn compare(loaded: &Loaded<'_>, seed: u64, summary: &mut Summary) -> 
     Ok(())
 }
 
-fn burst(loaded: &Loaded<'_>, frames: &[Vec<u8>; 2]) -> Result<(), Finding> {
+fn burst(dataplane: &Dataplane, frames: &[Vec<u8>; 2]) -> Result<(), Finding> {
     let start = Barrier::new(frames.len());
     let run = |cpu: usize, frame: &[u8]| {
         let mut set = nix::sched::CpuSet::new();
@@ -67,7 +69,7 @@ fn burst(loaded: &Loaded<'_>, frames: &[Vec<u8>; 2]) -> Result<(), Finding> {
         // The other CPU waits: an error is told behind it.
         start.wait();
         pinned.map_err(|error| internal(&error))?;
-        loaded.dataplane.time(frame, 0, PACKETS).map_err(|error| internal(&error))
+        dataplane.time(frame, 0, PACKETS).map_err(|error| internal(&error))
     };
     std::thread::scope(|scope| {
         let run = &run;
