@@ -3,8 +3,9 @@
 //! Errors of elaboration are on both sides of every comparison that begins with the IR; here they are on one.
 
 use super::coverage;
+use super::plan::Plan;
 use super::program::generate;
-use super::run::{NOW_US, Plan, prelude, seed_of};
+use super::run::{NOW_US, prelude, seed_of};
 use super::traffic::{entry_mask, scalar_width, traffic};
 use crate::hex;
 use anyhow::{Result, bail};

@@ -15,6 +15,7 @@ mod flow;
 mod lowering;
 mod moves;
 mod parser;
+mod plan;
 mod program;
 mod run;
 mod shape;
@@ -28,5 +29,6 @@ mod two_cpus;
 mod types;
 
 pub use lowering::{Compared, lowering};
+pub use plan::{Plan, Summary};
 pub use program::{Generated, generate};
-pub use run::{Plan, Summary, campaign, replay};
+pub use run::{campaign, replay};

@@ -1,8 +1,9 @@
 //! Makes a failing program short: leaves out blocks and lines, and parts of expressions, as long as it fails in the same way.
 
 use super::Generated;
+use super::plan::Summary;
 use super::program::generate;
-use super::run::{Finding, Summary, test};
+use super::run::{Finding, test};
 use std::time::{Duration, Instant};
 
 /// Shrinking may take so long.

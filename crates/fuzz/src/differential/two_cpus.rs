@@ -1,7 +1,8 @@
 //! Generated programs on two CPUs at once: registers and counters must be exact.
 
 use super::Generated;
-use super::run::{Finding, Loaded, NOW_US, Pair, Summary, internal, wrong};
+use super::plan::Summary;
+use super::run::{Finding, Loaded, NOW_US, Pair, internal, wrong};
 use super::shared;
 use crate::hex;
 use dataplane::Dataplane;
