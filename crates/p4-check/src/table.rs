@@ -225,8 +225,8 @@ impl Checker<'_> {
     ) -> Option<()> {
         let directed: Rc<[ParamDef]> = params.iter().filter(|p| p.direction != Direction::None).cloned().collect();
         let again = self.bind_args(name, &directed, args, &Substitution::new(), span)?;
-        let both = again.args.iter().flatten().zip(listed.bound.iter().flatten());
-        for (a, _) in both.filter(|(a, b)| !a.same_as(b)) {
+        let mut both = again.args.iter().flatten().zip(listed.bound.iter().flatten());
+        if let Some((a, _)) = both.find(|(a, b)| !a.same_as(b)) {
             let d = Diagnostic::error(a.span, "this argument differs from the one in the table's list of actions")
                 .note_at(listed.span, "listed here")
                 .help("leave out what the list gives, and write the control plane's arguments only");

@@ -72,7 +72,8 @@ impl<'a> Run<'a> {
             Command::Add { table, entry } => {
                 let table = self.names.table(table).unwrap();
                 let ternary = matches!(table.description().kind, manifest::TableKind::Ternary { .. });
-                let priority = if ternary { entry.priority.unwrap_or(1) * 4096 + 4095 - self.adds } else { 0 };
+                // As written, to compare with the program's own entries; the earlier one wins among those without.
+                let priority = if ternary { entry.priority.unwrap_or(4095 - self.adds) } else { 0 };
                 self.adds += u32::from(ternary);
                 let entry = table.resolve(&dataplane::EntrySpec { priority: None, ..entry.clone() }).unwrap();
                 let keys = entry.matches.iter().zip(&table.description().keys);
