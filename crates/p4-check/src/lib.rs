@@ -18,6 +18,7 @@ pub mod hir;
 mod infer;
 mod literal;
 mod lower;
+mod lower_args;
 mod lower_call;
 mod lower_expr;
 mod lower_instance;

@@ -7,7 +7,7 @@ use p4_syntax::Span;
 
 use crate::hir::{self, Direction};
 use crate::lower::{Binding, Instance, Lowerer};
-use crate::lower_call::Args;
+use crate::lower_args::Args;
 use crate::mutations::{Mutation, planted};
 
 impl Lowerer<'_> {

@@ -7,7 +7,7 @@ use p4_syntax::{Diagnostic, Span};
 
 use crate::hir::{self, Callee, StateTarget, StmtKind, Transition};
 use crate::lower::{Binding, Instance, Lowerer, MAX_INLINE_DEPTH};
-use crate::lower_call::Args;
+use crate::lower_args::Args;
 use crate::lower_stmt::uses_objects;
 use crate::mutations::{Mutation, planted};
 use crate::names::CNames;

@@ -8,7 +8,7 @@ use p4_syntax::Span;
 use crate::consts;
 use crate::hir::{self, ApplyPart, Direction, TableDefId};
 use crate::lower::{Binding, Lowerer, ReturnMode};
-use crate::lower_call::Args;
+use crate::lower_args::Args;
 use crate::mutations::{Mutation, planted};
 use crate::names;
 
