@@ -378,6 +378,27 @@ pub struct Call {
     pub order: Order,
 }
 
+impl Call {
+    /// Whether two calls are written alike.
+    fn same_as(&self, other: &Call) -> bool {
+        let callee = match (&self.callee, &other.callee) {
+            (Callee::Function(a), Callee::Function(b)) => a == b,
+            (Callee::Method(a, f), Callee::Method(b, g)) => f == g && a.same_as(b),
+            (Callee::IsValid(a), Callee::IsValid(b)) => a.same_as(b),
+            _ => false,
+        };
+        let given = |a: &Option<Expr>, b: &Option<Expr>| match (a, b) {
+            (Some(a), Some(b)) => a.same_as(b),
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        callee
+            && self.type_args == other.type_args
+            && self.order.0 == other.order.0
+            && self.args.len() == other.args.len()
+            && self.args.iter().zip(&other.args).all(|(a, b)| given(a, b))
+    }
+}
+
 /// The order in which arguments or fields are evaluated: as written (spec §6.8). With names that can differ from the
 /// order of the declaration, in which the list itself stands.
 #[derive(Clone, Debug, Default)]
@@ -459,7 +480,7 @@ impl Expr {
         }
     }
 
-    /// Whether two expressions without calls are written alike.
+    /// Whether two expressions are written alike. A call of a parser or control is like no other.
     pub fn same_as(&self, other: &Expr) -> bool {
         self.ty == other.ty
             && match (&self.kind, &other.kind) {
@@ -468,15 +489,19 @@ impl Expr {
                 (ExprKind::InvalidHeader, ExprKind::InvalidHeader) => true,
                 (ExprKind::Field(a, i), ExprKind::Field(b, j)) => i == j && a.same_as(b),
                 (ExprKind::Slice(a, i, k), ExprKind::Slice(b, j, l)) => i == j && k == l && a.same_as(b),
-                (ExprKind::Cast(a), ExprKind::Cast(b)) => a.same_as(b),
+                (ExprKind::Cast(a), ExprKind::Cast(b))
+                | (ExprKind::StackNext(a), ExprKind::StackNext(b))
+                | (ExprKind::StackLast(a), ExprKind::StackLast(b))
+                | (ExprKind::StackLastIndex(a), ExprKind::StackLastIndex(b)) => a.same_as(b),
+                (ExprKind::Call(a), ExprKind::Call(b)) => a.same_as(b),
                 (ExprKind::Unary(o, a), ExprKind::Unary(p, b)) => o == p && a.same_as(b),
                 (ExprKind::Index(a, i), ExprKind::Index(b, j)) => a.same_as(b) && i.same_as(j),
                 (ExprKind::Binary(o, a, i), ExprKind::Binary(p, b, j)) => o == p && a.same_as(b) && i.same_as(j),
                 (ExprKind::Conditional(a, i, k), ExprKind::Conditional(b, j, l)) => {
                     a.same_as(b) && i.same_as(j) && k.same_as(l)
                 }
-                (ExprKind::Aggregate(a, _), ExprKind::Aggregate(b, _)) => {
-                    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.same_as(b))
+                (ExprKind::Aggregate(a, o), ExprKind::Aggregate(b, p)) => {
+                    o.0 == p.0 && a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.same_as(b))
                 }
                 _ => false,
             }

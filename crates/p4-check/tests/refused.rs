@@ -260,7 +260,8 @@ fn what_tables_say_twice() {
              direct_counter(CounterType.packets) c;
              table t {{ key = {{ hdr.h.a: exact; }} actions = {{ a({list}); b; @tableonly NoAction; }} {rest} }}"
         );
-        program("", &locals, "t.apply();")
+        let next = "bit<8> next(inout bit<8> x, in bit<8> by) { x = x + by; return x; }";
+        program(next, &locals, "t.apply();")
     };
     let refuse_table = |list: &str, rest: &str, why: &[&str]| refuse(&table(list, rest), why);
     refuse_table("hdr.h.a", "default_action = a(hdr.h.a, 1);", &[]);
@@ -268,6 +269,8 @@ fn what_tables_say_twice() {
     let entries = "default_action = b; const entries = { 1: a(hdr.h.a, 1); 2: a(§hdr.h.b[7:0], 1); }";
     refuse_table("hdr.h.a", entries, &["differs from the one in the table's list"]);
     refuse_table("hdr.h.b[7:0] + 1", "default_action = a(hdr.h.b[7:0] + 1, 1);", &[]);
+    refuse_table("next(hdr.h.a, 1)", "default_action = a(next(hdr.h.a, 1), 1);", &[]);
+    refuse_table("next(hdr.h.a, 1)", "default_action = a(§next(hdr.h.a, 2), 1);", &["differs from the one"]);
     refuse_table("hdr.h.a", "default_action = b; §tally = c;", &["no table property `tally`"]);
     let implicit = table("hdr.h.a", "").replace("@tableonly", "§@tableonly");
     refuse(&implicit, &["`NoAction` is @tableonly"]);
