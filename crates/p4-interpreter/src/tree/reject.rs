@@ -3,9 +3,11 @@
 //! Spec §13.10 has the sub-parser's `reject` be the caller's and does not say what becomes of its parameters. In bmv2
 //! a sub-parser works on the caller's variables, so that what it extracted and wrote before stays; but on copies,
 //! which are lost, where arguments overlap. That is ours too. Where bmv2's compiler leaves it open which of the two it
-//! is (an index that is a variable, an overlap with a part of an expression), the outcome is undefined.
+//! is (an index that is a variable, an overlap with a part of an expression), the outcome is undefined. So it is for a
+//! member of a header union: whether it is valid is the other members' affair, too, and ours is a copy.
 
-use p4_check::hir::{Call, Expr, ExprKind, LocalId};
+use p4_check::hir::{Call, Expr, ExprKind, LocalId, RecordKind};
+use p4_check::ty::Ty;
 use p4_check::walk;
 
 use super::data::Data;
@@ -62,6 +64,9 @@ impl<'h> Tree<'h> {
     fn works_in_place<'e>(&self, argument: &Expr, others: impl Iterator<Item = &'e Expr>) -> Run<bool> {
         let open = "what a sub-parser that rejects leaves behind";
         let Some(location) = Location::of(argument) else { return undefined(open) };
+        if self.is_member_of_union(argument) {
+            return undefined(open);
+        }
         let mut alone = true;
         for other in others {
             let plain = Location::of(other);
@@ -81,5 +86,10 @@ impl<'h> Tree<'h> {
             return undefined(open);
         }
         Ok(alone)
+    }
+
+    fn is_member_of_union(&self, argument: &Expr) -> bool {
+        let ExprKind::Field(base, _) = &argument.kind else { return false };
+        matches!(self.ty(&base.ty), Ty::Record(id, _) if self.hir.records[id.index()].kind == RecordKind::Union)
     }
 }
