@@ -48,6 +48,13 @@ impl Location {
     }
 }
 
+/// Whether a variable stands in an expression, in indices too.
+fn mentions(expr: &Expr, root: LocalId) -> bool {
+    let mut found = false;
+    walk::expr(expr, &mut |part| found |= matches!(part.kind, ExprKind::Local(local) if local == root));
+    found
+}
+
 impl<'h> Tree<'h> {
     /// Copies back those parameters of a parser that rejected in whose place it worked.
     pub(crate) fn copy_out_rejected(&mut self, call: &Call, places: &[(usize, Place)], values: &[Data]) -> Run<()> {
@@ -70,6 +77,9 @@ impl<'h> Tree<'h> {
         let mut alone = true;
         for other in others {
             let plain = Location::of(other);
+            if plain.as_ref().is_some_and(|other| other.open) && mentions(other, location.root) {
+                return undefined(open);
+            }
             if plain.as_ref().is_some_and(|other| other.overlaps(&location)) {
                 alone = false;
             } else if plain.is_none() {
