@@ -11,6 +11,7 @@ struct pair_t { bit<8> a; bit<8> b; }
 bit<8> g(inout bit<8> x) { x = x + 1; return x; }
 bit<8> first(inout bit<8> x, in bit<8> y) { x = x + 16; return y; }
 void out_of_order(out bit<8> x, inout bit<8> y) { x = 1; y = 2; }
+bit<8> wipe(out e_t[3] s) { return 0; }
 bit<8> both(in bit<8> x, in bit<8> y) { return x ++ y == 16w0x0102 ? 8w1 : 8w0; }
 
 parser P(packet_in pkt, out headers_t hdr, inout meta_t meta, inout standard_metadata_t sm) {
@@ -105,6 +106,9 @@ control I(inout headers_t hdr, inout meta_t meta, inout standard_metadata_t sm) 
             bit<8> n = 0;
             hdr.h.b = ((pair_t){ g(n), g(n) }).b;
             hdr.h.c = n;
+        } else if (hdr.h.a == 11) {
+            // The element is read when its index is known: wipe has made it invalid.
+            hdr.h.b = hdr.s[wipe(hdr.s)].isValid() ? 8w1 : 8w2;
         }
         if (hdr.h.a == 10) {
             // Copied out as written: y's value first, then x's.

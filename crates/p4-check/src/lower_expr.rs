@@ -7,6 +7,7 @@ use p4_syntax::Span;
 
 use crate::hir::{self, ApplyPart, BinaryOp, Callee, RecordKind, UnaryOp};
 use crate::lower::{Binding, Lowerer};
+use crate::lower_args::is_plain;
 use crate::mutations::{Mutation, planted};
 use crate::ty::Ty;
 
@@ -45,8 +46,12 @@ impl Lowerer<'_> {
                 return self.project(b, &base.ty, *i, out, span);
             }
             hir::ExprKind::Index(base, index) => {
-                let mut both = self.operands(&[base, index], out);
-                let (Some(i), Some(b)) = (both.pop(), both.pop()) else { return self.nothing(span) };
+                let mut b = self.expr(base, out);
+                // Of a variable's stack the element is read when the index is known, as in bmv2's compiler.
+                if index.has_effects() && !is_plain(&b) {
+                    b = self.keep(b, base.span, out);
+                }
+                let i = self.expr(index, out);
                 ir::ExprKind::Index(Box::new(b), Box::new(i))
             }
             hir::ExprKind::StackNext(b) => ir::ExprKind::StackNext(Box::new(self.expr(b, out))),
