@@ -228,7 +228,10 @@ impl Lowerer<'_> {
     /// An l-value: its indices are evaluated, nothing else of it is read, so it stays the place itself.
     pub fn place(&mut self, e: &hir::Expr, out: &mut ir::Block) -> ir::Expr {
         let kind = match &e.kind {
-            hir::ExprKind::Index(..) if planted(Mutation::IndexedCopy) => return self.expr(e, out),
+            hir::ExprKind::Index(_, index) if index.has_effects() && planted(Mutation::IndexedCopy) => {
+                let element = self.expr(e, out);
+                return self.keep(element, e.span, out);
+            }
             hir::ExprKind::Field(base, i) => {
                 let b = self.place(base, out);
                 return self.project(b, &base.ty, *i, out, e.span);
