@@ -233,8 +233,8 @@ mod tests {
         let found = runs(&[bits("a", 4), bits("b", 128), bits("w", 130), bits("c", 2)]);
         let shape: Vec<_> = found.iter().map(|run| (run.offset, run.bytes, run.members.clone())).collect();
         assert_eq!(shape, [(0, 16, 0..2), (16, 16, 1..3), (32, 1, 2..4)]);
-        assert!(found[1].value.starts_with("(sp_shl128(sp_opaque128((__u8)((b) & 15U)), 124)"), "{}", found[1].value);
+        assert!(found[1].value.starts_with("(sp_shl128(sp_opaque128((__u8)((b) & 0xfU)), 124)"), "{}", found[1].value);
         assert!(found[1].value.contains("w.byte[0]"), "{}", found[1].value);
-        assert_eq!(found[2].value, "(((__u32)((__u8)((w.byte[16]) & 63U)) << 2) | (__u32)(c))");
+        assert_eq!(found[2].value, "(((__u32)((__u8)((w.byte[16]) & 0x3fU)) << 2) | (__u32)(c))");
     }
 }
