@@ -28,7 +28,7 @@ impl Generator<'_> {
         self.block(&program.deparser.body);
         let emitted = std::mem::take(&mut self.emitted);
         self.out.nowhere();
-        let blur = emitted.len() > FEW_HEADERS;
+        let blur = self.forgets || emitted.len() > FEW_HEADERS;
         let zero = if blur { self.hidden_zero() } else { String::new() };
         if blur {
             self.out.line(format!("cursor = sp_blur(cursor, {zero});"));
@@ -42,6 +42,10 @@ impl Generator<'_> {
             } else {
                 self.out.line(format!("if ({flag}) sp_new_bytes += {size};"));
             }
+            if self.forgets {
+                // clang would gather all flags before it adds them.
+                self.out.line("asm volatile(\"\" : \"+r\"(sp_new_bytes) : : \"memory\");");
+            }
         }
         self.out.line("__s32 sp_grow = (__s32)(sp_new_bytes - cursor);");
         self.open("if (sp_grow != 0)");
@@ -53,6 +57,9 @@ impl Generator<'_> {
         self.out.line(if blur { format!("__u32 sp_at = sp_blur(0, {zero});") } else { "__u32 sp_at = 0;".into() });
         for item in &emitted {
             self.write_moved(item, &zero);
+            if self.forgets {
+                self.read_anew();
+            }
         }
     }
 
@@ -93,7 +100,11 @@ impl Generator<'_> {
             self.write_in_place(&place);
             return;
         }
-        let flag = self.declare_local("__u8", &format!("sp_emit{}", self.emitted.len()), "0");
+        let name = format!("sp_emit{}", self.emitted.len());
+        let flag = match self.forgets {
+            true => self.layout.declare("__u8".into(), &name, String::new(), true, "0"),
+            false => self.declare_local("__u8", &name, "0"),
+        };
         self.out.line(format!("{flag} = {};", place.valid()));
         self.emitted.push(Emitted { header: place, flag, location });
     }

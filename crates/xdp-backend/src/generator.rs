@@ -60,6 +60,8 @@ pub(crate) struct Generator<'a> {
     pub payload_sums: bool,
     locals: Vec<(String, String, String)>,
     truncates: bool,
+    /// The verifier must forget what each statement came to ([`Placement::Forgotten`]).
+    pub forgets: bool,
     /// Ternary tables whose search function is declared.
     pub searched: HashSet<String>,
     /// Tables whose const entries are in decision trees.
@@ -114,6 +116,7 @@ impl<'a> Generator<'a> {
             payload_sums: false,
             locals: Vec::new(),
             truncates: false,
+            forgets: options.placement == Placement::Forgotten,
             searched: HashSet::new(),
             trees: HashMap::new(),
             constant_bytes: 0,
@@ -569,8 +572,9 @@ fn section_name(section: Section) -> String {
 }
 
 impl Options {
-    /// The ladder of placements that `compile` climbs when the stack is too small. (Measured on the NAT: with more than the outermost headers in
+    /// The ladder of placements that `compile` climbs when the stack is too small, and to the top
+    /// when the verifier has too many ways to follow. (Measured on the NAT: with more than the outermost headers in
     /// registers most of them are spilled, and each parser path sets all the others' slots: 448 bytes of stack and 5 % slower.)
-    pub(crate) const PLACEMENTS: [Placement; 4] =
-        [Placement::Registers, Placement::Partial(0), Placement::Scratch, Placement::AllScratch];
+    pub(crate) const PLACEMENTS: [Placement; 5] =
+        [Placement::Registers, Placement::Partial(0), Placement::Scratch, Placement::AllScratch, Placement::Forgotten];
 }

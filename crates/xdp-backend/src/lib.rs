@@ -36,7 +36,7 @@ mod updates;
 mod verifier;
 mod walk;
 
-pub use clang::{CompileError, Compiled, compile, write_headers};
+pub use clang::{CompileError, Compiled, SOURCE_MARK, compile, compile_for_kernel, write_headers};
 pub use contracts::{RULES, Rule};
 pub use verifier::{VerifierReport, explain};
 
@@ -55,6 +55,9 @@ pub enum Placement {
     Scratch,
     /// All P4 variables in the scratch map.
     AllScratch,
+    /// The same, and read from there anew in each statement. The verifier does not know what a map
+    /// holds, so that all ways through the program are one to it: for programs with too many.
+    Forgotten,
 }
 
 /// How to generate.

@@ -1,6 +1,6 @@
 //! The parser in C: states are labels, the cursor is a byte offset, every access is checked against the packet's end.
 
-use crate::expr::{is_signed, literal, signed};
+use crate::expr::{is_signed, literal, signed, truncate};
 use crate::generator::Generator;
 use crate::layout::{HeaderPlace, Place, Scalar, c_type, scalar_width};
 use crate::packet::{load_bits, wide_bytes};
@@ -27,6 +27,8 @@ impl Generator<'_> {
             self.open("");
             if self.facts.on_cycles[index] {
                 self.begin_round(state.continues);
+            } else if self.forgets {
+                self.forget_way();
             }
             self.block(&state.body);
             self.out.at(state.location);
@@ -54,14 +56,26 @@ impl Generator<'_> {
             self.parser_error(&timeout);
             self.out.line("}");
         }
+        self.forget_way();
+    }
+
+    /// The verifier forgets by which way it came here.
+    fn forget_way(&mut self) {
         let zero = self.hidden_zero();
         self.out.line(format!("cursor = sp_blur(cursor, {zero});"));
-        self.out.line("asm volatile(\"\" : : : \"memory\");");
+        self.read_anew();
+    }
+
+    /// clang reads from memory again what it has in registers. Where the verifier forgets all, clang
+    /// computes addresses again, too, which it would keep on the stack.
+    pub fn read_anew(&mut self) {
+        let outputs = if self.forgets { "\"+r\"(state), \"+r\"(data)" } else { "" };
+        self.out.line(format!("asm volatile(\"\" : {outputs} : : \"memory\");").replace(" :  :", " : :"));
     }
 
     /// Would the verifier drown in combinations of valid headers?
     fn many_paths(&self) -> bool {
-        self.facts.parser_paths.saturating_mul(1 + self.program.tables.len() as u64) > FEW_PATHS
+        self.forgets || self.facts.parser_paths.saturating_mul(1 + self.program.tables.len() as u64) > FEW_PATHS
     }
 
     /// From here on the verifier holds any header for valid or not, so that the parser's paths are one.
@@ -123,10 +137,26 @@ impl Generator<'_> {
             self.open(&format!("if ({})", tests.join(" && ")));
             self.go(*target);
             self.out.line("}");
+            self.forget_keys(&values);
         }
         if !default {
             let no_match = self.error_constant("NoMatch");
             self.parser_error(&no_match);
+        }
+    }
+
+    /// Behind a test that failed: the verifier would follow what each test says of the keys.
+    pub fn forget_keys(&mut self, keys: &[(String, u32)]) {
+        if !self.forgets || keys.len() < 2 {
+            return;
+        }
+        let zero = self.hidden_zero();
+        for (key, width) in keys {
+            let text = match width {
+                0..=64 => truncate(&format!("sp_forget({key}, {zero})"), *width),
+                _ => format!("SP_U128(sp_forget(sp_high64({key}), {zero}), sp_forget((__u64){key}, {zero}))"),
+            };
+            self.out.line(format!("{key} = {text};"));
         }
     }
 
@@ -230,10 +260,10 @@ impl Generator<'_> {
         }
         self.guarded(guard, |g| {
             g.open("");
-            let at = match g.facts.offsets.get(&place.key) {
-                Some(offset) => offset.to_string(),
-                None => Self::cursor().to_string(),
-            };
+            let offset = g.facts.offsets.get(&place.key).filter(|_| !g.forgets);
+            // The verifier notes how much of the packet is there for known offsets.
+            let at = offset.map_or_else(|| Self::cursor().to_string(), u32::to_string);
+            let moves = offset.is_none();
             let pointer = g.packet_pointer(&at, &bytes.to_string());
             match (varbit, varbit_bits) {
                 (Some(max), Some(bits)) => g.extract_varbit(&place, &pointer, bytes, max, bits),
@@ -251,7 +281,7 @@ impl Generator<'_> {
             if let (Some(_), Some(_)) = (varbit, varbit_bits) {
                 g.out.line("cursor += sp_varbit_bytes;");
             }
-            if !g.facts.offsets.contains_key(&place.key) {
+            if moves {
                 g.forget_cursor();
             }
             if let Some(Place::Stack(stack)) = next {

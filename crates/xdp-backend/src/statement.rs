@@ -12,6 +12,9 @@ impl Generator<'_> {
     pub fn block(&mut self, body: &[Statement]) {
         for statement in body {
             self.statement(statement, false);
+            if self.forgets {
+                self.read_anew();
+            }
         }
     }
 
@@ -429,6 +432,9 @@ impl Generator<'_> {
                     self.out.line(format!("{}[{to}].sp_valid = 0;", stack.c));
                     self.out.line(format!("{}[{to}] = SP_NO_OFFSET;", stack.offsets));
                 }
+            }
+            if self.forgets {
+                self.read_anew();
             }
         }
         // Only parsers can see it.

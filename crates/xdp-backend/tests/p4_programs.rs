@@ -99,7 +99,8 @@ fn programs_pass_the_verifier_and_their_packet_tests() {
         cases.sort();
         cases.push(None);
         for case in &cases {
-            for placement in [Placement::Registers, Placement::Partial(0), Placement::Scratch, Placement::AllScratch] {
+            let all = [Placement::Registers, Placement::Partial(0), Placement::Scratch, Placement::AllScratch];
+            for placement in all.into_iter().chain([Placement::Forgotten]) {
                 if let Err(reason) = run(path, case.as_deref(), placement) {
                     let case = case.as_deref().unwrap_or(Path::new("(load only)"));
                     failures.push(format!("{} {} {placement:?}:\n{reason}", path.display(), case.display()));

@@ -146,7 +146,8 @@ fn placement(seed: u64, programs: u32) -> Placement {
     match (programs, seed % 8) {
         (1, 0) => Placement::Partial(0),
         (1, 1) | (_, 0 | 1) => Placement::Scratch,
-        (1, 2) | (_, 2..7) => Placement::AllScratch,
+        (1, 2) | (_, 2..6) => Placement::AllScratch,
+        (_, 6) => Placement::Forgotten,
         _ => Placement::Registers,
     }
 }
@@ -241,8 +242,22 @@ fn internal(error: &dyn fmt::Display) -> Finding {
 fn load(program: &Program, placement: Placement, folder: &Path) -> Result<Dataplane, Finding> {
     let object = folder.join("generated.o");
     let options = Options { program_name: "generated.p4".into(), placement, ..Options::default() };
-    let compiled = match xdp_backend::compile(program, &options, &object) {
-        Ok(compiled) => compiled,
+    let mut loaded = None;
+    let mut try_on_kernel = |compiled: &xdp_backend::Compiled| {
+        let opened = Object::open(&object, compiled.generated.manifest.clone()).and_then(|mut opened| {
+            opened.set(Settings { test_mode: true, virtual_clock: true, ..Settings::default() })?;
+            Ok(opened)
+        });
+        match opened.and_then(Object::load) {
+            Err(dataplane::Error::Verifier { log, .. }) => Some(log),
+            other => {
+                loaded = Some(other);
+                None
+            }
+        }
+    };
+    match xdp_backend::compile_for_kernel(program, &options, &object, &mut try_on_kernel) {
+        Ok(_) => {}
         Err(CompileError::Unsupported(errors)) => {
             let reason = errors.first().map_or_else(String::new, |error| error.message.clone());
             if reason.starts_with("internal") {
@@ -251,23 +266,20 @@ fn load(program: &Program, placement: Placement, folder: &Path) -> Result<Datapl
             return Err(Finding::Refused { by: "back end", reason, details: String::new() });
         }
         Err(CompileError::Clang { log, .. }) => return wrong("clang", log),
-        Err(other) => return Err(internal(&other)),
-    };
-    let opened = Object::open(&object, compiled.generated.manifest.clone()).and_then(|mut opened| {
-        opened.set(Settings { test_mode: true, virtual_clock: true, ..Settings::default() })?;
-        Ok(opened)
-    });
-    match opened.and_then(Object::load) {
-        Ok(dataplane) => Ok(dataplane),
-        Err(dataplane::Error::Verifier { log, .. }) => {
-            let generated = &compiled.generated;
-            let report = xdp_backend::explain(&log, &generated.c_source, &generated.line_map);
-            let from = log.lines().count().saturating_sub(LOG_LINES);
-            let end: Vec<&str> = log.lines().skip(from).collect();
-            let details = format!("{report:?}, {:?}\n{}\n{}", compiled.placement, end.join("\n"), generated.c_source);
-            Err(Finding::Refused { by: "verifier", reason: report.reason, details })
+        Err(CompileError::Kernel { report, log, .. }) => {
+            // The verifier's last words, and the C behind them.
+            let (words, source) = log.split_once(xdp_backend::SOURCE_MARK).unwrap_or((&log, ""));
+            let from = words.lines().count().saturating_sub(LOG_LINES);
+            let end: Vec<&str> = words.lines().skip(from).collect();
+            let details = format!("{report:?}\n{}\n{source}", end.join("\n"));
+            return Err(Finding::Refused { by: "verifier", reason: report.reason, details });
         }
-        Err(error) => wrong("load", error.to_string()),
+        Err(other) => return Err(internal(&other)),
+    }
+    match loaded {
+        Some(Ok(dataplane)) => Ok(dataplane),
+        Some(Err(error)) => wrong("load", error.to_string()),
+        None => wrong("load", "never tried"),
     }
 }
 
