@@ -21,6 +21,9 @@ enum Consistency {
 enum FlowPhase {
     /// In use; lives until it is idle for long.
     OPEN,
+    /// Asked for, not answered yet: a TCP connection of which one end has sent its SYN. A binding
+    /// is half open until its other direction is used or is OPEN.
+    HALF_OPEN,
     /// Closed in the direction of this key. A binding is closed once both of its directions are.
     HALF_CLOSED,
     /// Closed: nothing more comes.
@@ -69,8 +72,12 @@ extern FlowState<K, V> {
     /// Replaces the flow's state. The last lookup in this object on this packet must have been of the same key (else the packet is dropped, and counted
     /// as `commit_conflicts`: there is no value that this one could follow from). Only after `get` or `get_or_allocate` said HIT for the same key on this packet.
     void set(in K key, in V value);
-    /// Says how far the flow's life has come (closed flows leave the switch and, a while later, the store: its `closed_s`). Only after `get` or
-    /// `get_or_allocate` said HIT for the same key on this packet; a flow that this switch does not have is left alone. CLOSED stays until OPEN.
+    /// Says how far the flow's life has come (closed flows leave the switch and, a while later, the
+    /// store: its `closed_s`, and what is never answered its `half_open_s`). Only after `get` or
+    /// `get_or_allocate` said HIT for the same key on this packet; a flow that this switch does not
+    /// have is left alone. CLOSED stays until OPEN or HALF_OPEN. If the packet also says `set`, say
+    /// `phase` after it: the store then knows both at once, and still knows the phase when this
+    /// switch is gone.
     void phase(in K key, in FlowPhase phase);
 }
 

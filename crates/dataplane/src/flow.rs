@@ -66,6 +66,8 @@ pub mod entry_flags {
     pub const RELEASE_ACKED: u16 = 64;
     /// Being removed.
     pub const DYING: u16 = 128;
+    /// The program said so; of a binding's other direction: no packet of it was seen.
+    pub const HALF_OPEN: u16 = 256;
 }
 
 /// `struct sp_flow_settings`.

@@ -3,7 +3,9 @@
 use crate::entries::{self, Entries, Entry, Received, SELF, Session};
 use crate::generate::{Conversation, carrier};
 use crate::hex;
-use crate::nat::{Binding, Direction, EXTERNAL, Fate, INSIDE, Key, Verdict, judge, translated, within};
+use crate::nat::{
+    Binding, Direction, EXTERNAL, Fate, Fragments, INSIDE, KERNEL_PORT, Key, Verdict, judge, translated, within,
+};
 use crate::network::{FABRIC_PORT, OUTSIDE_PORT, PROTOCOL_ADDRESS};
 use crate::programs::root;
 use anyhow::{Context, Result, bail, ensure};
@@ -126,6 +128,8 @@ pub struct Rig {
     paired: HashMap<u32, u32>,
     /// What the switch must hold.
     pub entries: Entries,
+    /// The first fragments that came.
+    fragments: Fragments,
     /// Messages other than the model's store's come in: entries can hold anything.
     pub hostile: bool,
     /// Statistics of this rig.
@@ -208,6 +212,7 @@ impl Rig {
             used: HashMap::new(),
             paired: HashMap::new(),
             entries: Entries::default(),
+            fragments: Fragments::default(),
             hostile: false,
             counts: Counts::default(),
         })
@@ -236,6 +241,12 @@ impl Rig {
         self.used.clear();
         self.paired.clear();
         self.entries = Entries::default();
+        self.fragments.clear();
+        if let Some(map) = self.dataplane.map("sp_fragments") {
+            for key in map.keys() {
+                map.delete(&key)?;
+            }
+        }
         Ok(())
     }
 
@@ -356,31 +367,54 @@ impl Rig {
         Ok(match outcome.verdict {
             dataplane::Verdict::Drop => Fate::Drop,
             dataplane::Verdict::ToHost => Fate::ToHost(outcome.frame),
-            dataplane::Verdict::Forward { port } => Fate::Forward(port, outcome.frame),
+            dataplane::Verdict::Forward { port } => {
+                let mut frame = outcome.frame;
+                if port == KERNEL_PORT {
+                    frame[..12].fill(0); // the kernel sees to the link addresses
+                }
+                Fate::Forward(port, frame)
+            }
         })
     }
 
     /// An ordinary packet: what came out of the program, against what must.
     fn packet(&mut self, frame: &[u8], origin: Origin, now_ns: u64, got: Fate) -> Result<()> {
-        match judge(frame) {
-            Verdict::Certain(fate) => self.fate(false, &origin.host_sees(fate), &got),
-            Verdict::Bound { direction, key, allocate } => {
-                let binding = match self.mode {
-                    Mode::Local => match self.bindings.get(&key) {
-                        None if allocate => self.learn(key)?,
-                        known => known.copied(),
-                    },
-                    Mode::Linearizable => match self.entries.owned(&key, now_ns) {
-                        Some(entry) => Some(entry.value),
-                        _ if origin.absent == Some(key) => None,
-                        _ => return self.asked(frame, origin, key, allocate, now_ns, got),
-                    },
+        let (direction, key, allocate) = match judge(frame, &mut self.fragments, now_ns) {
+            Verdict::Certain(fate) => return self.fate(false, &origin.host_sees(fate), &got),
+            Verdict::Bound { direction, key, allocate } => (direction, key, allocate),
+        };
+        let Some(first) = self.binding(&origin, key, allocate, now_ns)? else {
+            return self.asked(frame, origin, key, allocate, now_ns, got);
+        };
+        let fate = match (direction, first) {
+            (_, None) => Fate::Drop,
+            (Direction::Outbound, outer) => translated(frame, outer, None),
+            (Direction::Inbound, inner) => translated(frame, None, inner),
+            (Direction::Hairpin, Some(outer)) => {
+                let inward = Key { source: outer.address, source_port: outer.port, ..key };
+                let Some(inner) = self.binding(&origin, inward, false, now_ns)? else {
+                    return self.asked(frame, origin, inward, false, now_ns, got);
                 };
-                let fate = binding.map_or(Fate::Drop, |binding| translated(frame, direction, binding));
-                self.fate(true, &origin.host_sees(fate), &got)?;
-                self.leaks(direction, &got)
+                inner.map_or(Fate::Drop, |inner| translated(frame, Some(outer), Some(inner)))
             }
-        }
+        };
+        self.fate(true, &origin.host_sees(fate), &got)?;
+        self.leaks(direction, &got)
+    }
+
+    /// What a look-up of a key finds; nothing at all: the packet must wait for the store's answer.
+    fn binding(&mut self, origin: &Origin, key: Key, allocate: bool, now_ns: u64) -> Result<Option<Option<Binding>>> {
+        Ok(match self.mode {
+            Mode::Local => Some(match self.bindings.get(&key) {
+                None if allocate => self.learn(key)?,
+                known => known.copied(),
+            }),
+            Mode::Linearizable => match self.entries.owned(&key, now_ns) {
+                Some(entry) => Some(Some(entry.value)),
+                _ if origin.absent == Some(key) => Some(None),
+                _ => None,
+            },
+        })
     }
 
     fn fate(&mut self, bound: bool, fate: &Fate, got: &Fate) -> Result<()> {
