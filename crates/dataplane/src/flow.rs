@@ -66,6 +66,8 @@ pub mod entry_flags {
     pub const RELEASE_ACKED: u16 = 64;
     /// Being removed.
     pub const DYING: u16 = 128;
+    /// The program reported `HALF_OPEN`; in a binding's reverse entry: no packet has used it yet.
+    pub const HALF_OPEN: u16 = 256;
 }
 
 /// `struct sp_flow_settings`.

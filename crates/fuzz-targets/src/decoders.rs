@@ -98,6 +98,7 @@ fn objects() -> Vec<ObjectSettings> {
         value_bytes: *value_bytes,
         allocator: AllocatorSettings::Zero { idle_ns: None },
         closed_ns: 1,
+        half_open_ns: 1,
     };
     OBJECTS.iter().map(settings).collect()
 }

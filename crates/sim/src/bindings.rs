@@ -158,6 +158,7 @@ impl BindingChecker {
         frame.extend_from_slice(&[0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 17, 0, 0]);
         frame.extend_from_slice(&source.0.to_be_bytes());
         frame.extend_from_slice(&destination.0.to_be_bytes());
+        seal(&mut frame[14..]);
         frame.extend_from_slice(&source.1.to_be_bytes());
         frame.extend_from_slice(&destination.1.to_be_bytes());
         frame.extend_from_slice(&[0, 20, 0, 0]);
@@ -250,6 +251,14 @@ impl BindingChecker {
         }
         Ok(most)
     }
+}
+
+/// Sets the checksum of an IPv4 header: gateways drop packets with a wrong one.
+fn seal(header: &mut [u8]) {
+    let words = header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+    let sum: u32 = words.sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    header[10..12].copy_from_slice(&(!(folded as u16)).to_be_bytes());
 }
 
 #[cfg(test)]

@@ -367,6 +367,7 @@ fn objects(manifest: &Manifest) -> Vec<ObjectSettings> {
         value_bytes: flow.value_bytes as usize,
         allocator: allocator(&flow.allocator),
         closed_ns: 10_000 * MS,
+        half_open_ns: 10_000 * MS,
     };
     let snapshots = |object: &manifest::SnapshotState| ObjectSettings {
         name: object.name.clone(),
@@ -379,6 +380,7 @@ fn objects(manifest: &Manifest) -> Vec<ObjectSettings> {
             idle_ns: None,
         },
         closed_ns: 10_000 * MS,
+        half_open_ns: 10_000 * MS,
     };
     manifest.flow_states.iter().map(settings).chain(manifest.snapshot_states.iter().map(snapshots)).collect()
 }

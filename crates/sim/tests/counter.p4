@@ -110,6 +110,8 @@ control CounterIngress(inout headers_t hdr, inout metadata_t meta, inout standar
             counts.phase(key, FlowPhase.HALF_CLOSED);
         } else if (hdr.udp.destination_port == 82) {
             counts.phase(key, FlowPhase.CLOSED);
+        } else if (hdr.udp.destination_port == 85) {
+            counts.phase(key, FlowPhase.HALF_OPEN);
         }
         hdr.payload.count = count.packets;
         standard_metadata.egress_spec = 3;

@@ -277,12 +277,12 @@ mod tests {
             seq: 11,
             owner: Some(Owner { switch_id: 1, incarnation: 2 }),
             session: 14,
-            closed: Flags::HALF_CLOSED,
+            phase: Flags::HALF_CLOSED,
             key: b"forward",
             value: b"abc",
         };
         let second =
-            RecordWrite { owner: None, session: 0, closed: Flags::CLOSED, key: b"reverse", value: b"xyz", ..first };
+            RecordWrite { owner: None, session: 0, phase: Flags::CLOSED, key: b"reverse", value: b"xyz", ..first };
         let owner = Owner { switch_id: 1, incarnation: 2 };
         [
             Entry { effect: Effect::None, client, reply: b"reply" },

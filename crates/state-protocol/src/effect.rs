@@ -23,8 +23,8 @@ pub struct RecordWrite<'a> {
     pub owner: Option<Owner>,
     /// The owner's session in which it was last granted or acknowledged; 0 without an owner.
     pub session: u32,
-    /// `HALF_CLOSED`, `CLOSED`: what the last release said of the connection.
-    pub closed: Flags,
+    /// `HALF_CLOSED`, `CLOSED`, `HALF_OPEN`: what the last release or update said of the connection.
+    pub phase: Flags,
     /// The flow's key.
     pub key: &'a [u8],
     /// The flow's value.
@@ -191,8 +191,8 @@ fn encode_record(record: &RecordWrite<'_>, w: &mut Writer<'_>) -> Result<(), Enc
     w.u8(length(record.key, MAX_KEY_BYTES)?)?;
     w.u8(length(record.value, MAX_VALUE_BYTES)?)?;
     let owned = if record.owner.is_some() { OWNED } else { 0 };
-    // The bits of the closed flags are those of the header's, which OWNED is not among.
-    w.u32(owned | u32::from(record.closed.0 & Flags::CLOSED_MASK.0))?;
+    // The bits of the phase are those of the header's, which OWNED is not among.
+    w.u32(owned | u32::from(record.phase.0 & Flags::PHASES.0))?;
     w.u32(record.epoch)?;
     let owner = record.owner.unwrap_or(Owner { switch_id: 0, incarnation: 0 });
     w.u32(owner.switch_id)?;
@@ -213,11 +213,11 @@ fn decode_record<'a>(r: &mut Reader<'a>) -> Option<RecordWrite<'a>> {
     let session = r.u32()?;
     let seq = r.u64()?;
     let owned = flags & OWNED != 0;
-    let closed = Flags(u16::try_from(flags & !OWNED).ok()?);
+    let phase = Flags(u16::try_from(flags & !OWNED).ok()?);
     let in_range = key_bytes > 0 && key_bytes <= MAX_KEY_BYTES && value_bytes <= MAX_VALUE_BYTES;
-    if !in_range || !Flags::CLOSED_MASK.contains(closed) || owned != (session != 0) {
+    if !in_range || !Flags::PHASES.contains(phase) || owned != (session != 0) {
         return None;
     }
     let (key, value) = (r.take(key_bytes)?, r.take(value_bytes)?);
-    Some(RecordWrite { object_id, epoch, seq, owner: owned.then_some(owner), session, closed, key, value })
+    Some(RecordWrite { object_id, epoch, seq, owner: owned.then_some(owner), session, phase, key, value })
 }

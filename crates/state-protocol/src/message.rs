@@ -119,16 +119,18 @@ impl Flags {
     pub const ALLOCATE: Flags = Flags(1);
     /// `ABSENT`: the allocator (or the store's memory) is full.
     pub const EXHAUSTED: Flags = Flags(2);
-    /// `RELEASE`: one side of the connection has said goodbye.
+    /// `UPDATE`, `RELEASE`: one side of the connection has said goodbye.
     pub const HALF_CLOSED: Flags = Flags(4);
-    /// `RELEASE`: the connection is over.
+    /// `UPDATE`, `RELEASE`: the connection is over.
     pub const CLOSED: Flags = Flags(8);
     /// `RELEASE`: the switch has no such entry, so there is no value.
     pub const UNKNOWN: Flags = Flags(16);
     /// `RECALL`: only of a flow that the switch does not have; one that has it keeps it, and says so by a `READ_COMMIT`.
     pub const PROBE: Flags = Flags(32);
-    /// `HALF_CLOSED` and `CLOSED`.
-    pub const CLOSED_MASK: Flags = Flags(12);
+    /// `UPDATE`, `RELEASE`: the connection was asked for, and not answered yet.
+    pub const HALF_OPEN: Flags = Flags(256);
+    /// `HALF_CLOSED`, `CLOSED` and `HALF_OPEN`: how far a flow's life has come.
+    pub const PHASES: Flags = Flags(4 | 8 | 256);
 
     /// Whether all bits of `other` are set.
     pub fn contains(self, other: Flags) -> bool {
@@ -162,7 +164,7 @@ pub struct Message<'a> {
     pub message_type: MessageType,
     /// The FlowState object's number in the manifest.
     pub object_id: u16,
-    /// `ALLOCATE`, `EXHAUSTED`, `HALF_CLOSED`, `CLOSED`, `UNKNOWN`, `PROBE`.
+    /// `ALLOCATE`, `EXHAUSTED`, `HALF_CLOSED`, `CLOSED`, `UNKNOWN`, `PROBE`, `HALF_OPEN`.
     pub flags: Flags,
     /// Who asks; echoed in replies.
     pub sender: Owner,

@@ -121,7 +121,7 @@ proptest! {
             seq,
             owner: owned.then_some(owner),
             session: if owned { session } else { 0 },
-            closed: Flags(closed << 2),
+            phase: Flags(closed << 2),
             key: &key,
             value: &value,
         };

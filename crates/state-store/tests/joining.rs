@@ -24,6 +24,7 @@ fn with_sketches(settings: &mut Settings) {
         value_bytes: 4,
         allocator: AllocatorSettings::Snapshot { slots: SLOTS, slot_bytes: SLOT_BYTES, idle_ns: None },
         closed_ns: SECOND,
+        half_open_ns: SECOND,
     });
 }
 

@@ -170,6 +170,62 @@ fn a_binding_is_closed_if_one_side_is_or_both_are_by_half() {
     }
 }
 
+/// How many seconds a TCP binding of `forward` (and of `backward`, if its other direction was granted) is kept after its release. The
+/// chain keeps established ones for two hours, half-open ones for five seconds, closed ones for one.
+fn kept_s(forward: Option<Flags>, backward: Option<Flags>) -> u64 {
+    let mut chain = Chain::new(3);
+    let key = nat_key(1, 1, 2_000, 80, 6);
+    let grant = chain.ask(&lease(NAT, owner(1, 1), &key));
+    let reverse = reverse_of(&key, grant.message().value);
+    let nat = |sender, key, epoch, flags| Message { object_id: NAT, flags, ..release(sender, key, epoch, 0, &[0; 6]) };
+    let phases = [(&key[..], owner(1, 1), forward), (&reverse[..], owner(2, 1), backward)];
+    for (at, (key, switch, phase)) in phases.into_iter().enumerate() {
+        let granted = match (at, phase) {
+            (0, _) => grant.epoch(),
+            (_, None) => continue,
+            _ => chain.ask(&message(MessageType::LeaseRequest, NAT, switch, key)).epoch(),
+        };
+        if let Some(phase) = phase {
+            chain.ask(&nat(switch, key, granted, phase));
+        }
+    }
+    let released = chain.now;
+    // A switch that does not release dies: its session ends ten seconds after its lease.
+    let dead_s = if forward.is_none() { 10 } else { 0 };
+    for second in 1..30 {
+        chain.run_until(released + (second + dead_s) * SECOND + 200 * MS);
+        if chain.head().records().is_empty() {
+            chain.assert_alike();
+            return second;
+        }
+    }
+    7_440
+}
+
+#[test]
+fn a_binding_that_was_not_answered_is_kept_for_half_open_s() {
+    use Flags as F;
+    assert_eq!(kept_s(Some(F::HALF_OPEN), None), 5, "SYN, no answer");
+    // (Counted from the look that finds the session over, a second later at the most.)
+    assert!((5..=6).contains(&kept_s(None, None)), "the same, and the switch died before it could say so");
+    assert_eq!(kept_s(Some(F::HALF_OPEN), Some(F::NONE)), 7_440, "an answer came");
+    assert_eq!(kept_s(Some(F::HALF_OPEN), Some(F::HALF_OPEN)), 5, "both sent a SYN, and none was answered");
+    assert_eq!(kept_s(Some(F::NONE), None), 7_440, "the switch says that it is no new connection");
+    assert_eq!(kept_s(Some(F::HALF_OPEN), Some(F::CLOSED)), 1, "a reset was the answer");
+    assert_eq!(kept_s(Some(F::HALF_OPEN), Some(F::HALF_CLOSED)), 7_440, "it is open in one direction");
+}
+
+#[test]
+fn only_tcp_is_half_open() {
+    let mut chain = Chain::new(1);
+    for (protocol, phase) in [(6, Flags::HALF_OPEN), (17, Flags::NONE), (1, Flags::NONE)] {
+        let key = nat_key(1, 1, 2_000, 80, protocol);
+        chain.ask(&lease(NAT, owner(1, 1), &key));
+        let phases: Vec<_> = chain.head().records().iter().filter(|it| it.key.as_slice()[12] == protocol).collect();
+        assert!(phases.len() == 2 && phases.iter().all(|it| it.phase == phase), "{protocol}");
+    }
+}
+
 #[test]
 fn a_reverse_key_is_of_the_same_shard() {
     let with = |settings: &mut state_store::core::Settings| {

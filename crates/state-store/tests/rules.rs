@@ -399,15 +399,33 @@ fn rule_8_a_closed_record_is_removed_sooner_and_a_grant_opens_it_again() {
     let epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
     let closed = |epoch| Message { flags: Flags::CLOSED, ..release(owner(1, 1), KEY, epoch, 0, VALUE) };
     chain.ask(&closed(epoch));
-    assert_eq!(chain.record(KEY).closed, Flags::CLOSED);
+    assert_eq!(chain.record(KEY).phase, Flags::CLOSED);
     assert_eq!(chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch(), epoch + 1);
-    assert_eq!(chain.record(KEY).closed, Flags::NONE, "in use again");
+    assert_eq!(chain.record(KEY).phase, Flags::NONE, "in use again");
     let released = chain.now;
     chain.ask(&closed(epoch + 1));
     chain.run_until(released + SECOND - MS);
     assert_eq!(chain.head().records().len(), 1);
     chain.run_until(released + SECOND + MS);
     assert_eq!(chain.head().records().len(), 0);
+}
+
+/// Counters are kept for 4 s, closed ones for 1 s.
+#[test]
+fn rule_8_an_update_says_how_far_a_flow_has_come_also_of_a_dead_switch() {
+    for (flags, kept) in [(Flags::NONE, 4), (Flags::CLOSED, 1), (Flags::HALF_OPEN, 2)] {
+        let mut chain = Chain::with(3, |settings| settings.objects[0].half_open_ns = 2 * SECOND);
+        let epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
+        chain.ask(&Message { flags, ..update(owner(1, 1), KEY, epoch, 1, VALUE) });
+        assert_eq!(chain.record(KEY).phase, flags);
+        // It died; its session ends ten seconds after its lease, and a look finds that a second later at the most.
+        chain.advance(10 * SECOND + STORE_LEASE);
+        chain.advance(kept * SECOND - 500 * MS);
+        assert_eq!(chain.head().records().len(), 1, "{flags:?}");
+        chain.advance(1_600 * MS);
+        assert_eq!(chain.head().records().len(), 0, "{flags:?}");
+        chain.assert_alike();
+    }
 }
 
 #[test]
@@ -510,6 +528,7 @@ fn snapshots_of_all_objects_together_are_bounded() {
             // Two of a key: half a GiB. (Room is made only when one comes.)
             allocator: AllocatorSettings::Snapshot { slots: 1 << 26, slot_bytes: 4, idle_ns: None },
             closed_ns: SECOND,
+            half_open_ns: SECOND,
         };
         settings.objects.extend(SKETCHES.map(sketch));
     });

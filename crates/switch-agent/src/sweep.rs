@@ -80,10 +80,16 @@ pub(crate) fn sweep(dataplane: &Dataplane, idle: Idle, now_ns: u64) -> Result<(u
             closed_ns: now_ns.saturating_sub(CLOSED_AFTER_NS),
             released_ns: now_ns.saturating_sub(REMOVED_AFTER_NS),
         };
-        let found = look(map, object, before, &live)?;
+        let local = LocalBefore {
+            open_ns: before.idle_ns,
+            half_open_ns: now_ns.saturating_sub(idle.local_half_open_s.min(idle.local_s).saturating_mul(SECOND_NS)),
+            closed_ns: now_ns.saturating_sub(idle.local_closed_s.saturating_mul(SECOND_NS)),
+        };
+        let found = look(map, object, before, local, &live)?;
         held.push(found.held);
         all &= found.removals.len() < MOST_AT_ONCE;
-        for key in &found.removals {
+        for (key, idle_ns) in &found.removals {
+            let before = SweepBefore { idle_ns: *idle_ns, ..before };
             removed += u64::from(dataplane.sweep(object.object_id, key, before)? == Swept::Removed);
         }
         // In the ring are updates, too, and those of asynchronous flows may never be few: they are no reason not to release.
@@ -135,21 +141,36 @@ fn sweep_snapshots(dataplane: &Dataplane, idle: Idle, now_ns: u64, live: &[u32],
 /// What a look at an object's flows has found.
 #[derive(Default)]
 struct Found {
-    removals: Vec<Vec<u8>>,
+    /// With the time since when a local flow must be without packets.
+    removals: Vec<(Vec<u8>, u64)>,
     releases: Vec<Vec<u8>>,
     /// Releases that are not acknowledged yet.
     waiting: u64,
     held: Held,
 }
 
-fn look(map: &MapHandle, object: &FlowState, before: SweepBefore, live: &[u32]) -> Result<Found> {
+fn look(
+    map: &MapHandle,
+    object: &FlowState,
+    before: SweepBefore,
+    local_before: LocalBefore,
+    live: &[u32],
+) -> Result<Found> {
     let local = object.consistency == "local";
-    let is_idle = |value: &[u8]| word(value, entry_at::USED_NS) < before.idle_ns;
     let mut found = Found::default();
     dataplane::for_each_entry(map, |key, value| {
+        let mut idle_ns = before.idle_ns;
         let due = match local {
-            true if is_idle(value) && pair_is_idle(map, object, key, value, is_idle) => Due::Removal,
-            true => Due::Nothing,
+            // What was used a moment ago stays, whatever is said of it; most do.
+            true if word(value, entry_at::USED_NS) >= local_before.latest_ns() => Due::Nothing,
+            true => {
+                let other = other_direction(map, object, key, value);
+                idle_ns = local_before.of(value, &other);
+                match other.used_ns(value) < idle_ns {
+                    true => Due::Removal,
+                    false => Due::Nothing,
+                }
+            }
             false => due(value, before),
         };
         found.held.count(value, live, local);
@@ -157,13 +178,11 @@ fn look(map: &MapHandle, object: &FlowState, before: SweepBefore, live: &[u32]) 
         found.waiting += u64::from(
             flags & (entry_flags::RELEASED | entry_flags::QUEUED) == entry_flags::RELEASED | entry_flags::QUEUED,
         );
-        let list = match due {
+        match due {
             Due::Nothing => return true,
-            Due::Removal => &mut found.removals,
-            Due::Release => &mut found.releases,
-        };
-        if list.len() < MOST_AT_ONCE {
-            list.push(key.to_vec());
+            Due::Removal if found.removals.len() < MOST_AT_ONCE => found.removals.push((key.to_vec(), idle_ns)),
+            Due::Release if found.releases.len() < MOST_AT_ONCE => found.releases.push(key.to_vec()),
+            Due::Removal | Due::Release => {}
         }
         // The rest comes next time, and until then nobody waits.
         found.removals.len() < MOST_AT_ONCE
@@ -210,22 +229,76 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(u64::MAX, u64::from_ne_bytes)
 }
 
-/// A binding of a NAT or of a load balancer goes only with the one of the other direction: neither may be in use.
-fn pair_is_idle(
-    map: &MapHandle,
-    object: &FlowState,
-    key: &[u8],
-    value: &[u8],
-    is_idle: impl Fn(&[u8]) -> bool,
-) -> bool {
+/// Since when a local flow must be without packets to be removed (CLOCK_MONOTONIC), by how far its life has come.
+#[derive(Clone, Copy, Debug)]
+struct LocalBefore {
+    open_ns: u64,
+    half_open_ns: u64,
+    closed_ns: u64,
+}
+
+impl LocalBefore {
+    /// What was used since then stays in any case.
+    fn latest_ns(&self) -> u64 {
+        self.open_ns.max(self.half_open_ns).max(self.closed_ns)
+    }
+
+    /// As the store has it (docs/state-protocol.md, "Rules of the store", 8).
+    fn of(&self, value: &[u8], other: &Other) -> u64 {
+        let own = entry_flags_of(value);
+        let (either, both) = match other {
+            Other::None => (own, own & entry_flags::HALF_OPEN),
+            // The binding is of no use any more.
+            Other::Gone => return self.closed_ns,
+            Other::Entry { flags, .. } => (own | flags, own & flags),
+        };
+        if either & entry_flags::CLOSED != 0 || both & entry_flags::HALF_CLOSED != 0 {
+            self.closed_ns
+        } else if both & entry_flags::HALF_OPEN != 0 {
+            self.half_open_ns
+        } else {
+            self.open_ns
+        }
+    }
+}
+
+/// The other direction of a binding of a NAT or of a load balancer: the two go together, so neither may be in use.
+#[derive(Clone, Copy, Debug)]
+enum Other {
+    /// Flows of this object have none.
+    None,
+    /// It was removed.
+    Gone,
+    Entry {
+        flags: u16,
+        used_ns: u64,
+    },
+}
+
+impl Other {
+    /// When the flow itself or this was last used.
+    fn used_ns(&self, value: &[u8]) -> u64 {
+        let own_ns = word(value, entry_at::USED_NS);
+        match self {
+            Other::Entry { used_ns, .. } => own_ns.max(*used_ns),
+            Other::None | Other::Gone => own_ns,
+        }
+    }
+}
+
+fn other_direction(map: &MapHandle, object: &FlowState, key: &[u8], value: &[u8]) -> Other {
     if !matches!(object.allocator.as_str(), "nat_ports" | "backends") {
-        return true;
+        return Other::None;
     }
     let binding = value.get(object.value_offset as usize..);
-    let Some(partners) = binding.and_then(|binding| partners(&object.allocator, key, binding)) else { return true };
-    partners.iter().all(|partner| match map.lookup(partner, MapFlags::ANY) {
-        Ok(Some(value)) => is_idle(&value),
-        _ => true,
+    let Some(partners) = binding.and_then(|binding| partners(&object.allocator, key, binding)) else {
+        return Other::None;
+    };
+    let entries = partners.iter().filter_map(|partner| map.lookup(partner, MapFlags::ANY).ok().flatten());
+    let newest = entries.max_by_key(|entry| word(entry, entry_at::USED_NS));
+    newest.map_or(Other::Gone, |entry| Other::Entry {
+        flags: entry_flags_of(&entry),
+        used_ns: word(&entry, entry_at::USED_NS),
     })
 }
 
@@ -278,6 +351,26 @@ mod tests {
             (Due::Release, Due::Nothing),
             "no room in the ring"
         );
+    }
+
+    #[test]
+    fn a_local_flow_goes_by_what_both_directions_say() {
+        use entry_flags::{CLOSED, HALF_CLOSED, HALF_OPEN};
+        let before = LocalBefore { open_ns: 100, half_open_ns: 200, closed_ns: 300 };
+        let entry = |flags: u16| {
+            let mut entry = vec![0; entry_at::KEY];
+            entry[entry_at::FLAGS..entry_at::FLAGS + 2].copy_from_slice(&flags.to_ne_bytes());
+            entry
+        };
+        let pair = |own: u16, flags: u16| before.of(&entry(own), &Other::Entry { flags, used_ns: 0 });
+        assert_eq!((pair(0, 0), pair(0, HALF_OPEN), pair(HALF_OPEN, 0)), (100, 100, 100));
+        assert_eq!(pair(HALF_OPEN, HALF_OPEN), 200, "no packet of the other direction was seen");
+        assert_eq!((pair(CLOSED, 0), pair(HALF_OPEN, CLOSED)), (300, 300));
+        assert_eq!((pair(HALF_CLOSED, HALF_CLOSED), pair(HALF_CLOSED, 0)), (300, 100));
+        let single = |flags| before.of(&entry(flags), &Other::None);
+        assert_eq!((single(0), single(HALF_OPEN), single(CLOSED), single(HALF_CLOSED)), (100, 200, 300, 100));
+        assert_eq!(before.of(&entry(0), &Other::Gone), 300);
+        assert_eq!(before.latest_ns(), 300);
     }
 
     #[test]

@@ -370,6 +370,7 @@ impl MessageBody {
             (Flags::EXHAUSTED, "EXHAUSTED"),
             (Flags::HALF_CLOSED, "HALF_CLOSED"),
             (Flags::CLOSED, "CLOSED"),
+            (Flags::HALF_OPEN, "HALF_OPEN"),
             (Flags::UNKNOWN, "UNKNOWN"),
             (Flags::PROBE, "PROBE"),
         ];

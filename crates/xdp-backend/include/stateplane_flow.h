@@ -55,24 +55,27 @@ enum sp_flow_type {
 	SP_SNAPSHOT_ACK = 72,
 	SP_SNAPSHOT_STATE = 73,
 };
-enum { SP_FLAG_ALLOCATE = 1, SP_FLAG_HALF_CLOSED = 4, SP_FLAG_CLOSED = 8, SP_FLAG_UNKNOWN = 16, SP_FLAG_PROBE = 32 };
+enum { SP_FLAG_ALLOCATE = 1, SP_FLAG_HALF_CLOSED = 4, SP_FLAG_CLOSED = 8, SP_FLAG_UNKNOWN = 16, SP_FLAG_PROBE = 32,
+       SP_FLAG_HALF_OPEN = 256 };
 enum { SP_STATE_HIT, SP_STATE_MISS, SP_STATE_PENDING };
 enum { SP_FLOW_LOCAL, SP_FLOW_LINEARIZABLE, SP_FLOW_ASYNCHRONOUS };
-enum { SP_PHASE_OPEN, SP_PHASE_HALF_CLOSED, SP_PHASE_CLOSED };
+enum { SP_PHASE_OPEN, SP_PHASE_HALF_OPEN, SP_PHASE_HALF_CLOSED, SP_PHASE_CLOSED };
 enum { SP_ALLOCATOR_ZERO, SP_ALLOCATOR_NAT_PORTS, SP_ALLOCATOR_BACKENDS };
 /* What becomes of the packet when the program is through: sp_flow_context.kind. */
 enum { SP_FLOW_NOTHING, SP_FLOW_PARK, SP_FLOW_COMMIT };
 /* Bits of sp_flow_entry_head.flags. */
 enum {
 	SP_FLOW_QUEUED = 1, /* stands in the ring */
-	SP_FLOW_HALF_CLOSED = SP_FLAG_HALF_CLOSED, /* what the program said of the flow (phase), as RELEASE carries it */
+	/* What the program said of the flow (phase), as UPDATE and RELEASE carry it. */
+	SP_FLOW_HALF_CLOSED = SP_FLAG_HALF_CLOSED,
 	SP_FLOW_CLOSED = SP_FLAG_CLOSED,
+	SP_FLOW_HALF_OPEN = SP_FLAG_HALF_OPEN,
 	SP_FLOW_UNKNOWN = SP_FLAG_UNKNOWN, /* released: the value here is not that epoch's */
 	SP_FLOW_RELEASED = 32, /* no longer this switch's under this epoch */
 	SP_FLOW_RELEASE_ACKED = 64, /* and the store knows */
 	SP_FLOW_DYING = 128, /* being removed: no value any more */
 };
-#define SP_FLOW_CLOSING (SP_FLOW_HALF_CLOSED | SP_FLOW_CLOSED)
+#define SP_FLOW_PHASES (SP_FLOW_HALF_CLOSED | SP_FLOW_CLOSED | SP_FLOW_HALF_OPEN)
 
 /* Names, for the agent's metrics, stand in crates/switch-agent/src/flow_state.rs in this order. */
 enum sp_flow_stat {

@@ -81,7 +81,8 @@ static __always_inline int sp_flow_reserve(struct sp_flow_scratch *scratch, void
 	*(__u64 *)scratch->value = 0;
 	*(__be32 *)scratch->value = address;
 	*(__be16 *)(scratch->value + 4) = port;
-	sp_flow_new_entry(scratch, scratch->reverse_key, key_bytes, scratch->value, value_bytes);
+	/* Until its first packet: with what the program says of the direction that was asked for, so the pair is half open. */
+	sp_flow_new_entry(scratch, scratch->reverse_key, key_bytes, scratch->value, value_bytes)->flags = SP_FLOW_HALF_OPEN;
 	return !bpf_map_update_elem(map, scratch->reverse_key, scratch->entry, BPF_NOEXIST);
 }
 
@@ -264,7 +265,7 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 	struct sp_flow_entry_head *entry;
 	struct sp_session *session = 0;
 	int written = 0, queue = 0;
-	__u32 zero = 0;
+	__u32 zero = 0, phase = 0;
 	__u64 now, seq = 0, seen_entry;
 
 	if (flow->kind == SP_FLOW_PARK || !scratch)
@@ -309,6 +310,7 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 			entry->version++;
 			sp_barrier();
 			sp_flow_copy(entry_key + SP_ROUND8(key_bytes), value, value_bytes);
+			phase = entry->flags & SP_FLOW_PHASES;
 			seq = ++entry->seq;
 			if (consistency == SP_FLOW_LOCAL) {
 				entry->acked_seq = seq;
@@ -340,7 +342,7 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 	/* Rule 2: the packets of an asynchronous object leave at once; the generator sends the update. (RedPlane's draft, §5.4) */
 	if (consistency == SP_FLOW_ASYNCHRONOUS)
 		return;
-	sp_flow_remember(scratch, object_id, SP_UPDATE, 0, key, key_bytes, seq,
+	sp_flow_remember(scratch, object_id, SP_UPDATE, phase, key, key_bytes, seq,
 			 flow->read[object_id - 1].epoch);
 	scratch->value_bytes = value_bytes;
 	sp_flow_copy(scratch->value, value, value_bytes);
@@ -351,11 +353,15 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 
 #ifdef SP_FLOW_HAS_PHASE
 
-/* What the program says of the flow's life; the release of a flow tells the store. Nothing is written unless it changes. */
+/* What the program says of the flow's life; an update of this packet tells the store, or else the flow's release. Nothing is
+ * written unless it changes. */
 static __always_inline void sp_flow_phase(struct sp_flow_context *flow, void *map, const __u8 *key, __u32 key_bytes, __u32 phase)
 {
 	struct sp_flow_entry_head *entry;
-	__u16 wanted = phase == SP_PHASE_CLOSED ? SP_FLOW_CLOSED : phase == SP_PHASE_HALF_CLOSED ? SP_FLOW_HALF_CLOSED : 0;
+	__u16 wanted = phase == SP_PHASE_CLOSED	     ? SP_FLOW_CLOSED :
+		       phase == SP_PHASE_HALF_CLOSED ? SP_FLOW_HALF_CLOSED :
+		       phase == SP_PHASE_HALF_OPEN   ? SP_FLOW_HALF_OPEN :
+						       0;
 	__u16 known;
 
 	if (flow->kind == SP_FLOW_PARK)
@@ -363,15 +369,21 @@ static __always_inline void sp_flow_phase(struct sp_flow_context *flow, void *ma
 	entry = bpf_map_lookup_elem(map, key);
 	if (!entry)
 		return;
-	known = entry->flags & SP_FLOW_CLOSING;
-	/* The stragglers of a closed flow leave it closed: only OPEN opens it again. */
-	if (known == wanted || (known == SP_FLOW_CLOSED && wanted))
+	known = entry->flags & SP_FLOW_PHASES;
+	/* The stragglers of a closed flow leave it closed: only OPEN and HALF_OPEN open it again. */
+	if (known == wanted || (known == SP_FLOW_CLOSED && wanted == SP_FLOW_HALF_CLOSED))
 		return;
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
 	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, key, key_bytes) &&
 	    !(entry->flags & (SP_FLOW_DYING | SP_FLOW_RELEASED)))
-		entry->flags = (entry->flags & ~SP_FLOW_CLOSING) | wanted;
+		entry->flags = (entry->flags & ~SP_FLOW_PHASES) | wanted;
 	bpf_spin_unlock((struct bpf_spin_lock *)entry);
+#ifdef SP_FLOW_HAS_SET
+	struct sp_flow_scratch *scratch = flow->kind == SP_FLOW_COMMIT ? sp_flow_get_scratch() : 0;
+
+	if (scratch && scratch->type == SP_UPDATE && sp_flow_equal(scratch->key, key, key_bytes))
+		scratch->flags = wanted;
+#endif
 }
 
 #endif /* SP_FLOW_HAS_PHASE */

@@ -45,7 +45,7 @@ static __always_inline int sp_flow_generate(void *map, struct sp_flow_scratch *s
 			sp_flow_tell_release(scratch, entry, key_bytes, value_bytes, now);
 			if (!released) {
 				scratch->type = SP_UPDATE;
-				scratch->flags = 0;
+				scratch->flags = entry->flags & SP_FLOW_PHASES;
 			}
 		}
 	}

@@ -132,7 +132,7 @@ static __always_inline void sp_flow_tell_release(struct sp_flow_scratch *scratch
 	__u64 idle_ns = now > entry->used_ns ? now - entry->used_ns : 0;
 
 	scratch->type = SP_RELEASE;
-	scratch->flags = entry->flags & (SP_FLOW_CLOSING | SP_FLOW_UNKNOWN);
+	scratch->flags = entry->flags & (SP_FLOW_PHASES | SP_FLOW_UNKNOWN);
 	scratch->port = SP_FLOW_DROP_PORT;
 	scratch->epoch = entry->epoch;
 	scratch->seq = entry->seq;

@@ -71,6 +71,7 @@ fn settings() -> Settings {
             value_bytes: 8,
             allocator: AllocatorSettings::Zero { idle_ns: None },
             closed_ns: 240 * SECOND,
+            half_open_ns: 240 * SECOND,
         }],
     }
 }

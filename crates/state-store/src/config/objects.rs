@@ -28,6 +28,7 @@ pub(super) struct ObjectTable {
     backend: Vec<BackendTable>,
     health: Option<HealthTable>,
     closed_s: Option<u32>,
+    half_open_s: Option<u32>,
     slots: Option<usize>,
     slot_bytes: Option<usize>,
 }
@@ -86,6 +87,8 @@ impl Default for IdleTable {
 pub(super) const NS_PER_S: u64 = 1_000_000_000;
 /// RFC 7857 §2: a NAT keeps a closed TCP connection's binding for 4 minutes.
 const DEFAULT_CLOSED_S: u32 = 240;
+/// RFC 5382 REQ-5: that of a connection that is only partly open for no less than 4 minutes.
+const DEFAULT_HALF_OPEN_S: u32 = 240;
 
 /// Takes ids, sizes and allocators from the program's manifest, and objects that have no table of their own.
 pub(super) fn fill_from_manifest(tables: &mut Vec<ObjectTable>, manifest: &Manifest) -> Result<(), Problem> {
@@ -189,8 +192,14 @@ fn check_object(table: ObjectTable, place: &str) -> Result<ObjectSettings, Probl
             "0 would give a port on while packets of the old connection are on their way; write 1 or more (default {DEFAULT_CLOSED_S})"
         )
     })?;
-    let closed_ns = u64::from(closed_s) * NS_PER_S;
-    Ok(ObjectSettings { name: table.name, id, key_bytes, value_bytes, allocator, closed_ns })
+    let half_open_s = table.half_open_s.unwrap_or(DEFAULT_HALF_OPEN_S);
+    require(half_open_s > 0, &format!("{place}.half_open_s"), || {
+        format!(
+            "0 would take a connection's state away before its answer can come; write 1 or more (default {DEFAULT_HALF_OPEN_S})"
+        )
+    })?;
+    let (closed_ns, half_open_ns) = (u64::from(closed_s) * NS_PER_S, u64::from(half_open_s) * NS_PER_S);
+    Ok(ObjectSettings { name: table.name, id, key_bytes, value_bytes, allocator, closed_ns, half_open_ns })
 }
 
 fn check_zero(table: &ObjectTable, place: &str) -> Result<AllocatorSettings, Problem> {

@@ -121,6 +121,7 @@ fn every_fault_names_its_field_and_remedy() {
         ("udp_s = 300", "udp_s = 0", "idle.udp_s", "1 or more"),
         ("hold_ms = 500", "hold_ms = 901", "hold_ms", "1 to 900"),
         ("closed_s = 240", "closed_s = 0", "closed_s", "1 or more"),
+        ("half_open_s = 240", "half_open_s = 0", "half_open_s", "1 or more"),
         ("secrets = \"secrets.toml\"", "", "secrets", ""),
     ] {
         let text = problem(from, to);

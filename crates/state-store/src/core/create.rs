@@ -23,7 +23,7 @@ impl Server {
         let settings = self.records.settings(request.object);
         let full = self.records.len() + 2 > self.settings.limits.records || !self.snapshots_fit(request.object);
         let zeros = [0; MAX_VALUE_BYTES];
-        let value_bytes = settings.value_bytes;
+        let (value_bytes, phase) = (settings.value_bytes, settings.first_phase(message.key));
         let binding = match &settings.allocator {
             _ if full => return self.answer_exhausted(request, out),
             AllocatorSettings::Zero { .. } | AllocatorSettings::Snapshot { .. } => None,
@@ -39,7 +39,7 @@ impl Server {
             seq: 0,
             owner: Some(message.sender),
             session: request.session,
-            closed: Flags::NONE,
+            phase,
             key: message.key,
             value,
         };

@@ -47,6 +47,7 @@ fn settings() -> Settings {
             value_bytes: 6,
             allocator,
             closed_ns: 1 << 40,
+            half_open_ns: 1 << 40,
         }],
     }
 }
@@ -80,7 +81,7 @@ fn converse(replica: &mut Server, client_port: u16) {
         seq: 0,
         owner: None,
         session: 0,
-        closed: Flags::NONE,
+        phase: Flags::NONE,
         key,
         value: &[0; 6],
     };

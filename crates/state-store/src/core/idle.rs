@@ -55,14 +55,20 @@ fn unused_limit_ns(records: &Records, record: &Record) -> Option<u64> {
         return Some(0);
     }
     let settings = records.settings(record.object);
-    let pair = record.pair.map_or(Flags::NONE, |pair| records.get(pair).closed);
-    let closed = if record.pair.is_none() {
-        record.closed.contains(Flags::CLOSED)
-    } else {
-        let both_half = record.closed.and(pair).contains(Flags::HALF_CLOSED);
-        record.closed.with(pair).contains(Flags::CLOSED) || both_half
+    let pair = record.pair.map_or(Flags::NONE, |pair| records.get(pair).phase);
+    // What both directions say goes for the binding; that one is closed does, too.
+    let (either, both) = match record.pair {
+        None => (record.phase, record.phase.and(Flags::HALF_OPEN)),
+        Some(_) => (record.phase.with(pair), record.phase.and(pair)),
     };
-    if closed { Some(settings.closed_ns) } else { settings.idle_ns(record.key.as_slice()) }
+    let idle_ns = settings.idle_ns(record.key.as_slice());
+    if either.contains(Flags::CLOSED) || both.contains(Flags::HALF_CLOSED) {
+        Some(settings.closed_ns)
+    } else if both.contains(Flags::HALF_OPEN) {
+        Some(idle_ns.unwrap_or(u64::MAX).min(settings.half_open_ns))
+    } else {
+        idle_ns
+    }
 }
 
 impl Server {
@@ -104,7 +110,8 @@ impl Server {
     /// So often that no record is looked at later than it is due: a release, or the end of a session, begins a time that is at least this long.
     fn look_every_ns(&self, record: &Record) -> u64 {
         let settings = self.records.settings(record.object);
-        settings.idle_ns(record.key.as_slice()).unwrap_or(u64::MAX).min(settings.closed_ns)
+        let idle_ns = settings.idle_ns(record.key.as_slice()).unwrap_or(u64::MAX);
+        idle_ns.min(settings.closed_ns).min(settings.half_open_ns)
     }
 
     /// Looks at the sessions when the first of them can be forgotten.

@@ -65,7 +65,7 @@ pub struct RecordState {
     pub incarnation: Option<u32>,
     /// The session in which it was granted; 0: it was released.
     pub session: u32,
-    /// `open`, `half_closed` or `closed`.
+    /// `open`, `half_open`, `half_closed` or `closed`.
     pub phase: String,
     /// Of a SnapshotState: the newest whole snapshot.
     pub snapshot: Option<SnapshotInfo>,
@@ -111,8 +111,9 @@ impl Server {
     fn record_state(&self, record: &Record) -> RecordState {
         let owner = record.owner.filter(|_| self.records.is_owned(record));
         let phase = match () {
-            () if record.closed.contains(Flags::CLOSED) => "closed",
-            () if record.closed.contains(Flags::HALF_CLOSED) => "half_closed",
+            () if record.phase.contains(Flags::CLOSED) => "closed",
+            () if record.phase.contains(Flags::HALF_CLOSED) => "half_closed",
+            () if record.phase.contains(Flags::HALF_OPEN) => "half_open",
             () => "open",
         };
         RecordState {

@@ -31,8 +31,8 @@ pub struct Record {
     pub owner: Option<Owner>,
     /// The owner's session when it was last granted or acknowledged; 0 without an owner.
     pub session: u32,
-    /// `HALF_CLOSED`, `CLOSED`: what the last release said of the connection.
-    pub closed: Flags,
+    /// `HALF_CLOSED`, `CLOSED`, `HALF_OPEN`: what the last release or update said of the connection.
+    pub phase: Flags,
     /// The linked record: the other direction of a NAT binding.
     pub pair: Option<u32>,
     /// Of a pair, the one that was asked for.
@@ -162,7 +162,7 @@ impl Records {
             seq: record.seq,
             owner: record.owner,
             session: record.session,
-            closed: record.closed,
+            phase: record.phase,
             key: record.key.as_slice(),
             value: record.value.as_slice(),
         }
@@ -303,7 +303,7 @@ impl Records {
         };
         let record = &mut self.slots[slot as usize];
         record.value.set(write.value);
-        (record.epoch, record.seq, record.closed) = (write.epoch, write.seq, write.closed);
+        (record.epoch, record.seq, record.phase) = (write.epoch, write.seq, write.phase);
         (record.owner, record.session) = (write.owner, write.session);
         slot
     }
@@ -347,7 +347,7 @@ impl Records {
             seq: write.seq,
             owner: write.owner,
             session: write.session,
-            closed: write.closed,
+            phase: write.phase,
             pair: None,
             primary: false,
             granted_ns: 0,
@@ -406,7 +406,7 @@ impl Records {
         let one = |record: &Record| {
             let mut hasher = DefaultHasher::new();
             (record.object, &record.key, &record.value, record.epoch, record.seq, record.owner).hash(&mut hasher);
-            (record.session, record.closed, record.primary).hash(&mut hasher);
+            (record.session, record.phase, record.primary).hash(&mut hasher);
             record.pair.map(|pair| &self.get(pair).key).hash(&mut hasher);
             record.snapshots.hash(&mut hasher);
             if full {
@@ -427,23 +427,20 @@ mod tests {
     use crate::core::settings::{AllocatorSettings, IdleNs, NatSettings};
     use std::net::Ipv4Addr;
 
+    fn object(id: u16, key_bytes: usize, value_bytes: usize, allocator: AllocatorSettings) -> ObjectSettings {
+        let name = "o".to_owned();
+        ObjectSettings { name, id, key_bytes, value_bytes, allocator, closed_ns: 1, half_open_ns: 1 }
+    }
+
     fn records() -> Records {
         let idle_ns = IdleNs { tcp: 1, udp: 1, icmp: 1, other: 1 };
         let nat = NatSettings { external: vec![Ipv4Addr::new(203, 0, 113, 1)], ports: 1024..=65535, idle_ns };
-        let object = |id, key_bytes, value_bytes, allocator| ObjectSettings {
-            name: "o".to_owned(),
-            id,
-            key_bytes,
-            value_bytes,
-            allocator,
-            closed_ns: 1,
-        };
         let zero = AllocatorSettings::Zero { idle_ns: None };
         Records::new(vec![object(1, 2, 4, zero), object(2, 13, 6, AllocatorSettings::NatPorts(nat))], 100)
     }
 
     fn write<'a>(object_id: u16, key: &'a [u8], value: &'a [u8], epoch: u32) -> RecordWrite<'a> {
-        RecordWrite { object_id, epoch, seq: 0, owner: None, session: 0, closed: Flags::NONE, key, value }
+        RecordWrite { object_id, epoch, seq: 0, owner: None, session: 0, phase: Flags::NONE, key, value }
     }
 
     #[test]
@@ -522,7 +519,7 @@ mod tests {
             Effect::SessionBegin { session: 106, owner: Owner { switch_id: 2, incarnation: 9 }, client },
             Effect::SessionEnd { session: 106 },
             Effect::Write(RecordWrite { owner: Some(owner(5)), session: 105, ..write(1, b"ab", b"1234", 101) }),
-            Effect::Write(RecordWrite { closed: Flags::CLOSED, seq: 9, ..write(1, b"ef", b"5678", 101) }),
+            Effect::Write(RecordWrite { phase: Flags::CLOSED, seq: 9, ..write(1, b"ef", b"5678", 101) }),
             Effect::Write(write(1, b"cd", b"1234", 101)),
             Effect::Free { object_id: 1, key: b"cd", floor: 101 },
             Effect::Pair { first: write(2, &forward, b"aaaabb", 107), second: write(2, &reverse, b"ccccdd", 107) },
@@ -547,8 +544,7 @@ mod tests {
         let idle_ns = IdleNs { tcp: 1, udp: 1, icmp: 1, other: 1 };
         let allocator =
             AllocatorSettings::Backends(BackendSettings { policy: BackendPolicy::LeastConnections, idle_ns });
-        let object =
-            ObjectSettings { name: "o".to_owned(), id: 1, key_bytes: 13, value_bytes: 6, allocator, closed_ns: 1 };
+        let object = object(1, 13, 6, allocator);
         let fresh = || {
             let mut records = Records::new(vec![object.clone()], 100);
             let Some(Pool::Backends(pool)) = records.pool_mut(0) else { panic!("no backends") };

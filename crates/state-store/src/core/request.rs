@@ -305,13 +305,15 @@ impl Server {
         let record = self.records.get(slot);
         // The copy frees the record for the effect that overwrites it.
         let (seq, value) = (record.seq, record.value.clone());
+        // Of the grant that it has already, it said how far the flow's life has come.
+        let phase = if epoch == record.epoch { record.phase } else { Flags::NONE };
         let write = RecordWrite {
             object_id: request.message.object_id,
             epoch,
             seq,
             owner: Some(request.message.sender),
             session: request.session,
-            closed: Flags::NONE,
+            phase,
             key: request.message.key,
             value: value.as_slice(),
         };
@@ -346,7 +348,7 @@ impl Server {
             seq: message.seq,
             owner: Some(message.sender),
             session: request.session,
-            closed: Flags::NONE,
+            phase: message.flags.and(Flags::PHASES),
             key: message.key,
             value: message.value,
         };
@@ -381,14 +383,14 @@ impl Server {
             self.commit(&Effect::None, request.client, out);
             return;
         }
-        let value = self.records.get(slot).value.clone();
+        let (value, phase) = (self.records.get(slot).value.clone(), self.records.get(slot).phase);
         let write = RecordWrite {
             object_id: request.message.object_id,
             epoch,
             seq,
             owner: Some(request.message.sender),
             session: request.session,
-            closed: Flags::NONE,
+            phase,
             key: request.message.key,
             value: value.as_slice(),
         };
@@ -431,7 +433,7 @@ impl Server {
             seq: if newer { message.seq } else { record.seq },
             owner: None,
             session: 0,
-            closed: message.flags.and(Flags::CLOSED_MASK),
+            phase: message.flags.and(Flags::PHASES),
             key: message.key,
             value: if newer { message.value } else { value.as_slice() },
         };

@@ -1,12 +1,15 @@
 //! What the core must know of its configuration. Checked by `config`; the core trusts it.
 
 use super::mutation::{self, Mutation};
-use state_protocol::{client_shard_of, shard_of};
+use state_protocol::{Flags, client_shard_of, shard_of};
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
 /// A chain serves no earlier than this after it is formed, in ns: the resolution of `Start::epoch_base`.
 pub const EPOCH_TICK_NS: u64 = 250_000_000;
+
+/// IP's number of TCP, the last byte of a binding's key.
+const PROTOCOL_TCP: u8 = 6;
 
 /// Configuration of one server.
 #[derive(Debug, Clone)]
@@ -71,6 +74,8 @@ pub struct ObjectSettings {
     pub allocator: AllocatorSettings,
     /// Time without a packet after which the record of a closed connection is removed, in ns.
     pub closed_ns: u64,
+    /// The same of a connection that was never answered, in ns (no longer than the idle time).
+    pub half_open_ns: u64,
 }
 
 /// Who makes the first value of a flow.
@@ -188,13 +193,20 @@ impl Settings {
 }
 
 impl ObjectSettings {
+    /// The phase of a new binding, until a switch says more of it: a TCP connection is half open, because nothing of the other
+    /// direction was seen. (RFC 5382, REQ-5; for others there is one idle time.)
+    pub fn first_phase(&self, key: &[u8]) -> Flags {
+        let pairs = matches!(self.allocator, AllocatorSettings::NatPorts(_) | AllocatorSettings::Backends(_));
+        if pairs && key.last() == Some(&PROTOCOL_TCP) { Flags::HALF_OPEN } else { Flags::NONE }
+    }
+
     /// Idle time of a key of this object, in ns; `None`: never removed.
     pub fn idle_ns(&self, key: &[u8]) -> Option<u64> {
         match &self.allocator {
             AllocatorSettings::Zero { idle_ns } | AllocatorSettings::Snapshot { idle_ns, .. } => *idle_ns,
             AllocatorSettings::NatPorts(NatSettings { idle_ns, .. })
             | AllocatorSettings::Backends(BackendSettings { idle_ns, .. }) => Some(match key.last() {
-                Some(6) => idle_ns.tcp,
+                Some(&PROTOCOL_TCP) => idle_ns.tcp,
                 Some(17) => idle_ns.udp,
                 Some(1) => idle_ns.icmp,
                 _ => idle_ns.other,

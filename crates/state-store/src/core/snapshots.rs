@@ -169,7 +169,7 @@ impl Server {
             seq: record.seq,
             owner: Some(request.message.sender),
             session: request.session,
-            closed: Flags::NONE,
+            phase: Flags::NONE,
             key: request.message.key,
             value: value.as_slice(),
         };

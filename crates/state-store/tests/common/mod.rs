@@ -60,6 +60,7 @@ pub fn settings() -> Settings {
         value_bytes,
         allocator,
         closed_ns: SECOND,
+        half_open_ns: 5 * SECOND,
     };
     Settings {
         shard: 0,

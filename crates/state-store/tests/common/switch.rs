@@ -87,7 +87,7 @@ impl Switch {
         let mut bytes = Vec::new();
         // Only forward NAT keys may allocate.
         let inside = request.object_id == COUNTER || request.key.first() == Some(&10);
-        let flags = if inside { request.flags } else { request.flags.and(Flags::CLOSED_MASK.with(Flags::UNKNOWN)) };
+        let flags = if inside { request.flags } else { request.flags.and(Flags::PHASES.with(Flags::UNKNOWN)) };
         let stamped = Message { request_ns: self.last_request, session: self.session, flags, ..*request };
         stamped.append_to(&mut bytes).unwrap();
         self.out.push(bytes);
