@@ -8,13 +8,26 @@ header v_t { bit<8> n; varbit<32> v; }
 struct headers_t { h_t h; e_t[2] s; v_t[2] w; h_t last; }
 struct meta_t { }
 
+// An index that is known once calls are inlined is like any other.
+bit<16> element(inout e_t[2] s, in bit<8> i) {
+    s[i].setValid();
+    s[i].v = 0xffff;
+    s[i] = { 0xffff };
+    return s[i].v;
+}
+parser Sub(packet_in pkt, inout e_t[2] s, in bit<8> i) {
+    state start { pkt.extract(s[i]); transition select(s[i].isValid()) { true: reject; false: accept; } }
+}
+
 parser P(packet_in pkt, out headers_t hdr, inout meta_t meta, inout standard_metadata_t sm) {
+    Sub() sub;
     state start {
         pkt.extract(hdr.h);
-        transition select(hdr.h.what) { 1: fixed; 2: variable; 3: odd; default: accept; }
+        transition select(hdr.h.what) { 1: fixed; 2: variable; 3: odd; 4: inlined; default: accept; }
     }
     state fixed { pkt.extract(hdr.s[hdr.h.at]); transition rest; }
     state variable { pkt.extract(hdr.w[hdr.h.at], (bit<32>)pkt.lookahead<bit<8>>()); transition rest; }
+    state inlined { sub.apply(pkt, hdr.s, 2); transition rest; }
     // Not whole bytes: error.ParserInvalidArgument.
     state odd { pkt.advance(4); transition rest; }
     state rest { pkt.extract(hdr.last); transition accept; }
@@ -26,6 +39,7 @@ control I(inout headers_t hdr, inout meta_t meta, inout standard_metadata_t sm) 
     apply {
         sm.egress_spec = 1;
         if (hdr.last.isValid()) { hdr.last.what = 0xee; }
+        if (hdr.h.what == 4 && element(hdr.s, 7) == 0) { hdr.h.at = 0xdd; }
         if (sm.parser_error == error.PacketTooShort) { sm.egress_spec = 2; }
         if (sm.parser_error == error.HeaderTooShort) { sm.egress_spec = 3; }
         if (sm.parser_error == error.ParserInvalidArgument) { sm.egress_spec = 4; }

@@ -121,10 +121,20 @@ impl Lowerer<'_> {
         let mut values = Vec::new();
         for (i, e) in list.iter().enumerate() {
             let v = self.expr(e, out);
+            let v = if self.in_field_list { self.listed(e, v, out) } else { v };
             let later = list[i + 1..].iter().any(|l| l.has_effects());
             values.push(if later { self.keep(v, e.span, out) } else { v });
         }
         values
+    }
+
+    /// An element of a field list. What stands for a field of a header, but is not written as one (a
+    /// parameter), is a value like any other: valid, whatever the header is.
+    fn listed(&mut self, written: &hir::Expr, v: ir::Expr, out: &mut ir::Block) -> ir::Expr {
+        let is_header = |ty: &ir::Type| matches!(ty, ir::Type::Header(_));
+        let is_field = matches!(&v.kind, ir::ExprKind::Field(base, _) if is_header(&base.ty));
+        let as_field = matches!(&written.kind, hir::ExprKind::Field(base, _) if is_header(&self.ty(&base.ty)));
+        if is_field && !as_field { self.save(v, written.span, out) } else { v }
     }
 
     /// The same for a list that is evaluated in an order of its own; the values as in the list.
@@ -156,12 +166,15 @@ impl Lowerer<'_> {
                 let kind = ir::ExprKind::Field(Box::new(header), *i);
                 ir::Expr { kind, ..v }
             }
-            _ => {
-                let t = self.temporary("tmp", v.ty.clone(), span);
-                self.push(out, ir::StatementKind::Assign(t.clone(), v), span);
-                t
-            }
+            _ => self.save(v, span, out),
         }
+    }
+
+    /// A variable of its own for the value.
+    fn save(&mut self, v: ir::Expr, span: Span, out: &mut ir::Block) -> ir::Expr {
+        let t = self.temporary("tmp", v.ty.clone(), span);
+        self.push(out, ir::StatementKind::Assign(t.clone(), v), span);
+        t
     }
 
     /// A form whose parts can be taken without evaluating anything twice.
@@ -381,11 +394,16 @@ impl Lowerer<'_> {
         }
     }
 
+    /// A form whose fields can be compared one by one, until two differ: its errors are raised before.
+    fn comparable(&mut self, v: ir::Expr, span: Span, out: &mut ir::Block) -> ir::Expr {
+        if raises(&v) { self.keep(v, span, out) } else { self.decomposable(v, span, out) }
+    }
+
     /// `a == b`, taken apart down to scalars (spec §8.16: headers are equal if both are invalid, or both are valid with equal fields).
     fn equal(&mut self, a: ir::Expr, b: ir::Expr, span: Span, out: &mut ir::Block) -> ir::Expr {
         match &a.ty {
             ir::Type::Header(_) => {
-                let (a, b) = (self.decomposable(a, span, out), self.decomposable(b, span, out));
+                let (a, b) = (self.comparable(a, span, out), self.comparable(b, span, out));
                 let (va, vb) = (self.is_valid(a.clone(), span), self.is_valid(b.clone(), span));
                 let same = self.ir_binary(ir::BinaryOp::Eq, va.clone(), vb.clone(), ir::Type::Bool, span);
                 if matches!(a.kind, ir::ExprKind::InvalidHeader) || matches!(b.kind, ir::ExprKind::InvalidHeader) {
@@ -401,7 +419,7 @@ impl Lowerer<'_> {
                 self.ir_binary(ir::BinaryOp::And, same, either, ir::Type::Bool, span)
             }
             ir::Type::Struct(_) | ir::Type::Union(_) => {
-                let (a, b) = (self.decomposable(a, span, out), self.decomposable(b, span, out));
+                let (a, b) = (self.comparable(a, span, out), self.comparable(b, span, out));
                 self.equal_fields(a, b, span, out)
             }
             ir::Type::Stack { header, size } => {

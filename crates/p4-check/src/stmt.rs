@@ -268,9 +268,21 @@ impl Checker<'_> {
         } else {
             self.construct_type(&ty, &i.args, None, i.span)
         };
+        self.check_instance_place(&e.ty, i.ty.span);
         let id = self.new_local(&i.name, e.ty.clone(), LocalKind::Object, &i.annotations);
         self.declare(&i.name, if e.is_poison() { Entity::Poison } else { Entity::Local(id) });
         (!e.is_poison()).then_some((id, e))
+    }
+
+    /// Controls have no parsers, and parsers no controls (P4-16, appendix F).
+    fn check_instance_place(&mut self, ty: &Ty, span: Span) {
+        let Ty::Block(id) = ty else { return };
+        let text = match (self.body, self.hir.blocks[id.index()].kind) {
+            (Body::Control, BlockKind::Parser) => "a parser cannot be instantiated in a control",
+            (Body::ParserState, BlockKind::Control) => "a control cannot be instantiated in a parser",
+            _ => return,
+        };
+        self.error(span, text);
     }
 
     fn check_switch(&mut self, subject: &ast::Expr, cases: &[ast::SwitchCase], span: Span) -> Option<StmtKind> {

@@ -57,6 +57,16 @@ fn all_independent_errors_of_a_run() {
 }
 
 #[test]
+fn constant_index_beyond_a_stack() {
+    let index = "index out of bounds: the stack has 4 elements";
+    refuse_apply(
+        "const bit<8> four = 4; hdr.s[3].setValid(); hdr.s[§4].setValid(); hdr.h = hdr.s[§four];
+         hdr.s[§four + 1].a = 1; hdr.s[meta.x].a = 1;",
+        &[index, index, index],
+    );
+}
+
+#[test]
 fn types_of_operators() {
     for (apply, message) in [
         ("meta.z = meta.x §&& meta.z;", "`&&` cannot be applied"),
@@ -318,6 +328,10 @@ fn values_and_arguments_that_are_fixed() {
     let inner = "bit<8> f(bit<8> x) { return x; } bit<8> g(bit<8> x) { return f(x); }";
     refuse(&program(inner, "action a(bit<8> x) { meta.x = f(§x); }", "a(1); meta.x = g(2);"), &["no direction"]);
     refuse_apply("§register<bit<8>>(4) r; r.write(0, 1);", &["cannot be declared among statements"]);
+    let parser = "parser S(packet_in p) { state start { transition accept; } }";
+    refuse(&program(parser, "§S() s;", ""), &["a parser cannot be instantiated in a control"]);
+    let inner = "control S() { apply { } } parser Q(packet_in p) { §S() s; state start { transition accept; } }";
+    refuse(&program(inner, "S() s;", "s.apply();"), &["a control cannot be instantiated in a parser"]);
     refuse_apply("switch (§meta.z) { true: { meta.x = 1; } }", &["a switch on `bool`"]);
 }
 

@@ -55,6 +55,10 @@ pub(crate) fn refused(frame: &[u8]) -> Option<&'static str> {
     match number(frame, 12, 2)? {
         0x0800 => refused_ipv4(packet),
         0x86dd => refused_ipv6(packet),
+        // VLAN 0: the kernel would take it for a frame without a tag. ARP is the kernel's anyway.
+        0x8100 | 0x88a8 if number(packet, 0, 2)? & 0xfff == 0 && number(packet, 2, 2)? != 0x0806 => {
+            Some("priority_tag")
+        }
         _ => None,
     }
 }
@@ -83,7 +87,7 @@ fn refused_ipv4(packet: &[u8]) -> Option<&'static str> {
     if matches!(source, 0 | 127 | 224..) {
         return Some("martian_source");
     }
-    if matches!(destination, 0 | 127 | 240..) {
+    if matches!(destination, 0 | 127) || packet[16..20] == [255; 4] {
         return Some("martian_destination");
     }
     let fragment = number(packet, 6, 2)?;

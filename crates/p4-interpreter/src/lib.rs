@@ -34,6 +34,10 @@ pub use table::{KeyMatch, RuntimeEntry};
 /// `egress_spec` of a packet that is dropped.
 pub const DROP_PORT: u32 = 511;
 
+/// Fields of standard_metadata that are 0 when egress begins: of a packet that is no copy, and of
+/// queues that there are none of.
+const QUEUED: [&str; 5] = ["instance_type", "enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth"];
+
 /// Why a packet has no defined outcome here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stop {
@@ -260,6 +264,10 @@ impl<'p> Interpreter<'p> {
         }
         self.set_standard("egress_port", port)?;
         self.set_standard("egress_spec", 0)?;
+        self.set_standard("packet_length", length)?;
+        for name in QUEUED {
+            self.set_standard(name, 0)?;
+        }
         self.set_standard("egress_global_timestamp", now_us & 0xffff_ffff_ffff)?;
         self.control(&program.egress.body)?;
         if self.standard("egress_spec")? == u64::from(DROP_PORT) {

@@ -13,13 +13,16 @@ struct Bits {
 }
 
 impl Interpreter<'_> {
-    /// From the start state to accept or reject; an error is left in standard_metadata.parser_error.
+    /// From the start state to accept or reject. How it ended is in standard_metadata then, whatever
+    /// the parser wrote there (simple_switch).
     pub(crate) fn parse(&mut self) -> Run<()> {
-        match self.states() {
-            Err(Interrupt::ParserError(error)) => self.set_standard("parser_error", u64::from(error)),
-            Err(Interrupt::Exit | Interrupt::Return) | Ok(()) => Ok(()),
-            Err(other) => Err(other),
-        }
+        let error = match self.states() {
+            Err(Interrupt::ParserError(error)) => error,
+            Err(Interrupt::Exit | Interrupt::Return) | Ok(()) => self.error_index("NoError"),
+            Err(other) => return Err(other),
+        };
+        self.set_standard("parser_error", u64::from(error))?;
+        self.set_standard("checksum_error", 0)
     }
 
     fn states(&mut self) -> Run<()> {

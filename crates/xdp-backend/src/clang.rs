@@ -2,7 +2,7 @@
 
 use crate::facts::Facts;
 use crate::layout::scalar_width;
-use crate::verifier::beginning;
+use crate::verifier::{VerifierReport, beginning, explain};
 use crate::walk::{self, Visitor};
 use crate::{BackendError, Generated, LineMap, Options, Placement, generate};
 use p4_ir::{Expr, ExprKind, Location, Program, Statement, StatementKind, Type};
@@ -51,6 +51,18 @@ pub enum CompileError {
         /// clang's own words, for reports of bugs.
         log: String,
     },
+    /// The kernel's verifier refused the object.
+    #[error("{error}:\n{log}")]
+    Kernel {
+        /// What there is to say of the program.
+        error: Box<BackendError>,
+        /// The same, and what it was taken from.
+        report: Box<VerifierReport>,
+        /// The verifier's own words, for reports of bugs.
+        log: String,
+        /// What it refused. Its object is there.
+        compiled: Box<Compiled>,
+    },
     /// A file could not be read or written.
     #[error("{path}: {source}")]
     File {
@@ -85,20 +97,41 @@ pub fn write_headers(folder: &Path) -> io::Result<()> {
 
 /// Compiles to `object`. Climbs from registers to scratch memory while the stack is too small.
 pub fn compile(program: &Program, options: &Options, object: &Path) -> Result<Compiled, CompileError> {
+    compile_for_kernel(program, options, object, &mut |_| None)
+}
+
+/// The same, and on when the kernel refuses the object. `try_on_kernel` loads it; what it gives
+/// back is the verifier's log, if that refuses it.
+pub fn compile_for_kernel(
+    program: &Program,
+    options: &Options,
+    object: &Path,
+    try_on_kernel: &mut dyn FnMut(&Compiled) -> Option<String>,
+) -> Result<Compiled, CompileError> {
     let folder = tempfile::tempdir().map_err(file_error(Path::new("temporary folder")))?;
     write_headers(folder.path()).map_err(file_error(folder.path()))?;
     let name = object.file_stem().map_or("program".into(), |stem| stem.to_string_lossy().into_owned());
     let source = folder.path().join(format!("{name}.c"));
-    let wanted = first_placement(program, options.placement);
-    let first = Options::PLACEMENTS.iter().position(|placement| *placement == wanted).unwrap_or(0);
+    let mut next = Some(first_placement(program, options.placement));
     let mut refused = None;
-    for placement in &Options::PLACEMENTS[first..] {
-        let attempt = Options { placement: *placement, ..options.clone() };
+    while let Some(placement) = next {
+        let attempt = Options { placement, ..options.clone() };
         let generated = generate(program, &attempt).map_err(CompileError::Unsupported)?;
         std::fs::write(&source, &generated.c_source).map_err(file_error(&source))?;
+        next = Options::PLACEMENTS.iter().copied().skip_while(|known| *known != placement).nth(1);
         match run_clang(&source, object, &options.defines)? {
-            None if fits(&stack_usage(object), *placement) => {
-                return Ok(Compiled { generated, placement: *placement });
+            None if fits(&stack_usage(object), placement) => {
+                let compiled = Compiled { generated, placement };
+                let Some(log) = try_on_kernel(&compiled) else { return Ok(compiled) };
+                let report = explain(&log, &compiled.generated.c_source, &compiled.generated.line_map);
+                if report.too_many_ways {
+                    next = next.map(|_| Placement::Forgotten);
+                } else if !report.too_much_stack {
+                    next = None;
+                }
+                let error = Box::new(report.error(program));
+                let (report, compiled) = (Box::new(report), Box::new(compiled));
+                refused = Some(CompileError::Kernel { error, report, log, compiled });
             }
             None => {}
             Some(log) => {
@@ -107,6 +140,13 @@ pub fn compile(program: &Program, options: &Options, object: &Path) -> Result<Co
                     std::fs::File::create(object).map_err(file_error(object))?;
                 }
                 let too_big = log.contains("stack limit") || log.contains("BPF stack");
+                // What the kernel said of an attempt before says more than that there is no other way.
+                if let Some(CompileError::Kernel { compiled, .. }) = &refused {
+                    std::fs::write(&source, &compiled.generated.c_source).map_err(file_error(&source))?;
+                    run_clang(&source, object, &options.defines)?;
+                    stack_usage(object);
+                    break;
+                }
                 refused = Some(match too_big {
                     true => CompileError::Unsupported(vec![stack_error(program, &log, &generated.line_map)]),
                     false => clang_error(program, log, &generated.line_map),
@@ -132,7 +172,10 @@ fn first_placement(program: &Program, wanted: Placement) -> Placement {
             walk::block(&state.body, &mut changes);
         }
     }
-    if facts.loop_heads.len() > 1 || changes.0 { Placement::AllScratch } else { wanted }
+    if wanted != Placement::Forgotten && (facts.loop_heads.len() > 1 || changes.0) {
+        return Placement::AllScratch;
+    }
+    wanted
 }
 
 /// Looks for statements that change headers.
@@ -232,7 +275,7 @@ fn fits(frames: &[(String, u32)], placement: Placement) -> bool {
             !spilling && fits_with_callees(frames)
         }
         // With nowhere else to go the verifier decides.
-        Placement::AllScratch => true,
+        Placement::AllScratch | Placement::Forgotten => true,
         _ => fits_with_callees(frames),
     }
 }

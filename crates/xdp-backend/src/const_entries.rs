@@ -15,19 +15,26 @@ use std::collections::HashSet;
 /// program behind each test in the code.
 pub(crate) const MAX_CODED_ENTRIES: usize = 64;
 
+/// Which bits of each key an entry looks at; no key is a range.
+pub(crate) fn masks(table: &Table, entry: &Entry) -> Vec<BigInt> {
+    let mask = |(key, matched): (&Key, &Match)| {
+        let all = (BigInt::from(1) << scalar_width(&key.expr.ty).unwrap_or(0)) - 1;
+        match matched {
+            Match::Mask { mask, .. } => mask & all,
+            Match::Any => BigInt::zero(),
+            _ => all,
+        }
+    };
+    table.keys.iter().zip(&entry.matches).map(mask).collect()
+}
+
 /// Whether const entries are in a map: there are many, and some kind of map can hold them.
 pub(crate) fn const_entries_in_map(table: &Table) -> bool {
     let ranges = table.keys.iter().any(|key| key.match_kind == "range");
     if ranges || table.entries.len() <= MAX_CODED_ENTRIES {
         return false;
     }
-    let mask = |(key, matched): (&Key, &Match)| match matched {
-        Match::Mask { mask, .. } => mask.clone(),
-        Match::Any => BigInt::zero(),
-        _ => (BigInt::from(1) << scalar_width(&key.expr.ty).unwrap_or(0)) - 1,
-    };
-    let masks = |entry: &Entry| table.keys.iter().zip(&entry.matches).map(mask).collect::<Vec<_>>();
-    let different: HashSet<Vec<BigInt>> = table.entries.iter().map(masks).collect();
+    let different: HashSet<Vec<BigInt>> = table.entries.iter().map(|entry| masks(table, entry)).collect();
     let one_trie = table.keys.iter().all(|key| matches!(key.match_kind.as_str(), "exact" | "lpm"))
         && table.keys.iter().filter(|key| key.match_kind == "lpm").count() <= 1;
     one_trie || different.len() <= MAX_MASKS as usize

@@ -38,7 +38,7 @@ impl Generator<'_> {
         if leaves {
             self.out.line(format!("{end}: ;"));
         }
-        let blur = emitted.len() > FEW_HEADERS;
+        let blur = self.forgets || emitted.len() > FEW_HEADERS;
         let zero = if blur { self.hidden_zero() } else { String::new() };
         if blur {
             self.out.line(format!("cursor = sp_blur(cursor, {zero});"));
@@ -51,6 +51,10 @@ impl Generator<'_> {
                 self.out.line(format!("sp_new_bytes += {flag} * {size};"));
             } else {
                 self.out.line(format!("if ({flag}) sp_new_bytes += {size};"));
+            }
+            if self.forgets {
+                // clang would gather all flags before it adds them.
+                self.out.line("asm volatile(\"\" : \"+r\"(sp_new_bytes) : : \"memory\");");
             }
         }
         self.out.line("__s32 sp_grow = (__s32)(sp_new_bytes - cursor);");
@@ -67,6 +71,9 @@ impl Generator<'_> {
         self.out.line(if blur { format!("__u32 sp_at = sp_blur(0, {zero});") } else { "__u32 sp_at = 0;".into() });
         for item in &emitted {
             self.write_moved(item, &zero);
+            if self.forgets {
+                self.read_anew();
+            }
         }
     }
 
@@ -107,7 +114,11 @@ impl Generator<'_> {
             self.write_in_place(&place);
             return;
         }
-        let flag = self.declare_local("__u8", &format!("sp_emit{}", self.emitted.len()), "0");
+        let name = format!("sp_emit{}", self.emitted.len());
+        let flag = match self.forgets {
+            true => self.layout.declare("__u8".into(), &name, String::new(), true, "0"),
+            false => self.declare_local("__u8", &name, "0"),
+        };
         self.out.line(format!("{flag} = {};", place.valid()));
         self.emitted.push(Emitted { header: place, flag, location });
     }

@@ -71,6 +71,25 @@ pub(crate) fn shift_right(value: &str, by: u32, width: u32) -> String {
     }
 }
 
+/// Is there a branch to the value? Several such values in one expression would multiply the ways
+/// that the verifier follows. A bool has but two.
+fn is_chosen(expr: &Expr) -> bool {
+    let constant = |expr: &Expr| matches!(expr.kind, ExprKind::Const(_));
+    expr.ty != Type::Bool
+        && match &expr.kind {
+            ExprKind::Ternary(..) => true,
+            ExprKind::Cast(operand) => operand.ty == Type::Bool,
+            ExprKind::Field(base, _) => is_chosen(base),
+            ExprKind::Index(_, index) => !constant(index),
+            ExprKind::Binary(op, _, right) => match op {
+                BinaryOp::SaturatingAdd | BinaryOp::SaturatingSub => true,
+                BinaryOp::ShiftLeft | BinaryOp::ShiftRight => !constant(right),
+                _ => false,
+            },
+            _ => false,
+        }
+}
+
 pub(crate) fn is_signed(ty: &Type) -> bool {
     matches!(ty, Type::Bits { signed: true, .. })
 }
@@ -89,6 +108,21 @@ impl Generator<'_> {
 
     /// The C of a scalar expression. May emit lines first (look-ahead, checks of a stack's bounds).
     pub fn expr(&mut self, expr: &Expr) -> String {
+        let text = self.remembered(expr);
+        if !self.forgets || !is_chosen(expr) {
+            return text;
+        }
+        match scalar_width(&expr.ty) {
+            Some(width @ 1..=64) => {
+                let zero = self.hidden_zero();
+                truncate(&format!("sp_forget({text}, {zero})"), width)
+            }
+            _ => text,
+        }
+    }
+
+    /// The same. The verifier may know what it comes to.
+    fn remembered(&mut self, expr: &Expr) -> String {
         match &expr.kind {
             ExprKind::Const(value) => {
                 let width = self.width(expr);
@@ -422,11 +456,11 @@ impl Generator<'_> {
                     return None;
                 };
                 if let ExprKind::Const(value) = &index.kind {
+                    // In the source that is an error; what was inlined may come to it, and then it is
+                    // undefined as at run time.
                     let inside = value.to_u32().filter(|value| *value < stack.size);
-                    if inside.is_none() {
-                        self.error(index.location, &format!("index out of the stack's {} elements", stack.size), None);
-                    }
-                    return Some(Place::Header(stack.element(&inside.unwrap_or(0).to_string(), None)));
+                    let guard = inside.is_none().then(|| "0".to_string());
+                    return Some(Place::Header(stack.element(&inside.unwrap_or(0).to_string(), guard)));
                 }
                 let width = self.narrow(index);
                 let value = self.expr(index);
@@ -486,6 +520,14 @@ impl Scalar {
                 format!("({guard} ? {} : (struct sp_wide{}){{}})", self.c, self.width.div_ceil(8))
             }
             Some(guard) => format!("({guard} ? {} : 0)", self.c),
+            None => self.c.clone(),
+        }
+    }
+
+    /// A varbit field's bits and their number, as a value.
+    pub fn read_varbit(&self) -> String {
+        match &self.guard {
+            Some(guard) => format!("({guard} ? {} : (struct sp_varbit{}){{}})", self.c, self.width.div_ceil(8)),
             None => self.c.clone(),
         }
     }

@@ -1,6 +1,7 @@
 //! What holds on every run of the program: which header fields may change, whether the layout of the packet may, where headers stand.
 
 use crate::layout::header_bits;
+use crate::mutations::{Mutation, planted};
 use crate::walk::{self, Visitor};
 use p4_ir::{Argument, Block, Expr, ExprKind, HeaderTypeId, Program, Statement, StatementKind, Type};
 use std::collections::{HashMap, HashSet};
@@ -12,7 +13,7 @@ pub(crate) struct Facts {
     dirty_fields: HashSet<(String, u32)>,
     /// Keys (of headers, structs, stacks, unions) that are assigned as a whole.
     dirty: HashSet<String>,
-    /// Keys whose validity changes other than by extraction.
+    /// Keys whose validity, or length, changes other than by extraction.
     moved: HashSet<String>,
     /// The packet leaves with the headers that it came with, in the same places.
     pub same_layout: bool,
@@ -22,8 +23,8 @@ pub(crate) struct Facts {
     pub depths: HashMap<String, u32>,
     /// Fields of standard_metadata that are read.
     pub standard_reads: HashSet<String>,
-    /// The program writes `egress_port`, or standard_metadata as a whole.
-    pub writes_egress_port: bool,
+    /// Fields of standard_metadata that the program writes, by their names or with the whole of it.
+    pub standard_writes: HashSet<String>,
     /// `exit` or `return` stands in the deparser.
     pub leaves_deparser: bool,
     /// Parser states that a loop leads back to.
@@ -35,7 +36,7 @@ pub(crate) struct Facts {
     /// A `FlowState` or other extern type by which the main flow differs.
     pub uses_to_host: bool,
     /// Keys of varbit fields that some expression reads: (header key, field).
-    pub varbit_reads: HashSet<(String, u32)>,
+    varbit_reads: HashSet<(String, u32)>,
     /// (header key, field) that some expression reads.
     field_reads: HashSet<(String, u32)>,
     /// Keys of headers, structs, stacks and unions that are read as a whole.
@@ -74,6 +75,12 @@ impl Facts {
         self.dirty_fields.contains(&(header.to_string(), field)) || has_prefix(&self.dirty, header)
     }
 
+    /// Does an expression read the varbit field, by itself or with all of its header?
+    pub fn reads_varbit(&self, header: &str, field: u32) -> bool {
+        let whole = has_prefix(&self.whole_reads, header) && !planted(Mutation::VarbitNotTaken);
+        whole || self.varbit_reads.contains(&(header.to_string(), field))
+    }
+
     /// Which fields of a header must be kept beside the packet: those that are read, and those that are written back. The others stay in the packet
     /// only, if its layout stays.
     pub fn kept_fields(&self, program: &Program, header: &str, ty: HeaderTypeId) -> Vec<bool> {
@@ -107,7 +114,7 @@ impl Facts {
             || (!self.offsets.contains_key(header) && (0..fields).any(|field| self.is_dirty(header, field)))
     }
 
-    /// May the header's validity change after parsing?
+    /// May the header's validity or length change after parsing?
     pub fn is_moved(&self, header: &str) -> bool {
         has_prefix(&self.moved, header) || has_prefix(&self.dirty, header)
     }
@@ -189,7 +196,9 @@ impl Visitor for Collector<'_> {
                 self.facts.moved.extend(key(header));
                 self.note_rivals(header);
             }
-            StatementKind::PushFront(stack, _) | StatementKind::PopFront(stack, _) => {
+            StatementKind::PushFront(stack, _) | StatementKind::PopFront(stack, _)
+                if !planted(Mutation::ElementPlacesKept) =>
+            {
                 self.facts.dirty.extend(key(stack));
             }
             StatementKind::Extern { instance: None, name, .. } if name == "to_host" => self.facts.uses_to_host = true,
@@ -222,17 +231,24 @@ impl Visitor for Collector<'_> {
 
     fn write(&mut self, target: &Expr, _value: Option<&Expr>) {
         let target = walk::unsliced(target);
-        self.facts.writes_egress_port |= match &target.kind {
-            ExprKind::Var(id) => {
-                *id == self.program.standard_metadata && !self.marked.remove(&(std::ptr::from_ref(target) as usize))
-            }
-            ExprKind::Field(..) => self.standard_field(target) == Some("egress_port"),
-            _ => false,
-        };
+        if let Some(name) = self.standard_field(target) {
+            self.facts.standard_writes.insert(name.to_string());
+        }
+        if let (ExprKind::Var(id), Type::Struct(ty)) = (&target.kind, &target.ty)
+            && *id == self.program.standard_metadata
+            && !self.marked.remove(&(std::ptr::from_ref(target) as usize))
+        {
+            let fields = &self.program.struct_types[ty.index()].fields;
+            self.facts.standard_writes.extend(fields.iter().map(|field| field.name.clone()));
+        }
         if let ExprKind::Field(base, index) = &target.kind
             && matches!(base.ty, Type::Header(_))
         {
             if let Some(header) = key(base) {
+                // A varbit field may get another length: what is behind it moves.
+                if matches!(target.ty, Type::Varbit { .. }) {
+                    self.facts.moved.insert(header.clone());
+                }
                 self.facts.dirty_fields.insert((header, *index));
             }
         } else if !is_plain(&target.ty) {

@@ -64,6 +64,8 @@ pub(crate) struct Generator<'a> {
     pub payload_sums: bool,
     locals: Vec<(String, String, String)>,
     truncates: bool,
+    /// The verifier must forget what each statement came to ([`Placement::Forgotten`]).
+    pub forgets: bool,
     /// Ternary tables whose search function is declared.
     pub searched: HashSet<String>,
     /// Tables whose const entries are in decision trees.
@@ -119,6 +121,7 @@ impl<'a> Generator<'a> {
             payload_sums: false,
             locals: Vec::new(),
             truncates: false,
+            forgets: options.placement == Placement::Forgotten,
             searched: HashSet::new(),
             trees: HashMap::new(),
             constant_bytes: 0,
@@ -181,7 +184,8 @@ impl<'a> Generator<'a> {
     pub fn hidden_zero(&mut self) -> String {
         if !self.hides {
             self.hides = true;
-            self.declare_local("__u64", "sp_hidden_zero", "sp_unknown_zero(xdp)");
+            let zero = if self.forgets { "sp_any_zero(xdp)" } else { "sp_unknown_zero(xdp)" };
+            self.declare_local("__u64", "sp_hidden_zero", zero);
         }
         "sp_hidden_zero".into()
     }
@@ -301,6 +305,7 @@ impl<'a> Generator<'a> {
         self.exit_label = "parser_end".into();
         self.return_label = "parser_end".into();
         self.parser();
+        self.overwrite("checksum_error", "0");
         self.control(Section::VerifyChecksum, &program.verify_checksum);
         self.control(Section::Ingress, &program.ingress);
         self.between();
@@ -330,6 +335,17 @@ impl<'a> Generator<'a> {
         }
     }
 
+    /// Sets a field of standard_metadata anew, as simple_switch does whatever the program wrote there.
+    pub fn overwrite(&mut self, name: &str, value: &str) {
+        if self.facts.standard_writes.contains(name)
+            && self.facts.standard_reads.contains(name)
+            && !planted(Mutation::StandardKept)
+            && let Some(scalar) = self.standard(name)
+        {
+            self.out.line(format!("{} = {value};", scalar.c));
+        }
+    }
+
     /// Between ingress and egress (simple_switch.md): drop, else the port is decided.
     fn between(&mut self) {
         self.out.line("");
@@ -337,11 +353,15 @@ impl<'a> Generator<'a> {
         self.out.line(format!("if ({} == SP_DROP_PORT) goto verdict_drop;", spec.c));
         self.out.line(format!("{} = {};", port.c, spec.c));
         // The packet has its port now: what the program writes there changes nothing, as in bmv2.
-        if self.facts.writes_egress_port {
+        if self.facts.standard_writes.contains("egress_port") {
             let decided = self.declare_local("__u16", "sp_decided_port", "0");
             self.out.line(format!("{decided} = {};", spec.c));
         }
         self.out.line(format!("{} = 0;", spec.c));
+        self.overwrite("packet_length", "sp_bytes");
+        for name in ["instance_type", "enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth"] {
+            self.overwrite(name, "0");
+        }
         if self.facts.standard_reads.contains("egress_global_timestamp")
             && let Some(scalar) = self.standard("egress_global_timestamp")
         {
@@ -362,7 +382,7 @@ impl<'a> Generator<'a> {
             self.out.line("}");
         }
         let port = match self.standard("egress_port") {
-            Some(_) if self.facts.writes_egress_port => "sp_decided_port".to_string(),
+            Some(_) if self.facts.standard_writes.contains("egress_port") => "sp_decided_port".to_string(),
             Some(port) => port.c,
             None => "0".to_string(),
         };
@@ -598,11 +618,4 @@ fn section_name(section: Section) -> String {
         Section::Deparser => "deparser",
     }
     .into()
-}
-
-impl Options {
-    /// The ladder of placements that `compile` climbs when the stack is too small. (Measured on the NAT: with more than the outermost headers in
-    /// registers most of them are spilled, and each parser path sets all the others' slots: 448 bytes of stack and 5 % slower.)
-    pub(crate) const PLACEMENTS: [Placement; 4] =
-        [Placement::Registers, Placement::Partial(0), Placement::Scratch, Placement::AllScratch];
 }

@@ -185,23 +185,25 @@ impl Layout {
             let scratch = match placement {
                 Placement::Registers | Placement::Partial(_) => false,
                 Placement::Scratch => variable.scope == Scope::Pipeline && id != program.standard_metadata,
-                Placement::AllScratch => true,
+                Placement::AllScratch | Placement::Forgotten => true,
             };
-            let whole = matches!(placement, Placement::Scratch | Placement::AllScratch);
+            let all = matches!(placement, Placement::AllScratch | Placement::Forgotten);
+            let whole = all || placement == Placement::Scratch;
             let scratch_headers = scratch || (whole && !is_scalar(&variable.ty));
             let place = layout.place(
                 &context,
                 &variable_name(&variable.name),
                 &format!("v{index}"),
                 &variable.ty,
-                if id == program.standard_metadata { placement == Placement::AllScratch } else { scratch_headers },
+                if id == program.standard_metadata { all } else { scratch_headers },
             );
             layout.variables.insert(id, place);
         }
         layout
     }
 
-    fn declare(&mut self, ty: String, wanted: &str, array: String, scratch: bool, initial: &'static str) -> String {
+    /// Storage of this C type; what it is called in C.
+    pub fn declare(&mut self, ty: String, wanted: &str, array: String, scratch: bool, initial: &'static str) -> String {
         let mut name = wanted.to_string();
         let mut number = 2;
         while !self.names.insert(name.clone()) {

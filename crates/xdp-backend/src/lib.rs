@@ -38,7 +38,7 @@ mod updates;
 mod verifier;
 mod walk;
 
-pub use clang::{CompileError, Compiled, compile, write_headers};
+pub use clang::{CompileError, Compiled, compile, compile_for_kernel, write_headers};
 pub use contracts::{RULES, Rule};
 pub use verifier::{VerifierReport, explain};
 
@@ -57,6 +57,9 @@ pub enum Placement {
     Scratch,
     /// All P4 variables in the scratch map.
     AllScratch,
+    /// The same, and read from there anew in each statement. The verifier does not know what a map
+    /// holds, so that all ways through the program are one to it: for programs with too many.
+    Forgotten,
 }
 
 /// How to generate.
@@ -68,6 +71,15 @@ pub struct Options {
     pub placement: Placement,
     /// Macros of the emitted C (`NAME` or `NAME=VALUE`): seeded bugs, for tests that must find them.
     pub defines: Vec<String>,
+}
+
+impl Options {
+    /// The ladder of placements that [`compile`] climbs when the stack is too small, and to the top
+    /// when the verifier has too many ways to follow. (Measured on the NAT: with more than the
+    /// outermost headers in registers most of them are spilled, and each parser path sets all the
+    /// others' slots: 448 bytes of stack and 5 % slower.)
+    pub(crate) const PLACEMENTS: [Placement; 5] =
+        [Placement::Registers, Placement::Partial(0), Placement::Scratch, Placement::AllScratch, Placement::Forgotten];
 }
 
 /// The P4 place of each line of the emitted C.

@@ -1,12 +1,14 @@
 //! What the kernel, or the state protocol's message, is too small for: found at compile time, with the P4 place.
 
+use crate::const_entries::masks;
 use crate::contracts;
 use crate::flow::{LINEARIZABLE, LOCAL};
 use crate::generator::Generator;
-use crate::table::round_up;
+use crate::table::{MAX_MASKS, round_up};
 use crate::walk::{self, Visitor};
 use manifest::TableKind;
-use p4_ir::{ExternId, ExternInstance, Location, Statement, StatementKind, Table};
+use num_bigint::BigInt;
+use p4_ir::{ExternId, ExternInstance, Location, Match, Statement, StatementKind, Table};
 use std::collections::{BTreeMap, HashSet};
 
 /// Bytes that one map may take: the kernel allocates most of them when the program is loaded.
@@ -23,6 +25,7 @@ impl Generator<'_> {
     pub fn check_limits(&mut self) {
         self.check_map_sizes();
         self.check_map_count();
+        self.check_initial_entries();
         self.check_flow_calls();
         self.check_snapshot_calls();
         self.check_direct_counters();
@@ -114,6 +117,39 @@ impl Generator<'_> {
                 );
                 let help = format!("at most {} elements fit", MAX_MAP_BYTES / entry);
                 self.error(location, &message, Some(&help));
+            }
+        }
+    }
+
+    /// Entries that the program brings, and the control plane may change, must fit into the table.
+    fn check_initial_entries(&mut self) {
+        let program = self.program;
+        for (index, table) in program.tables.iter().enumerate().filter(|(_, table)| !table.const_entries) {
+            let Some(described) = self.manifest.tables.get(index) else { continue };
+            let (size, ternary) = (described.size, matches!(described.kind, TableKind::Ternary { .. }));
+            let mut entries: HashSet<Vec<(BigInt, BigInt)>> = HashSet::new();
+            let mut different: HashSet<Vec<BigInt>> = HashSet::new();
+            for entry in &table.entries {
+                let masks = masks(table, entry);
+                let value = |(matched, mask): (&Match, &BigInt)| match matched {
+                    Match::Value(value) | Match::Mask { value, .. } => (value & mask, mask.clone()),
+                    _ => (BigInt::from(0), mask.clone()),
+                };
+                entries.insert(entry.matches.iter().zip(&masks).map(value).collect());
+                different.insert(masks);
+                if entries.len() as u64 > size {
+                    let message = format!("table {}: one entry too many, as its size is {size}", table.name);
+                    self.error(entry.location, &message, Some("write a larger `size` in the table"));
+                    break;
+                }
+                if ternary && different.len() > MAX_MASKS as usize {
+                    let message = format!(
+                        "table {}: its entries have more than {MAX_MASKS} different masks, which is all it can have",
+                        table.name
+                    );
+                    self.error(entry.location, &message, Some("use fewer masks, or `const entries`"));
+                    break;
+                }
             }
         }
     }

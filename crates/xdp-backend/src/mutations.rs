@@ -32,15 +32,19 @@ pub enum Mutation {
     SetValidKeeps,
     /// Stacks: `push_front` and `pop_front` leave the next index.
     NextIndexKept,
-    /// Stacks: the elements' places in the packet stay when the elements move.
+    /// Stacks: elements that `push_front` and `pop_front` move count as where they were in the packet.
     ElementPlacesKept,
     /// Unions: the other members stay valid.
     UnionMembersKept,
+    /// Standard metadata: what the target sets anew is what the program wrote there.
+    StandardKept,
+    /// Headers: a varbit field that is read with all of its header only is not taken from the packet.
+    VarbitNotTaken,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 15] = [
+    pub const ALL: [Mutation; 17] = [
         Mutation::SplitUpdates,
         Mutation::UnlockedBlocks,
         Mutation::WideElements,
@@ -56,6 +60,8 @@ impl Mutation {
         Mutation::NextIndexKept,
         Mutation::ElementPlacesKept,
         Mutation::UnionMembersKept,
+        Mutation::StandardKept,
+        Mutation::VarbitNotTaken,
     ];
 }
 

@@ -1,6 +1,6 @@
 //! The parser in C: states are labels, the cursor is a byte offset, every access is checked against the packet's end.
 
-use crate::expr::{is_signed, literal, signed};
+use crate::expr::{is_signed, literal, signed, truncate};
 use crate::generator::Generator;
 use crate::layout::{HeaderPlace, Place, Scalar, c_type, scalar_width};
 use crate::mutations::{Mutation, planted};
@@ -28,6 +28,8 @@ impl Generator<'_> {
             self.open("");
             if self.facts.on_cycles[index] {
                 self.begin_round(state.continues);
+            } else if self.forgets {
+                self.forget_way();
             }
             self.block(&state.body);
             self.out.at(state.location);
@@ -55,14 +57,26 @@ impl Generator<'_> {
             self.parser_error(&timeout);
             self.out.line("}");
         }
+        self.forget_way();
+    }
+
+    /// The verifier forgets by which way it came here.
+    fn forget_way(&mut self) {
         let zero = self.hidden_zero();
         self.out.line(format!("cursor = sp_blur(cursor, {zero});"));
-        self.out.line("asm volatile(\"\" : : : \"memory\");");
+        self.read_anew();
+    }
+
+    /// clang reads from memory again what it has in registers. Where the verifier forgets all, clang
+    /// computes addresses again, too, which it would keep on the stack.
+    pub fn read_anew(&mut self) {
+        let outputs = if self.forgets { "\"+r\"(state), \"+r\"(data) " } else { "" };
+        self.out.line(format!("asm volatile(\"\" : {outputs}: : \"memory\");"));
     }
 
     /// Would the verifier drown in combinations of valid headers?
     fn many_paths(&self) -> bool {
-        self.facts.parser_paths.saturating_mul(1 + self.program.tables.len() as u64) > FEW_PATHS
+        self.forgets || self.facts.parser_paths.saturating_mul(1 + self.program.tables.len() as u64) > FEW_PATHS
     }
 
     /// From here on the verifier holds any header for valid or not, so that the parser's paths are one.
@@ -92,8 +106,12 @@ impl Generator<'_> {
 
     fn go(&mut self, target: Target) {
         let text = match target {
-            // Whoever rejected has set parser_error; a plain `transition reject` leaves NoError, as bmv2 does.
-            Target::Accept | Target::Reject => "goto parser_end;".to_string(),
+            // What goes wrong sets parser_error; a plain `transition reject` has NoError, as in bmv2.
+            Target::Accept | Target::Reject => {
+                let no_error = self.error_constant("NoError");
+                self.overwrite("parser_error", &no_error);
+                "goto parser_end;".to_string()
+            }
             Target::State(index) => match self.program.parser.states.get(index as usize) {
                 Some(state) => format!("goto {};", state_label(&state.name)),
                 None => "goto parser_end;".into(),
@@ -124,10 +142,26 @@ impl Generator<'_> {
             self.open(&format!("if ({})", tests.join(" && ")));
             self.go(*target);
             self.out.line("}");
+            self.forget_keys(&values);
         }
         if !default {
             let no_match = self.error_constant("NoMatch");
             self.parser_error(&no_match);
+        }
+    }
+
+    /// Behind a test that failed: the verifier would follow what each test says of the keys.
+    pub fn forget_keys(&mut self, keys: &[(String, u32)]) {
+        if !self.forgets || keys.len() < 2 {
+            return;
+        }
+        let zero = self.hidden_zero();
+        for (key, width) in keys {
+            let text = match width {
+                0..=64 => truncate(&format!("sp_forget({key}, {zero})"), *width),
+                _ => format!("SP_U128(sp_forget(sp_high64({key}), {zero}), sp_forget((__u64){key}, {zero}))"),
+            };
+            self.out.line(format!("{key} = {text};"));
         }
     }
 
@@ -231,10 +265,10 @@ impl Generator<'_> {
         }
         self.guarded(guard, |g| {
             g.open("");
-            let at = match g.facts.offsets.get(&place.key) {
-                Some(offset) => offset.to_string(),
-                None => Self::cursor().to_string(),
-            };
+            let offset = g.facts.offsets.get(&place.key).filter(|_| !g.forgets);
+            // The verifier notes how much of the packet is there for known offsets.
+            let at = offset.map_or_else(|| Self::cursor().to_string(), u32::to_string);
+            let moves = offset.is_none();
             let size = varbit_bits.map(|bits| g.varbit_size(bits));
             let pointer = g.packet_pointer(&at, &bytes.to_string());
             match (varbit, &size) {
@@ -253,7 +287,7 @@ impl Generator<'_> {
             if let (Some(_), Some(_)) = (varbit, varbit_bits) {
                 g.out.line("cursor += sp_varbit_bytes;");
             }
-            if !g.facts.offsets.contains_key(&place.key) {
+            if moves {
                 g.forget_cursor();
             }
             if let Some(Place::Stack(stack)) = next {
@@ -328,7 +362,7 @@ impl Generator<'_> {
         self.out.line(format!("{}.bits = {size};", field.c));
         let copied = !self.facts.same_layout
             || self.facts.is_dirty(&place.key, index as u32)
-            || self.facts.varbit_reads.contains(&(place.key.clone(), index as u32));
+            || self.facts.reads_varbit(&place.key, index as u32);
         if copied {
             self.open(&format!("for (__u32 sp_i = 0; sp_i < {}; sp_i++)", max.div_ceil(8)));
             self.out.line(format!(
@@ -426,8 +460,10 @@ impl Generator<'_> {
         let bytes = bits.div_ceil(8);
         self.open("");
         let pointer = self.packet_pointer(Self::cursor(), &bytes.to_string());
-        self.load_header(place, &pointer, 0, bytes);
-        self.set_valid(place, true);
+        self.guarded(place.guard.clone(), |g| {
+            g.load_header(place, &pointer, 0, bytes);
+            g.set_valid(place, true);
+        });
         self.out.line("}");
     }
 

@@ -13,6 +13,9 @@ impl Generator<'_> {
     pub fn block(&mut self, body: &[Statement]) {
         for statement in body {
             self.statement(statement, false);
+            if self.forgets {
+                self.read_anew();
+            }
         }
     }
 
@@ -297,14 +300,11 @@ impl Generator<'_> {
                 // All values first: they may read the header that is assigned.
                 let places: Vec<Option<Place>> =
                     (0..fields.len()).map(|index| self.header_field(header, index as u32)).collect();
-                self.guarded(header.guard.clone(), |g| {
-                    g.assign_fields(&places, fields, location);
-                    g.set_valid(header, true);
-                });
+                self.assign_fields(Some(header), &places, fields, location);
             }
             (Place::Struct(_, places), ExprKind::StructValue(fields)) => {
                 let places: Vec<Option<Place>> = places.iter().cloned().map(Some).collect();
-                self.assign_fields(&places, fields, location);
+                self.assign_fields(None, &places, fields, location);
             }
             (Place::Struct(id, places), ExprKind::Lookahead) => {
                 let id = *id;
@@ -318,7 +318,15 @@ impl Generator<'_> {
         }
     }
 
-    fn assign_fields(&mut self, places: &[Option<Place>], values: &[Expr], location: Location) {
+    /// Values for the fields of a header, or of a struct. All are computed, which may end the
+    /// parser, also where the header is an element beyond its stack.
+    fn assign_fields(
+        &mut self,
+        header: Option<&HeaderPlace>,
+        places: &[Option<Place>],
+        values: &[Expr],
+        location: Location,
+    ) {
         let mut stores = Vec::new();
         for (place, value) in places.iter().zip(values) {
             match place {
@@ -338,15 +346,24 @@ impl Generator<'_> {
                 None => {}
             }
         }
-        for (scalar, text) in stores {
-            self.out.line(format!("{} = {text};", scalar.c));
-        }
+        self.guarded(header.and_then(|header| header.guard.clone()), |g| {
+            for (scalar, text) in stores {
+                g.out.line(format!("{} = {text};", scalar.c));
+            }
+            if let Some(header) = header {
+                g.set_valid(header, true);
+            }
+        });
     }
 
     fn copy(&mut self, to: &Place, from: &Place, location: Location) {
         match (to, from) {
-            (Place::Scalar(a) | Place::Varbit(a), Place::Scalar(b) | Place::Varbit(b)) => {
+            (Place::Scalar(a), Place::Scalar(b)) => {
                 let text = format!("{} = {};", a.c, b.read());
+                self.guarded(a.guard.clone(), |g| g.out.line(text));
+            }
+            (Place::Varbit(a), Place::Varbit(b)) => {
+                let text = format!("{} = {};", a.c, b.read_varbit());
                 self.guarded(a.guard.clone(), |g| g.out.line(text));
             }
             (Place::Header(a), Place::Header(b)) => self.copy_header(a, b),
@@ -421,18 +438,17 @@ impl Generator<'_> {
         } else {
             (0..size).map(|to| (to, Some(to + count).filter(|from| *from < size))).collect()
         };
-        let placed = !planted(Mutation::ElementPlacesKept);
         for (to, from) in order {
             match from {
-                Some(from) if !placed => self.out.line(format!("{}[{to}] = {}[{from}];", stack.c, stack.c)),
-                Some(from) => {
-                    self.out.line(format!("{}[{to}] = {}[{from}];", stack.c, stack.c));
-                    self.out.line(format!("{}[{to}] = {}[{from}];", stack.offsets, stack.offsets));
-                }
-                None => {
-                    self.out.line(format!("{}[{to}].sp_valid = 0;", stack.c));
-                    self.out.line(format!("{}[{to}] = SP_NO_OFFSET;", stack.offsets));
-                }
+                Some(from) => self.out.line(format!("{}[{to}] = {}[{from}];", stack.c, stack.c)),
+                None => self.out.line(format!("{}[{to}].sp_valid = 0;", stack.c)),
+            }
+            if !planted(Mutation::ElementPlacesKept) {
+                let place = from.map_or("SP_NO_OFFSET".into(), |from| format!("{}[{from}]", stack.offsets));
+                self.out.line(format!("{}[{to}] = {place};", stack.offsets));
+            }
+            if self.forgets {
+                self.read_anew();
             }
         }
         // Only parsers can see it.

@@ -230,7 +230,9 @@ impl Generator<'_> {
         }
         self.out.line(format!("struct {name}_search sp_search;"));
         assignments.iter().for_each(|line| self.out.line(line));
-        self.out.line(format!("sp_search.at = {first}U;"));
+        // The verifier would follow each way through the constants if it knew where it begins.
+        let zero = self.hidden_zero();
+        self.out.line(format!("sp_search.at = sp_forget({first}U, {zero});"));
         self.out.line(format!("sp_search.found = {entries}U;"));
         self.out.line(format!("bpf_loop({steps}, {name}_round, &sp_search, 0);"));
         self.out.line(format!("const struct {name}_value *value = 0;"));

@@ -14,6 +14,10 @@ pub struct VerifierReport {
     pub message: String,
     /// What helps.
     pub hint: String,
+    /// There were more ways through the program than the verifier follows.
+    pub too_many_ways: bool,
+    /// The stack was too small for the program with all that it calls.
+    pub too_much_stack: bool,
 }
 
 impl VerifierReport {
@@ -48,8 +52,14 @@ pub fn explain(log: &str, c_source: &str, line_map: &LineMap) -> VerifierReport 
         }
     }
     let (message, hint) = in_other_words(&reason);
-    let location = line.and_then(|line| line_map.place(line));
-    VerifierReport { location, reason, message: message.into(), hint: hint.into() }
+    VerifierReport {
+        location: line.and_then(|line| line_map.place(line)),
+        message: message.into(),
+        hint: hint.into(),
+        too_many_ways: is_about_ways(&reason),
+        too_much_stack: is_about_stack(&reason),
+        reason,
+    }
 }
 
 /// `text @ file.c:12` (kernel 6.9 and later), else the line with that text.
@@ -77,10 +87,18 @@ fn is_complaint(text: &str) -> bool {
         && !text.starts_with("insns_state")
 }
 
+fn is_about_ways(reason: &str) -> bool {
+    reason.contains("program is too large") || reason.contains("too complex")
+}
+
+fn is_about_stack(reason: &str) -> bool {
+    reason.contains("stack size")
+}
+
 /// What is wrong, and what helps.
 fn in_other_words(reason: &str) -> (&'static str, &'static str) {
     const FAULT: &str = "the compiled program does here what the kernel does not allow: a fault of the compiler";
-    if reason.contains("program is too large") || reason.contains("too complex") {
+    if is_about_ways(reason) {
         return (
             "the program has more ways through it than the kernel follows, 1,000,000 instructions in all: \
              it gave up here",
@@ -95,7 +113,7 @@ fn in_other_words(reason: &str) -> (&'static str, &'static str) {
              table, and a default action that can be changed, take one map more each)",
         );
     }
-    if reason.contains("stack size") {
+    if is_about_stack(reason) {
         return (
             "the program needs more than BPF's 512 bytes of stack, with the functions that it calls",
             "use smaller hash inputs, keys or header stacks",

@@ -122,6 +122,12 @@ fn a_set_in_an_action_that_a_table_runs() {
     broken("set-without-lookup", OBJECTS, &free, "f.get(b, v); t.apply();", "");
     assert_eq!(errors_of(&free, "f.get(a, v); t.apply();", ""), []);
     assert_eq!(errors_of(&free, "f.get(a, v); if (!t.apply().hit) { f.set(a, v); }", ""), []);
+    // What ran is known behind a switch on it.
+    let after = |ran: &str| format!("f.get(a, v); switch (t.apply().action_run) {{ {ran}: {{ f.set(a, v); }} }}");
+    broken("second-set", APPLY, &free, &after("act"), "");
+    assert_eq!(errors_of(&free, &after("NoAction"), ""), []);
+    let others = "f.get(a, v); switch (t.apply().action_run) { act: { m.z = 1; } default: { f.set(a, v); } }";
+    assert_eq!(errors_of(&free, others, ""), []);
     // Nothing can run the action.
     let never = table("default_action = NoAction(); const entries = { 1: NoAction(); }");
     let never = never.replace("default_action", "const default_action");

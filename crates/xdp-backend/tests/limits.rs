@@ -135,6 +135,28 @@ fn entries_of_more_constants_than_a_kernel_takes() {
 }
 
 #[test]
+fn entries_that_the_program_brings_and_its_table_cannot_hold() {
+    let table = |keys: &str, entries: &str, more: &str| {
+        format!("table t {{ key = {{ {keys} }} actions = {{ NoAction; }} {more}\nentries = {{\n{entries} }} }}")
+    };
+    let exact = |entries| table("hdr.h.a: exact;", entries, "size = 2;");
+    one_error(
+        &exact("1: NoAction();\n2: NoAction();\n3: NoAction();"),
+        "t.apply();",
+        OBJECTS_LINE + 4,
+        "its size is 2",
+    );
+    assert_eq!(errors(&exact("1: NoAction();\n2: NoAction();"), "t.apply();"), []);
+    // 64 masks, then entries of masks that are there, then one more mask.
+    let wide = "hdr.h.a: ternary; hdr.h.a ++ hdr.h.a: ternary;";
+    let masks = |count: u32| (1..=count).map(|mask| format!("(0 &&& {mask}, 5): NoAction();\n")).collect::<String>();
+    let known = format!("{}(_, 6): NoAction();\n(0 &&& 1, 7): NoAction();\n", masks(63));
+    assert_eq!(errors(&table(wide, &known, ""), "t.apply();"), []);
+    let one_more = format!("{known}(0 &&& 70, 7): NoAction();");
+    one_error(&table(wide, &one_more, ""), "t.apply();", OBJECTS_LINE + 67, "more than 64 different masks");
+}
+
+#[test]
 fn more_maps_than_a_program_gets() {
     let registers = |count: u32| (0..count).map(|at| format!("register<bit<8>>(1) r{at};\n")).collect::<String>();
     let reads =

@@ -126,7 +126,8 @@ impl<'h> Tree<'h> {
             Callee::IsValid(header) => Ok(Data::bool(self.eval(header)?.is_valid())),
             Callee::SetValid(header, valid) => {
                 let place = self.place(header)?;
-                self.write_validity(&place, *valid)?;
+                let fresh = initial(self.hir, &self.ty(&header.ty), true);
+                self.write_validity(&place, *valid, &fresh)?;
                 Ok(Data::Undefined)
             }
             Callee::PushFront(stack) | Callee::PopFront(stack) => {

@@ -109,22 +109,14 @@ impl Data {
 
     /// `setValid`, `setInvalid`. The specification has a header's fields undefined from then on
     /// (§8.17, §8.25). By p4-support.md, those of an invalid header that becomes valid are 0, and
-    /// setValid changes nothing of a valid one. Those of one that becomes invalid stay.
-    pub fn set_valid(&mut self, to: bool) {
-        if let Data::Header(valid, fields) = self {
+    /// setValid changes nothing of a valid one. Those of one that becomes invalid stay. `fresh`: such
+    /// a header as it begins.
+    pub fn set_valid(&mut self, to: bool, fresh: &Data) {
+        if let (Data::Header(valid, fields), Data::Header(_, zeros)) = (self, fresh) {
             if to && !*valid {
-                fields.iter_mut().for_each(Data::clear);
+                fields.clone_from(zeros);
             }
             *valid = to;
-        }
-    }
-
-    /// Becomes 0, or of no length.
-    fn clear(&mut self) {
-        match self {
-            Data::Struct(parts) => parts.iter_mut().for_each(Data::clear),
-            Data::Varbit(..) => *self = Data::Varbit(BigInt::zero(), 0),
-            other => *other = Data::Number(BigInt::zero()),
         }
     }
 
@@ -291,9 +283,9 @@ impl Data {
         Some(())
     }
 
-    /// Makes the header valid that the steps lead to, or invalid.
-    pub fn write_validity(&mut self, path: &[Step], valid: bool) -> Option<()> {
-        self.at_mut(path)?.set_valid(valid);
+    /// Makes the header valid that the steps lead to, or invalid. `fresh`: such a header as it begins.
+    pub fn write_validity(&mut self, path: &[Step], valid: bool, fresh: &Data) -> Option<()> {
+        self.at_mut(path)?.set_valid(valid, fresh);
         if valid {
             self.only_member(path);
         }
@@ -306,8 +298,8 @@ impl Data {
             && let Some(Data::Union(members)) = self.at_mut(outer)
         {
             for (index, member) in members.iter_mut().enumerate() {
-                if index != *valid {
-                    member.set_valid(false);
+                if let (true, Data::Header(valid, _)) = (index != *valid, member) {
+                    *valid = false;
                 }
             }
         }

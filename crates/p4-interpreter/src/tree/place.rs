@@ -203,11 +203,11 @@ impl<'h> Tree<'h> {
     }
 
     /// `setValid` and `setInvalid` (spec §8.17; of a union's member §8.19).
-    pub(crate) fn write_validity(&mut self, place: &Place, valid: bool) -> Run<()> {
+    pub(crate) fn write_validity(&mut self, place: &Place, valid: bool, fresh: &Data) -> Run<()> {
         if place.lost {
             return Ok(());
         }
-        match self.root_mut(place).and_then(|root| root.write_validity(&place.path, valid)) {
+        match self.root_mut(place).and_then(|root| root.write_validity(&place.path, valid, fresh)) {
             Some(()) => Ok(()),
             None => broken("a header that is not there"),
         }

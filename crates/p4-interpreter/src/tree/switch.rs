@@ -8,7 +8,7 @@ use std::rc::Rc;
 use super::data::{Data, Object, initial};
 use super::instance::Instance;
 use super::{Halt, Packet, Run, Tree, broken, undefined};
-use crate::{DROP_PORT, Stop, Verdict};
+use crate::{DROP_PORT, QUEUED, Stop, Verdict};
 
 /// What all blocks work on.
 struct Shared {
@@ -37,7 +37,8 @@ impl<'h> Tree<'h> {
         let mut shared = self.shared(&pipeline.parser)?;
         let now = BigInt::from(now_us & 0xffff_ffff_ffff);
         self.set(&mut shared, "ingress_port", BigInt::from(ingress_port))?;
-        self.set(&mut shared, "packet_length", BigInt::from(self.packet.bytes.len()))?;
+        let length = BigInt::from(self.packet.bytes.len());
+        self.set(&mut shared, "packet_length", length.clone())?;
         self.set(&mut shared, "ingress_global_timestamp", now.clone())?;
         // A packet that the parser rejects goes on, with the error.
         let error = self.parse(&pipeline.parser, &mut shared)?;
@@ -53,6 +54,10 @@ impl<'h> Tree<'h> {
         }
         self.set(&mut shared, "egress_port", BigInt::from(port))?;
         self.set(&mut shared, "egress_spec", BigInt::ZERO)?;
+        self.set(&mut shared, "packet_length", length)?;
+        for name in QUEUED {
+            self.set(&mut shared, name, BigInt::ZERO)?;
+        }
         self.set(&mut shared, "egress_global_timestamp", now)?;
         self.control(&pipeline.egress, &mut shared)?;
         if self.get(&shared, "egress_spec")? == DROP_PORT {

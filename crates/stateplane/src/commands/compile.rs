@@ -89,16 +89,42 @@ fn compile(args: &Args, report: &mut Report) -> u8 {
         eprintln!("stateplane compile: {reason}");
         return 2;
     }
-    let compiled = match xdp_backend::compile(&program, &options, &object) {
+    let mut failure = None;
+    let permitted = dataplane::check_permitted().is_ok();
+    // Loads the object once, so that a refusal is found now and is told with its P4 line.
+    let mut try_on_kernel = |compiled: &Compiled| {
+        if args.no_verify || !permitted {
+            return None;
+        }
+        let manifest = compiled.generated.manifest.clone();
+        match dataplane::Object::open(&object, manifest).and_then(dataplane::Object::load) {
+            Ok(_) => None,
+            Err(dataplane::Error::Verifier { log, .. }) => Some(log),
+            Err(error) => {
+                failure = Some(error.to_string());
+                None
+            }
+        }
+    };
+    let compiled = match xdp_backend::compile_for_kernel(&program, &options, &object, &mut try_on_kernel) {
         Ok(compiled) => compiled,
         Err(CompileError::Unsupported(errors)) => return report.unsupported(&program, &errors),
         Err(CompileError::Clang { error, log }) => return refused(args, &program, &object, *error, &log, report),
+        Err(CompileError::Kernel { error, log, compiled, .. }) => {
+            if let Err(error) = write_beside(args, &object, &compiled) {
+                return report.failure(&error);
+            }
+            return refused(args, &program, &object, *error, &log, report);
+        }
         Err(error) => return report.failure(&error.to_string()),
     };
     if let Err(error) = write_beside(args, &object, &compiled) {
         return report.failure(&error);
     }
-    if args.no_verify { 0 } else { verify(args, &program, &object, &compiled, report) }
+    if !args.no_verify && !permitted {
+        eprintln!("note: not tried on the kernel's verifier: that needs root (or --no-verify)");
+    }
+    failure.map_or(0, |error| report.failure(&error))
 }
 
 /// Would one of the files that are written replace the program, or another of them?
@@ -133,23 +159,6 @@ fn write_beside(args: &Args, object: &Path, compiled: &Compiled) -> Result<(), S
         None => {}
     }
     Ok(())
-}
-
-/// Loads the object once, so that a refusal is found now and is told with its P4 line.
-fn verify(args: &Args, program: &Program, object: &Path, compiled: &Compiled, report: &mut Report) -> u8 {
-    if dataplane::check_permitted().is_err() {
-        eprintln!("note: not tried on the kernel's verifier: that needs root (or --no-verify)");
-        return 0;
-    }
-    let manifest = compiled.generated.manifest.clone();
-    match dataplane::Object::open(object, manifest).and_then(dataplane::Object::load) {
-        Ok(_) => 0,
-        Err(dataplane::Error::Verifier { log, .. }) => {
-            let found = xdp_backend::explain(&log, &compiled.generated.c_source, &compiled.generated.line_map);
-            refused(args, program, object, found.error(program), &log, report)
-        }
-        Err(error) => report.failure(&error.to_string()),
-    }
 }
 
 /// What clang or the kernel refused: in our words here, in theirs in a file.

@@ -8,12 +8,13 @@
 
 use super::values::{Key, Storage, Values};
 use super::{Rule, Witness};
+use num_bigint::BigInt;
 use num_traits::ToPrimitive;
 use p4_ir::{
     Argument, Block, Control, Expr, ExprKind, ExternId, LabelId, Location, Program, Statement, StatementKind, Table,
     TableId, VariableId,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Statements that one question may look at, counted anew on each way. With more, only what is
 /// certain is told.
@@ -66,6 +67,8 @@ struct Path {
     values: Values,
     dropped: Dropped,
     certain: bool,
+    /// The variable that has the action that the last table ran, and which it may have been.
+    ran: Option<(VariableId, BTreeSet<usize>)>,
 }
 
 /// Where a way may leave to.
@@ -114,7 +117,8 @@ impl<'a, 'q> Walk<'a, 'q> {
             steps: 0,
             too_many: false,
         };
-        let start = Path { seen: Vec::new(), values: Values::default(), dropped: Dropped::No, certain: true };
+        let start =
+            Path { seen: Vec::new(), values: Values::default(), dropped: Dropped::No, certain: true, ran: None };
         let after = walk.control(&program.ingress, vec![start]);
         let several = after.len() > 1;
         // Which packets get to egress may depend on what they did in ingress.
@@ -158,11 +162,18 @@ impl<'a, 'q> Walk<'a, 'q> {
                     after
                 });
             }
-            StatementKind::Switch { cases, default, .. } => {
-                return self.split(paths, |walk, path| {
+            StatementKind::Switch { on, cases, default } => {
+                let (decided, open): (Vec<Path>, Vec<Path>) = paths
+                    .into_iter()
+                    .partition(|path| matches!(&path.ran, Some((id, _)) if on.kind == ExprKind::Var(*id)));
+                let mut after = self.split(open, |walk, path| {
                     let bodies = cases.iter().map(|(_, body)| body).chain([default]);
                     bodies.flat_map(|body| walk.block(body, vec![path.clone()])).collect()
                 });
+                for path in decided {
+                    after.extend(self.switch_on_action(cases, default, path));
+                }
+                return self.merge(after);
             }
             StatementKind::Block { label: None, body, .. } => return self.block(body, paths),
             StatementKind::Block { label: Some(label), body, .. } => {
@@ -175,7 +186,7 @@ impl<'a, 'q> Walk<'a, 'q> {
                 return self.leave(Some(exit), paths);
             }
             StatementKind::Apply { table, hit, action_run } => {
-                let mut after = self.split(paths, |walk, path| walk.apply(*table, path));
+                let mut after = self.split(paths, |walk, path| walk.apply(*table, *action_run, path));
                 for path in &mut after {
                     hit.iter().chain(action_run).for_each(|variable| self.forget_variable(path, *variable));
                 }
@@ -196,6 +207,24 @@ impl<'a, 'q> Walk<'a, 'q> {
         }
         paths.iter_mut().for_each(|path| self.effect(statement, path));
         paths
+    }
+
+    /// A switch on the action that a table ran: only the cases of those that this way may have run.
+    fn switch_on_action(&mut self, cases: &'a [(Vec<BigInt>, Block)], default: &'a Block, path: Path) -> Vec<Path> {
+        let Some((variable, mut rest)) = path.ran.clone() else { return vec![path] };
+        let mut after = Vec::new();
+        for (labels, body) in cases {
+            let (taken, others): (BTreeSet<usize>, BTreeSet<usize>) =
+                rest.into_iter().partition(|action| labels.contains(&BigInt::from(*action)));
+            rest = others;
+            if !taken.is_empty() {
+                after.extend(self.block(body, vec![Path { ran: Some((variable, taken)), ..path.clone() }]));
+            }
+        }
+        if !rest.is_empty() {
+            after.extend(self.block(default, vec![Path { ran: Some((variable, rest)), ..path }]));
+        }
+        after
     }
 
     fn is_call(&self, statement: &Statement, arguments: &[Argument]) -> bool {
@@ -279,7 +308,7 @@ impl<'a, 'q> Walk<'a, 'q> {
     }
 
     /// Each action that the table may run.
-    fn apply(&mut self, table: TableId, path: Path) -> Vec<Path> {
+    fn apply(&mut self, table: TableId, action_run: Option<VariableId>, path: Path) -> Vec<Path> {
         let program = self.program;
         let table = &program.tables[table.index()];
         let mut after = Vec::new();
@@ -287,6 +316,7 @@ impl<'a, 'q> Walk<'a, 'q> {
             let Some(listed) = table.actions.get(index) else { continue };
             let action = &program.actions[listed.action.index()];
             let mut path = path.clone();
+            path.ran = action_run.map(|variable| (variable, BTreeSet::from([index])));
             for parameter in &action.parameters {
                 self.forget_variable(&mut path, *parameter);
             }
@@ -364,6 +394,15 @@ impl<'a, 'q> Walk<'a, 'q> {
             };
             let same = &mut merged[same];
             self.storage.join(&mut same.values, &path.values);
+            same.ran = match (same.ran.take(), path.ran) {
+                (Some((variable, mut one)), Some((other, two)))
+                    if variable == other && same.certain == path.certain =>
+                {
+                    one.extend(two);
+                    Some((variable, one))
+                }
+                _ => None,
+            };
             same.certain |= path.certain;
             if same.dropped != path.dropped {
                 same.dropped = Dropped::Maybe;
