@@ -64,7 +64,9 @@ fn transport(key: Key, asks: bool, random: &mut StdRng) -> Vec<u8> {
             bytes.extend(key.source_port.to_be_bytes());
             bytes.extend(key.destination_port.to_be_bytes());
             bytes.extend(random.random::<[u8; 8]>());
-            bytes.extend([0x50, random.random(), random.random(), random.random(), 0, 0, 0, 0]);
+            // Many open a connection: of all flags, one in sixteen would.
+            let flags = if random.random_bool(0.5) { 0x02 } else { random.random() };
+            bytes.extend([0x50, flags, random.random(), random.random(), 0, 0, 0, 0]);
         }
         UDP => {
             bytes.extend(key.source_port.to_be_bytes());

@@ -13,6 +13,9 @@ const ETHERNET: usize = 14;
 const ICMP: u8 = 1;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
+/// Of TCP's flags, those that say whether a segment opens a connection: ACK, RST, SYN and FIN (RFC 5382).
+const TCP_OPENING: u8 = 0x17;
+const TCP_SYN: u8 = 2;
 
 /// Who talks to whom; for ICMP echo the identifier stands in for the port of the side that asked, and the other side's port is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -95,7 +98,27 @@ pub enum Direction {
     Outbound,
     /// To an external address.
     Inbound,
+    /// From an inside host to an external address: outbound, then inbound (RFC 4787, REQ-9).
+    Hairpin,
 }
+
+/// The first fragments that came: their packets' addresses, identification and protocol, ports, and when, in ns.
+pub type Fragments = std::collections::HashMap<(u32, u32, u16, u8), (u16, u16, u64)>;
+
+/// What the NAT remembers of packets, beside its bindings.
+#[derive(Default)]
+pub struct Memory {
+    /// First fragments.
+    pub fragments: Fragments,
+    /// Ports that packets of inside hosts to the outside have come in on.
+    pub inside_ports: std::collections::HashSet<u16>,
+}
+
+/// So long a fragment's ports are remembered, in ns (stateplane.p4).
+const FRAGMENT_LIFE_NS: u64 = 30_000_000_000;
+
+/// P4 port of what this host's kernel sends on as it is.
+pub const KERNEL_PORT: u32 = 510;
 
 /// What becomes of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,7 +127,7 @@ pub enum Fate {
     Drop,
     /// Up to the kernel: the frame as it came in.
     ToHost(Vec<u8>),
-    /// Out of a port.
+    /// Out of a port. (By the kernel's own routes, [`KERNEL_PORT`]: the link addresses are zero.)
     Forward(u32, Vec<u8>),
 }
 
@@ -167,6 +190,14 @@ impl<'a> Ip<'a> {
         word16(self.frame, self.at + 6) & 0x1fff != 0
     }
 
+    fn has_more_fragments(&self) -> bool {
+        word16(self.frame, self.at + 6) & 0x2000 != 0
+    }
+
+    fn must_stay_whole(&self) -> bool {
+        word16(self.frame, self.at + 6) & 0x4000 != 0
+    }
+
     fn protocol(&self) -> u8 {
         self.frame[self.at + 9]
     }
@@ -205,10 +236,10 @@ enum Kind {
 }
 
 fn kind(ip: Ip<'_>) -> Kind {
-    let ports = |bytes: &[u8]| Kind::Conversation(ip.key(word16(bytes, 0), word16(bytes, 2)), true);
+    let ports = |bytes: &[u8], asks| Kind::Conversation(ip.key(word16(bytes, 0), word16(bytes, 2)), asks);
     let known = match ip.protocol() {
-        TCP => ip.transport(20).map(ports),
-        UDP => ip.transport(8).map(ports),
+        TCP => ip.transport(20).map(|bytes| ports(bytes, bytes[13] & TCP_OPENING == TCP_SYN)),
+        UDP => ip.transport(8).map(|bytes| ports(bytes, true)),
         ICMP => ip.transport(8).and_then(|bytes| match bytes[0] {
             8 => Some(Kind::Conversation(ip.key(word16(bytes, 4), 0), true)),
             0 => Some(Kind::Conversation(ip.key(0, word16(bytes, 4)), false)),
@@ -249,38 +280,139 @@ fn embedded(ip: Ip<'_>) -> Option<Key> {
     }
 }
 
-/// What the NAT must do with a frame.
-pub fn judge(frame: &[u8]) -> Verdict {
+/// Is a UDP or TCP header, at `at` in a packet with so many bytes from there on, or what it says of lengths, not all there?
+fn is_short(frame: &[u8], at: usize, protocol: u8, payload: usize, has_more: bool) -> bool {
+    match protocol {
+        UDP => {
+            let length = if payload < 8 { 0 } else { usize::from(word16(frame, at + 4)) };
+            length < 8 || (length > payload && !has_more)
+        }
+        TCP => {
+            let header = if payload < 20 { 0 } else { usize::from(frame[at + 12] >> 4) * 4 };
+            header < 20 || header > payload
+        }
+        _ => false,
+    }
+}
+
+/// What a gateway may not forward (RFC 1812, 5.2.2, 5.3.7). Ports have neither addresses nor routes to look at here.
+fn is_refused_ipv4(frame: &[u8]) -> bool {
+    let Some(ip) = Ip::parse(frame, ETHERNET) else { return true };
+    let (source, destination) = (ip.source() >> 24, ip.destination() >> 24);
+    ip.end > frame.len()
+        || !checksum::sum(&frame[ETHERNET..ip.payload]).is_multiple_of(0xffff)
+        || matches!(source, 0 | 127 | 224..)
+        || matches!(destination, 0 | 127)
+        || ip.destination() == u32::MAX
+        || (!ip.later_fragment()
+            && is_short(frame, ip.payload, ip.protocol(), ip.end - ip.payload, ip.has_more_fragments()))
+}
+
+/// The same of IPv6 (RFC 4291, 2.5).
+fn is_refused_ipv6(frame: &[u8]) -> bool {
+    const HEADER: usize = ETHERNET + 40;
+    if frame.len() < HEADER || frame[ETHERNET] >> 4 != 6 {
+        return true;
+    }
+    let payload = usize::from(word16(frame, ETHERNET + 4));
+    let is_martian = |at: usize| {
+        let words = [word32(frame, at), word32(frame, at + 4), word32(frame, at + 8), word32(frame, at + 12)];
+        matches!(words, [0, 0, 0, 0 | 1] | [0, 0, 0xffff, _])
+    };
+    payload + HEADER > frame.len()
+        || frame[ETHERNET + 8] == 0xff
+        || is_martian(ETHERNET + 8)
+        || is_martian(ETHERNET + 24)
+        || is_short(frame, HEADER, frame[ETHERNET + 6], payload, false)
+}
+
+/// Was an inbound packet that was found to lead there hairpin, on a port that no inside host was
+/// known to be at?
+pub fn was_hairpin(frame: &[u8], inner: Option<Binding>) -> bool {
+    let Some(ip) = Ip::parse(frame, ETHERNET) else { return false };
+    let leads_nowhere =
+        inner.is_none_or(|to| matches!(way(to.address, ip.total_length()), Way::Local | Way::Unreachable));
+    within(INSIDE, ip.source()) && leads_nowhere
+}
+
+/// A tag of VLAN 0, and no ARP behind it (802.1Q, 6.9).
+fn has_priority_tag(frame: &[u8]) -> bool {
+    let whole = frame.len() >= ETHERNET + 4;
+    whole && word16(frame, ETHERNET) & 0xfff == 0 && word16(frame, ETHERNET + 2) != 0x0806
+}
+
+/// What the NAT must do with a frame that came in on a port, at a time in ns.
+pub fn judge(frame: &[u8], port: u16, memory: &mut Memory, now_ns: u64) -> Verdict {
     let certain = Verdict::Certain;
     if frame.len() < ETHERNET {
-        return certain(Fate::Drop);
-    }
-    if word16(frame, 12) != 0x0800 {
         return certain(Fate::ToHost(frame.to_vec()));
+    }
+    match word16(frame, 12) {
+        0x0800 if is_refused_ipv4(frame) => return certain(Fate::Drop),
+        0x86dd if is_refused_ipv6(frame) => return certain(Fate::Drop),
+        0x0800 => {}
+        0x8100 | 0x88a8 if has_priority_tag(frame) => return certain(Fate::Drop),
+        _ => return certain(Fate::ToHost(frame.to_vec())),
     }
     let Some(ip) = Ip::parse(frame, ETHERNET) else { return certain(Fate::Drop) };
-    // TTL 0 and 1: the kernel answers with time exceeded (RFC 1812, 5.3.1).
+    // TTL 0 and 1: time exceeded (RFC 1812, 5.3.1). (No port has an address that it could be from.)
     if frame[ETHERNET + 8] <= 1 {
-        return certain(Fate::ToHost(frame.to_vec()));
-    }
-    let direction = if within(EXTERNAL, ip.destination()) {
-        Direction::Inbound
-    } else if within(INSIDE, ip.source()) && !within(INSIDE, ip.destination()) {
-        Direction::Outbound
-    } else {
-        return certain(routed(frame));
-    };
-    if ip.later_fragment() {
         return certain(Fate::Drop);
     }
-    match kind(ip) {
-        Kind::Conversation(key, asks) => {
-            Verdict::Bound { direction, key, allocate: asks && direction == Direction::Outbound }
-        }
+    let from_inside = within(INSIDE, ip.source());
+    let direction = match within(EXTERNAL, ip.destination()) {
+        true if from_inside && memory.inside_ports.contains(&port) => Direction::Hairpin,
+        true => Direction::Inbound,
+        false if from_inside && !within(INSIDE, ip.destination()) => Direction::Outbound,
+        false => return certain(routed(frame)),
+    };
+    let (key, asks) = match kind_of_fragment(ip, &mut memory.fragments, now_ns) {
+        Kind::Conversation(key, asks) => (key, asks),
         // It must be addressed to the source of the packet that it is about.
-        Kind::Error(key) if key.destination == ip.destination() => Verdict::Bound { direction, key, allocate: false },
-        Kind::Error(_) | Kind::Unsupported => certain(Fate::Drop),
+        Kind::Error(key) if key.destination == ip.destination() => (key, false),
+        Kind::Error(_) | Kind::Unsupported => return certain(Fate::Drop),
+    };
+    if direction == Direction::Hairpin && key.protocol == ICMP {
+        return certain(Fate::Drop);
     }
+    // What has no way out makes no binding.
+    if direction == Direction::Outbound {
+        match way(ip.destination(), ip.total_length()) {
+            Way::Local | Way::Unreachable => return certain(Fate::ToHost(frame.to_vec())),
+            // (The port has no address that an ICMP error could be from.)
+            Way::TooBig if ip.must_stay_whole() => return certain(Fate::Drop),
+            _ => {}
+        }
+    }
+    let allocate = asks && direction != Direction::Inbound;
+    if allocate {
+        memory.inside_ports.insert(port);
+    }
+    Verdict::Bound { direction, key, allocate }
+}
+
+/// The same as [`kind`], of fragments too: they have the ports of their first one.
+fn kind_of_fragment(ip: Ip<'_>, fragments: &mut Fragments, now_ns: u64) -> Kind {
+    let of = (ip.source(), ip.destination(), word16(ip.frame, ip.at + 4), ip.protocol());
+    // One that would overwrite a TCP segment's flags (RFC 1858).
+    if word16(ip.frame, ip.at + 6) & 0x1fff == 1 && ip.protocol() == TCP {
+        return Kind::Unsupported;
+    }
+    if ip.later_fragment() {
+        return match fragments.get(&of) {
+            Some((source_port, destination_port, seen_ns))
+                if matches!(ip.protocol(), TCP | UDP | ICMP) && now_ns.wrapping_sub(*seen_ns) < FRAGMENT_LIFE_NS =>
+            {
+                Kind::Conversation(ip.key(*source_port, *destination_port), false)
+            }
+            _ => Kind::Unsupported,
+        };
+    }
+    let kind = kind(ip);
+    if let (Kind::Conversation(key, _), true) = (&kind, ip.has_more_fragments()) {
+        fragments.insert(of, (key.source_port, key.destination_port, now_ns));
+    }
+    kind
 }
 
 fn routed(frame: &[u8]) -> Fate {
@@ -352,29 +484,42 @@ fn replace(before: &[u8], out: &mut [u8], ip: Ip<'_>, source: bool, binding: Bin
     }
 }
 
-/// What a frame that [`judge`] found to be [`Verdict::Bound`] becomes with its binding.
-pub fn translated(frame: &[u8], direction: Direction, binding: Binding) -> Fate {
-    let Some(ip) = Ip::parse(frame, ETHERNET) else { return Fate::Drop };
-    let outbound = direction == Direction::Outbound;
+/// What a frame that [`judge`] found to be [`Verdict::Bound`] becomes with its bindings: of its source, if it comes from
+/// an inside host, and of its destination, if it goes to one.
+pub fn translated(frame: &[u8], outer: Option<Binding>, inner: Option<Binding>) -> Fate {
     let mut out = frame.to_vec();
-    let is_error = ip.protocol() == ICMP && matches!(frame[ip.payload], 3 | 11 | 12);
-    if let (true, Some(about)) = (is_error, Ip::parse(frame, ip.payload + 8)) {
-        // RFC 5508, section 4: the embedded packet becomes the one that the receiver knows. It went the other way.
-        let end = frame.len().min(ip.end);
-        replace(frame, &mut out, about, !outbound, binding, end);
-        keep_ip_checksum(frame, &mut out, about.at);
-        keep_checksum(frame, &mut out, ip.payload, ip.payload + 2, None);
-        put_address(&mut out, ETHERNET + if outbound { 12 } else { 16 }, binding.address);
-    } else {
-        replace(frame, &mut out, ip, outbound, binding, frame.len());
+    for (binding, source) in [(outer, true), (inner, false)] {
+        let Some(binding) = binding else { continue };
+        let before = out.clone();
+        rewrite(&before, &mut out, source, binding);
     }
+    let Some(ip) = Ip::parse(frame, ETHERNET) else { return Fate::Drop };
     match way(word32(&out, ETHERNET + 16), ip.total_length()) {
         Way::Forward { port, destination_mac, source_mac } => {
             leave(frame, &mut out, destination_mac, source_mac);
             Fate::Forward(port, out)
         }
-        // The kernel answers an inside host that there is no route; nothing translated is the kernel's to send.
-        Way::Local | Way::Unreachable if outbound => Fate::ToHost(frame.to_vec()),
-        _ => Fate::Drop,
+        Way::Local | Way::Unreachable => Fate::Drop,
+        Way::TooBig if ip.must_stay_whole() => Fate::Drop,
+        Way::Kernel | Way::TooBig => {
+            leave(frame, &mut out, [0; 6], [0; 6]);
+            Fate::Forward(KERNEL_PORT, out)
+        }
     }
+}
+
+/// Gives a packet's source, or its destination, its binding; of an ICMP error, the packet that it is about as well.
+fn rewrite(frame: &[u8], out: &mut [u8], source: bool, binding: Binding) {
+    let Some(ip) = Ip::parse(frame, ETHERNET) else { return };
+    let is_error = !ip.later_fragment() && ip.protocol() == ICMP && matches!(frame[ip.payload], 3 | 11 | 12);
+    if let (true, Some(about)) = (is_error, Ip::parse(frame, ip.payload + 8)) {
+        // RFC 5508, section 4: the embedded packet becomes the one that the receiver knows. It went the other way.
+        let end = frame.len().min(ip.end);
+        replace(frame, out, about, !source, binding, end);
+        keep_ip_checksum(frame, out, about.at);
+        keep_checksum(frame, out, ip.payload, ip.payload + 2, None);
+    } else if !ip.later_fragment() {
+        replace(frame, out, ip, source, binding, frame.len());
+    }
+    put_address(out, ETHERNET + if source { 12 } else { 16 }, binding.address);
 }

@@ -51,8 +51,10 @@ pub enum Way {
     },
     /// To this host, or no route: the kernel does not tell which.
     Local,
-    /// The kernel must see to it: next hop not resolved, or larger than the link's MTU.
+    /// The kernel must see to it: next hop not resolved.
     Kernel,
+    /// Larger than the link's MTU.
+    TooBig,
     /// A blackhole.
     Unreachable,
 }
@@ -79,11 +81,14 @@ pub fn way(destination: u32, total_length: u16) -> Way {
     let routes = connected.chain(ROUTES).filter(|(prefix, length, _)| covers(*prefix, *length, destination));
     let Some((_, _, hop)) = routes.max_by_key(|(_, length, _)| *length) else { return Way::Local };
     let Some(hop) = hop else { return Way::Unreachable };
+    if total_length > MTU {
+        return Way::TooBig;
+    }
     match NEIGHBORS.iter().find(|(address, ..)| *address == hop) {
-        Some((_, last, port)) if total_length <= MTU => {
+        Some((_, last, port)) => {
             Way::Forward { port: *port, destination_mac: [2, 0, 0, 0, 0, *last], source_mac: port_mac(*port) }
         }
-        _ => Way::Kernel,
+        None => Way::Kernel,
     }
 }
 
@@ -159,6 +164,6 @@ mod tests {
         assert_eq!(to([198, 51, 102, 1]), Way::Unreachable);
         assert_eq!(to([10, 0, 0, 255]), Way::Local);
         assert_eq!(to([8, 8, 8, 8]), Way::Local);
-        assert_eq!(way(u32::from_be_bytes([10, 1, 2, 3]), 1501), Way::Kernel);
+        assert_eq!(way(u32::from_be_bytes([10, 1, 2, 3]), 1501), Way::TooBig);
     }
 }

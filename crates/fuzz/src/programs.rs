@@ -210,8 +210,9 @@ pub fn run(plan: &Plan) -> Result<Summary> {
         } else {
             mutated(&seeds, preprocess, &mut random)
         };
-        let placements = [Placement::Registers, Placement::Partial(0), Placement::Scratch, Placement::AllScratch];
-        let placement = placements[random.random_range(0..4)];
+        let [registers, partial] = [Placement::Registers, Placement::Partial(0)];
+        let placements = [registers, partial, Placement::Scratch, Placement::AllScratch, Placement::Forgotten];
+        let placement = placements[random.random_range(0..placements.len())];
         std::fs::write(&kept, &text)?;
         watchdog.begins();
         let started = Instant::now();

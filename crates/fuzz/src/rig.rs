@@ -3,7 +3,10 @@
 use crate::entries::{self, Entries, Entry, Received, SELF, Session};
 use crate::generate::{Conversation, carrier};
 use crate::hex;
-use crate::nat::{Binding, Direction, EXTERNAL, Fate, INSIDE, Key, Verdict, judge, translated, within};
+use crate::nat::{
+    Binding, Direction, EXTERNAL, Fate, INSIDE, KERNEL_PORT, Key, Memory, Verdict, judge, translated, was_hairpin,
+    within,
+};
 use crate::network::{FABRIC_PORT, OUTSIDE_PORT, PROTOCOL_ADDRESS};
 use crate::programs::root;
 use anyhow::{Context, Result, bail, ensure};
@@ -126,6 +129,8 @@ pub struct Rig {
     paired: HashMap<u32, u32>,
     /// What the switch must hold.
     pub entries: Entries,
+    /// What the NAT remembers beside its bindings.
+    memory: Memory,
     /// Messages other than the model's store's come in: entries can hold anything.
     pub hostile: bool,
     /// Statistics of this rig.
@@ -208,6 +213,7 @@ impl Rig {
             used: HashMap::new(),
             paired: HashMap::new(),
             entries: Entries::default(),
+            memory: Memory::default(),
             hostile: false,
             counts: Counts::default(),
         })
@@ -236,6 +242,12 @@ impl Rig {
         self.used.clear();
         self.paired.clear();
         self.entries = Entries::default();
+        self.memory.fragments.clear();
+        if let Some(map) = self.dataplane.map("sp_fragments") {
+            for key in map.keys() {
+                map.delete(&key)?;
+            }
+        }
         Ok(())
     }
 
@@ -313,7 +325,7 @@ impl Rig {
             return expect(&Fate::Drop, &got);
         }
         if kind == MessageType::UpdateAck {
-            return expect(&Fate::Forward(u32::from(origin.port), packet.to_vec()), &got);
+            return expect(&sent(u32::from(origin.port), packet.to_vec()), &got);
         }
         self.packet(packet, origin, now_ns, got)
     }
@@ -356,31 +368,51 @@ impl Rig {
         Ok(match outcome.verdict {
             dataplane::Verdict::Drop => Fate::Drop,
             dataplane::Verdict::ToHost => Fate::ToHost(outcome.frame),
-            dataplane::Verdict::Forward { port } => Fate::Forward(port, outcome.frame),
+            dataplane::Verdict::Forward { port } => sent(port, outcome.frame),
         })
     }
 
     /// An ordinary packet: what came out of the program, against what must.
     fn packet(&mut self, frame: &[u8], origin: Origin, now_ns: u64, got: Fate) -> Result<()> {
-        match judge(frame) {
-            Verdict::Certain(fate) => self.fate(false, &origin.host_sees(fate), &got),
-            Verdict::Bound { direction, key, allocate } => {
-                let binding = match self.mode {
-                    Mode::Local => match self.bindings.get(&key) {
-                        None if allocate => self.learn(key)?,
-                        known => known.copied(),
-                    },
-                    Mode::Linearizable => match self.entries.owned(&key, now_ns) {
-                        Some(entry) => Some(entry.value),
-                        _ if origin.absent == Some(key) => None,
-                        _ => return self.asked(frame, origin, key, allocate, now_ns, got),
-                    },
-                };
-                let fate = binding.map_or(Fate::Drop, |binding| translated(frame, direction, binding));
-                self.fate(true, &origin.host_sees(fate), &got)?;
-                self.leaks(direction, &got)
-            }
+        let (direction, key, allocate) = match judge(frame, origin.port, &mut self.memory, now_ns) {
+            Verdict::Certain(fate) => return self.fate(false, &origin.host_sees(fate), &got),
+            Verdict::Bound { direction, key, allocate } => (direction, key, allocate),
+        };
+        let Some(first) = self.binding(&origin, key, allocate, now_ns)? else {
+            return self.asked(frame, origin, key, allocate, now_ns, got);
+        };
+        if direction == Direction::Inbound && was_hairpin(frame, first) {
+            self.memory.inside_ports.insert(origin.port);
         }
+        let fate = match (direction, first) {
+            (_, None) => Fate::Drop,
+            (Direction::Outbound, outer) => translated(frame, outer, None),
+            (Direction::Inbound, inner) => translated(frame, None, inner),
+            (Direction::Hairpin, Some(outer)) => {
+                let inward = Key { source: outer.address, source_port: outer.port, ..key };
+                let Some(inner) = self.binding(&origin, inward, false, now_ns)? else {
+                    return self.asked(frame, origin, inward, false, now_ns, got);
+                };
+                inner.map_or(Fate::Drop, |inner| translated(frame, Some(outer), Some(inner)))
+            }
+        };
+        self.fate(true, &origin.host_sees(fate), &got)?;
+        self.leaks(direction, &got)
+    }
+
+    /// What a look-up of a key finds; nothing at all: the packet must wait for the store's answer.
+    fn binding(&mut self, origin: &Origin, key: Key, allocate: bool, now_ns: u64) -> Result<Option<Option<Binding>>> {
+        Ok(match self.mode {
+            Mode::Local => Some(match self.bindings.get(&key) {
+                None if allocate => self.learn(key)?,
+                known => known.copied(),
+            }),
+            Mode::Linearizable => match self.entries.owned(&key, now_ns) {
+                Some(entry) => Some(Some(entry.value)),
+                _ if origin.absent == Some(key) => Some(None),
+                _ => None,
+            },
+        })
     }
 
     fn fate(&mut self, bound: bool, fate: &Fate, got: &Fate) -> Result<()> {
@@ -639,6 +671,14 @@ fn told(fate: &Fate) -> String {
         Fate::ToHost(frame) => format!("to the host: {}", hex(frame)),
         Fate::Forward(port, frame) => format!("out of port {port}: {}", hex(frame)),
     }
+}
+
+/// Out of a port; the kernel sees to the link addresses itself.
+fn sent(port: u32, mut frame: Vec<u8>) -> Fate {
+    if port == KERNEL_PORT {
+        frame.iter_mut().take(12).for_each(|byte| *byte = 0);
+    }
+    Fate::Forward(port, frame)
 }
 
 fn expect(want: &Fate, got: &Fate) -> Result<()> {

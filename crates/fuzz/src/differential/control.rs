@@ -2,9 +2,10 @@
 
 use super::program::STANDARD;
 use super::shape::Shape;
-use super::statement::{Action, Array, Body, Function};
+use super::statement::{Action, Array, Body, Function, MAX_LISTED};
 use super::table::table;
 use super::types::{Named, Ty, literal, record_leaves, record_paths, scalar};
+use super::whole::drawn;
 use rand::Rng;
 use rand::rngs::StdRng;
 
@@ -79,13 +80,23 @@ pub(super) fn checksums(shape: &Shape, random: &mut StdRng, head: &str, block: &
         let mut list: Vec<String> =
             fields.iter().filter(|field| field.path != target.path).map(|field| field.path.clone()).collect();
         let mut bits: u32 = fields.iter().filter(|field| field.path != target.path).map(|field| field.ty.width()).sum();
-        if list.is_empty() {
+        let room = MAX_LISTED.saturating_sub(bits + 16);
+        let others: Vec<(String, usize)> =
+            shape.all_headers().into_iter().filter(|(other, _)| *other != path).collect();
+        let varbit = random.random_bool(0.5);
+        let wholes = if varbit { shape.varbits() } else { others };
+        let whole = drawn(&wholes, &shape.header_types, room, random).filter(|_| varbit || random.random_bool(0.3));
+        if list.is_empty() && whole.is_none() {
             continue;
         }
         if !bits.is_multiple_of(16) {
             let rest = 16 - bits % 16;
             list.push(format!("{rest}w{}", random.random_range(0..1u32 << rest)));
             bits += rest;
+        }
+        if let Some((header, most)) = whole {
+            list.insert(random.random_range(0..=list.len()), header);
+            bits += most;
         }
         let algorithm = if bits > 1000 {
             "csum16"
@@ -232,8 +243,9 @@ fn ending(body: &mut Body<'_>) {
         body.line("    mark_to_drop(sm);");
         body.line("}");
     }
-    if body.random.random_bool(0.04) {
-        let length = body.random.random_range(1..100);
+    if body.random.random_bool(0.06) {
+        let most = if body.random.random() { 14 } else { 100 };
+        let length = body.random.random_range(1..most);
         body.line(format!("truncate({length});"));
     }
 }

@@ -1,5 +1,6 @@
 //! Expressions of a wanted type.
 
+use super::standard::ERRORS;
 use super::statement::Body;
 use super::types::{MAX_WIDTH, Ty, convert, literal};
 use rand::Rng;
@@ -151,8 +152,7 @@ impl Body<'_> {
                 format!("({a} == {b})")
             }
             6 if self.in_control => {
-                let errors = ["NoError", "PacketTooShort", "NoMatch", "StackOutOfBounds", "ParserTimeout"];
-                let error = errors[self.random.random_range(0..errors.len())];
+                let error = ERRORS[self.random.random_range(0..ERRORS.len())];
                 format!("(sm.parser_error {} error.{error})", if self.random.random() { "==" } else { "!=" })
             }
             7 if self.random.random() => self.same(next),

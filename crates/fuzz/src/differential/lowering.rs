@@ -6,7 +6,7 @@ use super::coverage;
 use super::plan::Plan;
 use super::program::generate;
 use super::run::{NOW_US, prelude, seed_of};
-use super::traffic::{entry_mask, scalar_width, traffic};
+use super::traffic::{entry_mask, entry_priority, next_keys, scalar_width, traffic};
 use crate::hex;
 use anyhow::{Result, bail};
 use num_bigint::BigInt;
@@ -184,8 +184,9 @@ fn fill(
         if table.const_entries || seen.is_empty() || table.keys.is_empty() || actions.is_empty() {
             continue;
         }
+        let mut keys = &seen[random.random_range(0..seen.len())];
         for rank in 0..random.random_range(0..6u32) {
-            let keys = &seen[random.random_range(0..seen.len())];
+            keys = next_keys(keys, seen, random);
             let action = actions[random.random_range(0..actions.len())];
             let parameters = &program.actions[table.actions[action].action.index()].parameters;
             let arguments = parameters
@@ -202,7 +203,7 @@ fn fill(
             let matches: Vec<KeyMatch> = matches.collect();
             let call = ActionCall { action: action as u32, arguments };
             let told = format!("add {} {matches:?} {call:?}", table.name);
-            let entry = RuntimeEntry::new(matches, 1000 + rank * 7, call);
+            let entry = RuntimeEntry::new(matches, entry_priority(rank, random), call);
             match tree.add_entry(&table.name, &entry) {
                 Ok(()) => history.push(told),
                 // It is there already.

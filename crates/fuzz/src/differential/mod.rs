@@ -7,6 +7,7 @@
 //! One compilation takes a third of a second whatever the program, so several generated programs share an object: the port that a packet comes in on says
 //! which of them it is for. Every fourth object has only one, for what the compiler does only to programs of one layout.
 
+mod constructs;
 mod control;
 mod coverage;
 mod effects;
@@ -21,12 +22,14 @@ mod run;
 mod shape;
 mod shared;
 mod shrink;
+mod standard;
 mod state;
 mod statement;
 mod table;
 mod traffic;
 mod two_cpus;
 mod types;
+mod whole;
 
 pub use lowering::{Compared, lowering};
 pub use plan::{Plan, Summary};

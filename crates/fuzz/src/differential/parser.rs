@@ -20,15 +20,16 @@ pub(super) fn parser(shape: &Shape, random: &mut StdRng, lines: &mut Vec<String>
     for (name, _) in shape.union.iter().flatten() {
         steps.push((format!("un{name}"), format!("pkt.extract(hdr.un.{name});")));
     }
-    if shape.varbit.is_some() {
+    for (path, _) in shape.varbits() {
         let unit = if random.random_bool(0.8) { "3w0" } else { "2w0" };
-        steps.push(("vb".into(), format!("pkt.extract(hdr.vb, (bit<32>)(pkt.lookahead<bit<3>>() ++ {unit}));")));
+        let extract = format!("pkt.extract({path}, (bit<32>)(pkt.lookahead<bit<3>>() ++ {unit}));");
+        steps.push((path.trim_start_matches("hdr.").to_owned(), extract));
     }
     let states: Vec<String> =
         (0..steps.len()).map(|i| if i == 0 { "start".into() } else { format!("{prefix}x{i}") }).collect();
     for (index, (name, extract)) in steps.iter().enumerate() {
         lines.push(format!("    state {} {{", states[index]));
-        if random.random_bool(0.06) {
+        if !shape.keeps_layout && random.random_bool(0.06) {
             lines.push(format!("        pkt.advance({});", random.random_range(0..4) * 8));
         }
         if random.random_bool(0.1) && !shape.meta.is_empty() {
@@ -57,6 +58,9 @@ pub(super) fn parser(shape: &Shape, random: &mut StdRng, lines: &mut Vec<String>
                 let value = body.expression(target.ty, 2);
                 body.line(format!("{} = {value};", target.path));
             }
+        }
+        if body.random.random_bool(0.15) {
+            body.standard_metadata(true);
         }
         if body.random.random_bool(0.1) {
             let condition = body.expression(Ty::Bool, 2);

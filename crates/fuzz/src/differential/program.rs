@@ -2,8 +2,8 @@
 
 use super::control::{Control, Parameter, checksums, control, function, sub_control};
 use super::parser::parser;
-use super::shape::{Shape, declare_types, shape};
-use super::{effects, flow, moves};
+use super::shape::{Shape, declare_types, keep_layout, shape};
+use super::{effects, flow, moves, standard};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -109,6 +109,12 @@ fn top(parts: &[Part], lines: &mut Vec<String>) {
     lines.extend(["    }".into(), "}".into()]);
 }
 
+/// Whether packets leave the program of this seed with the headers that they came with, in the same
+/// places. The compiler can see that only if the program is alone in its object.
+pub(super) fn keeps_layout(seed: u64) -> bool {
+    StdRng::seed_from_u64(seed ^ 0x001a_7007).random_bool(0.08)
+}
+
 fn part(number: u32, seed: u64) -> Part {
     let random = &mut StdRng::seed_from_u64(seed);
     let prefix = format!("s{number}_");
@@ -117,6 +123,14 @@ fn part(number: u32, seed: u64) -> Part {
     shape.flow = random.random_bool(0.1).then(|| flow::draw(&prefix, random));
     // Its own draw: the other programs of a seed stay what they were.
     shape.loops = StdRng::seed_from_u64(!seed).random_bool(0.1);
+    let own = &mut StdRng::seed_from_u64(seed ^ 0x0057_a4da);
+    if own.random_bool(0.3) {
+        shape.standard = standard::draw(own);
+    }
+    shape.varbit_twin = own.random_bool(0.5);
+    if keeps_layout(seed) {
+        keep_layout(&mut shape, own);
+    }
     declare_types(&shape, &mut lines);
     for index in 0..random.random_range(0..3) {
         function(&mut shape, index, random, &mut lines);
@@ -125,7 +139,9 @@ fn part(number: u32, seed: u64) -> Part {
     parser(&shape, random, &mut lines);
     let head = HEADERS.replace('H', &h).replace('M', &m);
     checksums(&shape, random, &head, "Verify", &mut lines);
-    for index in 0..[0, 0, 1, 2][random.random_range(0..4)] {
+    // What they get headers by is a copy in and out.
+    let subs = if shape.keeps_layout { 0 } else { [0, 0, 1, 2][random.random_range(0..4)] };
+    for index in 0..subs {
         sub_control(&mut shape, index, random, &head, &mut lines);
     }
     let mut block = |name: &str, budget: usize, random: &mut StdRng| {
@@ -135,7 +151,8 @@ fn part(number: u32, seed: u64) -> Part {
     };
     let budget = random.random_range(3..9);
     block("Ingress", budget, random);
-    let budget = if random.random_bool(0.5) { 0 } else { random.random_range(1..4) };
+    let idle = shape.standard.is_empty() && random.random_bool(0.5);
+    let budget = if idle { 0 } else { random.random_range(1..4) };
     block("Egress", budget, random);
     checksums(&shape, random, &head, "Compute", &mut lines);
     // Drawn from a seed of its own: the rest of the program is the same with and without.
@@ -148,7 +165,7 @@ fn part(number: u32, seed: u64) -> Part {
     }
     let mut emits = emits(&shape, random);
     let own = &mut StdRng::seed_from_u64(seed ^ 0x0060_0e55);
-    if own.random_bool(0.5) {
+    if own.random_bool(0.5) && !shape.keeps_layout {
         let (mut types, mut before) = (Vec::new(), Vec::new());
         moves::types(&prefix, &mut types);
         moves::declare(&prefix, own, &mut before);
@@ -170,7 +187,10 @@ fn emits(shape: &Shape, random: &mut StdRng) -> Vec<String> {
     let mut emits: Vec<String> = shape.headers.iter().map(|(name, _)| name.clone()).collect();
     emits.extend(shape.stack.iter().map(|(name, _, _)| name.clone()));
     emits.extend(shape.union.iter().map(|_| "un".to_owned()));
-    emits.extend(shape.varbit.iter().map(|_| "vb".to_owned()));
+    emits.extend(shape.varbits().iter().map(|(path, _)| path.trim_start_matches("hdr.").to_owned()));
+    if shape.keeps_layout {
+        return emits;
+    }
     // A struct is emitted with all that is in it.
     if random.random_bool(0.3) && emits.iter().any(|path| path.starts_with("grp.")) {
         let at = emits.iter().position(|path| path.starts_with("grp.")).unwrap_or(0);

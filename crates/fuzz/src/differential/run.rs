@@ -2,8 +2,8 @@
 //! checked tree and of the IR, and compares.
 
 use super::plan::{Plan, Summary};
-use super::program::generate;
-use super::traffic::{entry_mask, scalar_width, traffic};
+use super::program::{generate, keeps_layout};
+use super::traffic::{entry_mask, entry_priority, next_keys, scalar_width, traffic};
 use super::{Generated, shrink, two_cpus};
 use crate::hex;
 use anyhow::{Context, Result, bail, ensure};
@@ -71,9 +71,12 @@ pub fn campaign(plan: &Plan) -> Result<Summary> {
             (number, object) = (number + 1, object + 1);
             continue;
         }
-        let count = if object % 4 == 3 { 1 } else { plan.batch.max(1) as u64 }.min(end - number);
-        let seeds: Vec<u64> = (number..number + count).map(|number| seed_of(plan, number)).collect();
-        several(plan, &prelude, &seeds, number, &mut summary)?;
+        let most = if object % 4 == 3 { 1 } else { plan.batch.max(1) as u64 }.min(end - number);
+        let seeds: Vec<u64> = (number..number + most).map(|number| seed_of(plan, number)).collect();
+        // What keeps its packets' layout is alone.
+        let until = seeds.iter().position(|seed| keeps_layout(*seed)).map_or(seeds.len(), |at| at.max(1));
+        let (seeds, count) = (&seeds[..until], until as u64);
+        several(plan, &prelude, seeds, number, &mut summary)?;
         number += count;
         object += 1;
         if object % 100 == 0 {
@@ -95,7 +98,8 @@ pub(super) fn placement(seed: u64, programs: u32) -> Placement {
     match (programs, seed % 8) {
         (1, 0) => Placement::Partial(0),
         (1, 1) | (_, 0 | 1) => Placement::Scratch,
-        (1, 2) | (_, 2..7) => Placement::AllScratch,
+        (1, 2) | (_, 2..6) => Placement::AllScratch,
+        (_, 6) => Placement::Forgotten,
         _ => Placement::Registers,
     }
 }
@@ -211,8 +215,22 @@ pub(super) fn internal(error: &dyn fmt::Display) -> Finding {
 pub(super) fn load(program: &Program, placement: Placement, folder: &Path) -> Result<Dataplane, Finding> {
     let object = folder.join("generated.o");
     let options = Options { program_name: "generated.p4".into(), placement, ..Options::default() };
-    let compiled = match xdp_backend::compile(program, &options, &object) {
-        Ok(compiled) => compiled,
+    let mut loaded = None;
+    let mut try_on_kernel = |compiled: &xdp_backend::Compiled| {
+        let opened = Object::open(&object, compiled.generated.manifest.clone()).and_then(|mut opened| {
+            opened.set(Settings { test_mode: true, virtual_clock: true, ..Settings::default() })?;
+            Ok(opened)
+        });
+        match opened.and_then(Object::load) {
+            Err(dataplane::Error::Verifier { log, .. }) => Some(log),
+            other => {
+                loaded = Some(other);
+                None
+            }
+        }
+    };
+    match xdp_backend::compile_for_kernel(program, &options, &object, &mut try_on_kernel) {
+        Ok(_) => {}
         Err(CompileError::Unsupported(errors)) => {
             let reason = errors.first().map_or_else(String::new, |error| error.message.clone());
             if reason.starts_with("internal") {
@@ -221,23 +239,20 @@ pub(super) fn load(program: &Program, placement: Placement, folder: &Path) -> Re
             return Err(Finding::Refused { by: "back end", reason, details: String::new() });
         }
         Err(CompileError::Clang { log, .. }) => return wrong("clang", log),
-        Err(other) => return Err(internal(&other)),
-    };
-    let opened = Object::open(&object, compiled.generated.manifest.clone()).and_then(|mut opened| {
-        opened.set(Settings { test_mode: true, virtual_clock: true, ..Settings::default() })?;
-        Ok(opened)
-    });
-    match opened.and_then(Object::load) {
-        Ok(dataplane) => Ok(dataplane),
-        Err(dataplane::Error::Verifier { log, .. }) => {
-            let generated = &compiled.generated;
-            let report = xdp_backend::explain(&log, &generated.c_source, &generated.line_map);
+        Err(CompileError::Kernel { report, log, compiled, .. }) => {
+            // The verifier's last words, and the C behind them.
             let from = log.lines().count().saturating_sub(LOG_LINES);
             let end: Vec<&str> = log.lines().skip(from).collect();
-            let details = format!("{report:?}, {:?}\n{}\n{}", compiled.placement, end.join("\n"), generated.c_source);
-            Err(Finding::Refused { by: "verifier", reason: report.reason, details })
+            let (placement, source) = (compiled.placement, &compiled.generated.c_source);
+            let details = format!("{report:?}, {placement:?}\n{}\n{source}", end.join("\n"));
+            return Err(Finding::Refused { by: "verifier", reason: report.reason, details });
         }
-        Err(error) => wrong("load", error.to_string()),
+        Err(other) => return Err(internal(&other)),
+    }
+    match loaded {
+        Some(Ok(dataplane)) => Ok(dataplane),
+        Some(Err(error)) => wrong("load", error.to_string()),
+        None => wrong("load", "never tried"),
     }
 }
 
@@ -317,8 +332,9 @@ impl Pair<'_> {
         let mut added = 0;
         let handle = self.loaded.dataplane.table(&table.name).map_err(|error| internal(&error))?;
         let ternary = table.keys.iter().any(|key| key.match_kind == "ternary");
+        let mut keys = &seen[random.random_range(0..seen.len())];
         for rank in 0..random.random_range(0..6) {
-            let keys = &seen[random.random_range(0..seen.len())];
+            keys = next_keys(keys, seen, random);
             let action = actions[random.random_range(0..actions.len())];
             let mut arguments = Vec::new();
             for parameter in &program.actions[table.actions[action].action.index()].parameters {
@@ -333,8 +349,7 @@ impl Pair<'_> {
                 theirs.push(dataplane::Match::from_mask(value & mask, mask, width));
                 ours.push(KeyMatch { value: BigInt::from(value & mask), mask: BigInt::from(mask) });
             }
-            // Above those of the source's entries.
-            let priority = if ternary { 1000 + rank * 7 } else { 0 };
+            let priority = if ternary { entry_priority(rank, random) } else { 0 };
             let call = dataplane::ActionCall { action, arguments: arguments.clone() };
             let entry = dataplane::Entry { matches: theirs, priority, action: call };
             if handle.write(&entry, Write::Add).is_err() {

@@ -2,6 +2,7 @@
 
 use super::control::SubControl;
 use super::flow::Flow;
+use super::standard::{self, Written};
 use super::statement::{Array, Body, Function};
 use super::types::{HeaderType, Named, Record, Ty, header_fields, record_leaves, record_paths, scalar};
 use rand::Rng;
@@ -18,6 +19,8 @@ pub(super) struct Shape {
     pub stack: Option<(String, usize, u32)>,
     pub union: Option<Vec<(String, usize)>>,
     pub varbit: Option<usize>,
+    /// A second header of that type, `vc`.
+    pub varbit_twin: bool,
     pub meta: Vec<Named>,
     /// Structs in the metadata: (path, index of the record)
     pub nested: Vec<(String, usize)>,
@@ -28,6 +31,10 @@ pub(super) struct Shape {
     pub flow: Option<Flow>,
     /// States of the parser may go back to any before them.
     pub loops: bool,
+    /// Packets leave with the headers that they came with, in the same places.
+    pub keeps_layout: bool,
+    /// The fields of standard_metadata that the program writes.
+    pub standard: Vec<Written>,
 }
 
 /// The structs in the headers that headers are in: (path below `hdr`, type's name after the prefix), the inner one first.
@@ -52,6 +59,13 @@ impl Shape {
         all
     }
 
+    /// All headers with a varbit field, by path.
+    pub fn varbits(&self) -> Vec<(String, usize)> {
+        let paths = if self.varbit_twin { &["hdr.vb", "hdr.vc"][..] } else { &["hdr.vb"] };
+        let all = self.varbit.iter().flat_map(|kind| paths.iter().map(|path| ((*path).to_owned(), *kind)));
+        all.collect()
+    }
+
     /// Code that sees nothing but functions.
     pub fn bare<'a>(&'a self, random: &'a mut StdRng, standard: bool) -> Body<'a> {
         Body {
@@ -61,6 +75,7 @@ impl Shape {
             readable: Vec::new(),
             writable: Vec::new(),
             headers: Vec::new(),
+            varbits: Vec::new(),
             stacks: Vec::new(),
             records: Vec::new(),
             wides: Vec::new(),
@@ -70,6 +85,8 @@ impl Shape {
             arrays: Vec::<Array>::new(),
             instances: Vec::new(),
             in_control: standard,
+            standard: self.standard.clone(),
+            keeps_layout: self.keeps_layout,
             may_exit: standard,
             lines: Vec::new(),
             indent: 2,
@@ -81,8 +98,9 @@ impl Shape {
     pub fn body<'a>(&'a self, random: &'a mut StdRng, standard: bool) -> Body<'a> {
         let mut body = self.bare(random, standard);
         body.see_headers(self.all_headers());
-        if let Some(kind) = self.varbit {
-            body.readable.extend(self.named("hdr.vb", kind));
+        body.varbits = self.varbits();
+        for (path, kind) in self.varbits() {
+            body.readable.extend(self.named(&path, kind));
         }
         body.readable.extend(self.meta.iter().cloned());
         for (path, kind) in &self.nested {
@@ -94,6 +112,10 @@ impl Shape {
         if standard {
             for (name, width) in [("ingress_port", 9), ("packet_length", 32), ("egress_spec", 9), ("egress_port", 9)] {
                 body.readable.push(Named { path: format!("sm.{name}"), ty: Ty::bits(width) });
+            }
+            // Several times, so that they are used.
+            for _ in 0..3 {
+                body.readable.extend(standard::named(&self.standard));
             }
         }
         body.stacks = self.stack.iter().map(|(name, kind, _)| (format!("hdr.{name}"), *kind)).collect();
@@ -121,12 +143,7 @@ pub(super) fn shape(prefix: &str, random: &mut StdRng) -> Shape {
     let stack =
         random.random_bool(0.35).then(|| ("st".to_owned(), random.random_range(0..plain), random.random_range(2..4)));
     let union = random.random_bool(0.2).then(|| vec![("a".to_owned(), 0), ("b".to_owned(), 1)]);
-    let varbit = random.random_bool(0.12).then(|| {
-        let length = [32, 64, 120][random.random_range(0..3)];
-        let fields = vec![("f0".to_owned(), Ty::bits(3)), ("f1".to_owned(), Ty::bits(5))];
-        header_types.push(HeaderType { name: format!("{prefix}t{plain}"), fields, wide: None, varbit: Some(length) });
-        plain
-    });
+    let varbit = random.random_bool(0.12).then(|| varbit_type(prefix, &mut header_types, random));
     let meta = (0..random.random_range(1..5))
         .map(|index| Named { path: format!("meta.m{index}"), ty: scalar(random) })
         .collect();
@@ -140,6 +157,7 @@ pub(super) fn shape(prefix: &str, random: &mut StdRng) -> Shape {
         stack,
         union,
         varbit,
+        varbit_twin: false,
         meta,
         nested,
         meta_wide,
@@ -147,6 +165,27 @@ pub(super) fn shape(prefix: &str, random: &mut StdRng) -> Shape {
         controls: Vec::new(),
         flow: None,
         loops: false,
+        keeps_layout: false,
+        standard: Vec::new(),
+    }
+}
+
+/// Declares a header type with a varbit field; its index.
+fn varbit_type(prefix: &str, header_types: &mut Vec<HeaderType>, random: &mut StdRng) -> usize {
+    let length = [32, 64, 120][random.random_range(0..3)];
+    let fields = vec![("f0".to_owned(), Ty::bits(3)), ("f1".to_owned(), Ty::bits(5))];
+    let name = format!("{prefix}t{}", header_types.len());
+    header_types.push(HeaderType { name, fields, wide: None, varbit: Some(length) });
+    header_types.len() - 1
+}
+
+/// Makes a program one whose packets keep their layout, mostly with a header of variable length:
+/// the compiler then leaves in the packet what it need not copy.
+pub(super) fn keep_layout(shape: &mut Shape, random: &mut StdRng) {
+    shape.keeps_layout = true;
+    (shape.loops, shape.union) = (false, None);
+    if shape.varbit.is_none() && random.random_bool(0.6) {
+        shape.varbit = Some(varbit_type(&shape.prefix, &mut shape.header_types, random));
     }
 }
 
@@ -218,7 +257,9 @@ pub(super) fn declare_types(shape: &Shape, lines: &mut Vec<String>) {
         lines.push(format!("    {}[{size}] {name};", shape.header_types[*kind].name));
     }
     lines.extend(shape.union.as_ref().map(|_| format!("    {prefix}un_t un;")));
-    lines.extend(shape.varbit.map(|kind| format!("    {} vb;", shape.header_types[kind].name)));
+    for (path, kind) in shape.varbits() {
+        lines.push(format!("    {} {};", shape.header_types[kind].name, path.trim_start_matches("hdr.")));
+    }
     lines.push("}".into());
     lines.push(format!("struct {prefix}meta_t {{"));
     lines.extend(shape.meta.iter().map(|m| format!("    {} {};", m.ty.name(), m.path.trim_start_matches("meta."))));

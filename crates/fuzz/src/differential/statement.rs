@@ -1,9 +1,13 @@
 //! Statements: one on a line, so that a failing program is made shorter by leaving out lines.
 
 use super::control::{Instance, Parameter};
+use super::standard::Written;
 use super::types::{HeaderType, Named, Record, Ty, literal, record_leaves, record_paths, scalar};
 use rand::Rng;
 use rand::rngs::StdRng;
+
+/// So many bits of data a hash takes.
+pub(super) const MAX_LISTED: u32 = 1024;
 
 /// A function that can be called.
 #[derive(Clone)]
@@ -47,6 +51,8 @@ pub(super) struct Body<'a> {
     pub writable: Vec<Named>,
     /// (path, index of the type); without varbit fields.
     pub headers: Vec<(String, usize)>,
+    /// Those with a varbit field, all of one type: (path, index of the type)
+    pub varbits: Vec<(String, usize)>,
     pub stacks: Vec<(String, usize)>,
     /// (path, index of the type)
     pub records: Vec<(String, usize)>,
@@ -60,6 +66,10 @@ pub(super) struct Body<'a> {
     pub instances: Vec<Instance>,
     /// May it look at standard_metadata.parser_error?
     pub in_control: bool,
+    /// The fields of standard_metadata that it may write.
+    pub standard: Vec<Written>,
+    /// The packet's headers are only read, but for their fields.
+    pub keeps_layout: bool,
     /// May it end the control?
     pub may_exit: bool,
     pub lines: Vec<String>,
@@ -87,12 +97,14 @@ impl Body<'_> {
     pub fn statements(&mut self, count: usize, depth: u32) {
         // What is declared in a block is gone behind it.
         let (readable, writable, records) = (self.readable.len(), self.writable.len(), self.records.len());
+        let varbits = self.varbits.len();
         for _ in 0..count {
             self.statement(depth);
         }
         self.readable.truncate(readable);
         self.writable.truncate(writable);
         self.records.truncate(records);
+        self.varbits.truncate(varbits);
     }
 
     /// Headers that it can read and write, and their fields.
@@ -112,7 +124,7 @@ impl Body<'_> {
     }
 
     fn statement(&mut self, depth: u32) {
-        match self.random.random_range(0..46) {
+        match self.random.random_range(0..50) {
             0..12 => self.assignment(),
             12..15 => self.slice_assignment(),
             15..20 if depth > 0 => self.if_statement(depth),
@@ -123,7 +135,7 @@ impl Body<'_> {
             28 => self.action_call(),
             29..32 => self.array(),
             32 => self.hash(),
-            33 => self.stack_operation(),
+            33 | 39 => self.stack_operation(),
             34 if self.may_exit && self.random.random_bool(0.2) => {
                 let word = if self.random.random() { "exit;" } else { "return;" };
                 let condition = self.expression(Ty::Bool, 2);
@@ -136,6 +148,8 @@ impl Body<'_> {
             40 | 41 => self.record(),
             42 => self.wide(),
             43..46 if !self.instances.is_empty() => self.apply_control(),
+            46 | 47 => self.variable_length(),
+            48 | 49 => self.standard_metadata(false),
             _ => self.assignment(),
         }
     }
@@ -147,7 +161,7 @@ impl Body<'_> {
         Some(self.writable[self.random.random_range(0..self.writable.len())].clone())
     }
 
-    fn assignment(&mut self) {
+    pub fn assignment(&mut self) {
         if self.random.random_bool(0.08)
             && let Some((stack, header)) = self.stacks.first().cloned()
             && let Some(index) = self.index()
@@ -216,7 +230,7 @@ impl Body<'_> {
     }
 
     fn validity(&mut self) {
-        if self.headers.is_empty() {
+        if self.headers.is_empty() || self.keeps_layout {
             return self.assignment();
         }
         let (header, kind) = self.headers[self.random.random_range(0..self.headers.len())].clone();
@@ -233,7 +247,7 @@ impl Body<'_> {
     }
 
     fn header_assignment(&mut self) {
-        if self.headers.is_empty() {
+        if self.headers.is_empty() || self.keeps_layout {
             return self.assignment();
         }
         let (header, kind) = self.headers[self.random.random_range(0..self.headers.len())].clone();
@@ -337,6 +351,11 @@ impl Body<'_> {
         if rest > 0 {
             data.push(self.expression(Ty::bits(rest), 1));
         }
+        if self.random.random_bool(0.4)
+            && let Some(header) = self.listed_header(MAX_LISTED - bits - rest)
+        {
+            data.insert(self.random.random_range(0..=data.len()), header);
+        }
         let width = self.random.random_range(8..=32);
         let name = self.declare(Ty::bits(width));
         let max = self.random.random_range(1..1u32 << width.min(31));
@@ -345,9 +364,13 @@ impl Body<'_> {
     }
 
     fn stack_operation(&mut self) {
+        if self.keeps_layout {
+            return self.assignment();
+        }
         let Some((stack, _)) = self.stacks.first().cloned() else { return self.assignment() };
-        let operation = if self.random.random() { "push_front" } else { "pop_front" };
-        let count = self.random.random_range(1..4);
+        let operation = if self.random.random_bool(0.6) { "push_front" } else { "pop_front" };
+        // Mostly so few that something is left.
+        let count = if self.random.random_bool(0.6) { 1 } else { self.random.random_range(1..4) };
         self.line(format!("{stack}.{operation}({count});"));
     }
 

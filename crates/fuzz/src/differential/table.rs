@@ -12,8 +12,10 @@ pub(super) fn table(mut body: Body<'_>, index: u32, actions: &[Action], lines: &
     let listed: Vec<&Action> = actions.iter().filter(|_| random.random_bool(0.7)).collect();
     let listed = if listed.is_empty() { vec![&actions[0]] } else { listed };
     let in_code = random.random_bool(0.4);
+    // Many entries with few different keys: several match, and which of them comes first shows.
+    let crowded = in_code && random.random_bool(0.4);
     let keys: Vec<(Ty, &str)> =
-        (0..[0, 1, 1, 1, 2, 2, 3][random.random_range(0..7)]).map(|_| key(in_code, random)).collect();
+        (0..[0, 1, 1, 1, 2, 2, 3][random.random_range(0..7)]).map(|_| key(in_code, crowded, random)).collect();
     let several = keys.iter().filter(|(_, kind)| *kind == "lpm").count() > 1;
     let keys: Vec<(Ty, &str)> =
         keys.into_iter().map(|(ty, kind)| (ty, if several && kind == "lpm" { "exact" } else { kind })).collect();
@@ -54,14 +56,19 @@ pub(super) fn table(mut body: Body<'_>, index: u32, actions: &[Action], lines: &
     }
     lines.extend(counted.map(|_| format!("        counters = d{index};")));
     if !keys.is_empty() && (in_code || random.random_bool(0.3)) {
-        entries(&keys, in_code, &listed, call, random, lines);
+        let most = if crowded { 9 } else { 5 };
+        entries(&keys, (in_code, most), &listed, call, random, lines);
     }
     lines.push("    }".into());
     names.push("NoAction".into());
     Table { name, actions: names }
 }
 
-fn key(in_code: bool, random: &mut StdRng) -> (Ty, &'static str) {
+fn key(in_code: bool, crowded: bool, random: &mut StdRng) -> (Ty, &'static str) {
+    if crowded {
+        let kind = ["ternary", "ternary", "range", "optional"][random.random_range(0..4)];
+        return (Ty::bits(random.random_range(1..4)), kind);
+    }
     let width = if random.random_bool(0.6) { random.random_range(1..6) } else { super::types::width(random) };
     let signed = width > 1 && random.random_bool(0.15);
     let kinds: &[&str] =
@@ -73,7 +80,7 @@ fn key(in_code: bool, random: &mut StdRng) -> (Ty, &'static str) {
 
 fn entries(
     keys: &[(Ty, &str)],
-    in_code: bool,
+    (in_code, most): (bool, u32),
     listed: &[&Action],
     call: impl Fn(&Action, &mut StdRng) -> String,
     random: &mut StdRng,
@@ -91,7 +98,7 @@ fn entries(
     }
     let up = random.random_bool(0.5);
     lines.push(format!("        {word} = {{"));
-    for rank in 0..random.random_range(1..5u32) {
+    for rank in 0..random.random_range(1..most) {
         let matches: Vec<String> = keys.iter().map(|(ty, kind)| entry_match(*ty, kind, random)).collect();
         let text = if let [one] = &matches[..] { one.clone() } else { format!("({})", matches.join(", ")) };
         // (Two prefixes can be one entry in two writings: the shorter of what is behind them tells.)

@@ -1,5 +1,6 @@
 //! Packets for generated programs, and what entries of their tables are made from.
 
+use num_bigint::BigInt;
 use p4_ir::Program;
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -42,6 +43,18 @@ pub(super) fn scalar_width(_program: &Program, ty: &p4_ir::Type) -> u32 {
         p4_ir::Type::Bool => 1,
         _ => 32,
     }
+}
+
+/// The keys to make a table's next entry of: often those of the entry before it, so that a packet
+/// matches both, and which of them wins shows.
+pub(super) fn next_keys<'s>(before: &'s Vec<BigInt>, seen: &'s [Vec<BigInt>], random: &mut StdRng) -> &'s Vec<BigInt> {
+    if random.random_bool(0.5) { before } else { &seen[random.random_range(0..seen.len())] }
+}
+
+/// The priority of the entry with this number: above those of the source's entries, and no other's.
+/// Entries do not come in the order of their priorities, nor do their masks.
+pub(super) fn entry_priority(rank: u32, random: &mut StdRng) -> u32 {
+    1000 + 8 * random.random_range(0..100) + rank
 }
 
 pub(super) fn entry_mask(kind: &str, width: u32, random: &mut StdRng) -> u128 {

@@ -210,10 +210,16 @@ fn table(control: &mut Scope<'_>, index: u32, places: &[super::Place], lines: &m
         return;
     }
     let kinds: Vec<&str> = (0..1 + scope.pick(3)).map(|_| ["exact", "ternary"][scope.pick(2) as usize]).collect();
+    // Now and then the second key changes what the first one is.
+    let stepped = if scope.pick(3) == 0 { scope.place(super::Kind::Byte, super::Use::Change) } else { None };
     lines.push(format!("    table {name} {{"));
     lines.push("        key = {".into());
     for (at, kind) in kinds.iter().enumerate() {
-        let expression = scope.byte(2);
+        let expression = match (&stepped, at) {
+            (Some(place), 0) => place.clone(),
+            (Some(place), 1) => format!("{}mstep({place})", scope.prefix),
+            _ => scope.byte(2),
+        };
         lines.push(format!("            ({expression})[1:0] : {kind} @name(\"k{at}\");"));
     }
     lines.push("        }".into());

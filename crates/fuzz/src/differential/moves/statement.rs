@@ -28,6 +28,9 @@ impl Scope<'_> {
                 let registers = self.registers;
                 self.registers = registers && atomic.is_empty();
                 let tables = std::mem::take(&mut self.tables);
+                // An instance may apply a table.
+                let instances = (!atomic.is_empty())
+                    .then(|| (std::mem::take(&mut self.instances), std::mem::take(&mut self.direct)));
                 let places = self.places.len();
                 self.open(format!("{atomic}{{"));
                 self.shadow();
@@ -35,6 +38,9 @@ impl Scope<'_> {
                 self.close();
                 self.places.truncate(places);
                 (self.registers, self.tables) = (registers, tables);
+                if let Some(instances) = instances {
+                    (self.instances, self.direct) = instances;
+                }
             }
             16 | 17 => self.validity(),
             18 => self.push_or_pop(),
