@@ -1,6 +1,9 @@
 /* nat_handwritten.c: the yardstick. An XDP NAT written by hand, for speed, that does the work of p4/apps/nat with -DNAT_LOCAL: same parsing, same
  * checks, same translation of TCP, UDP, ICMP echo and ICMP errors, same counters, same use of the kernel's routes. It belongs to no product: only
- * stateplane-bench loads it, to say how close compiled P4 comes.
+ * stateplane-bench loads it, to say how close compiled P4 comes. What needs an agent it drops where
+ * nat.p4 does not: packets that the kernel would send on, ICMP errors of its own, fragments after the
+ * first. None of these is on the path that is compared, but the question whether a packet is one of
+ * them is.
  *
  * Numbers stay in network byte order wherever nothing is computed with them; one's complement sums do not mind.
  */
@@ -75,18 +78,19 @@ enum event {
 	NO_BINDING,
 	FRAGMENTS,
 	UNSUPPORTED,
-	MALFORMED,
+	REFUSED,
 	NO_NEXT_HOP,
 	TTL_EXPIRED,
 	NOT_IPV4,
 	EVENTS,
 };
 
-enum direction { NONE, OUTBOUND, INBOUND };
+enum direction { NONE, OUTBOUND, INBOUND, HAIRPIN };
 /* Also tells the verifier how much of the packet was checked: the protocol, read again from the packet, would not. */
 enum kind {
 	KIND_UNSUPPORTED,
-	KIND_TCP,
+	KIND_TCP, /* with SYN alone */
+	KIND_TCP_OTHER,
 	KIND_UDP,
 	KIND_ECHO_REQUEST,
 	KIND_ECHO_REPLY,
@@ -155,6 +159,26 @@ struct {
 	__type(value, __u64[2]); /* packets, bytes */
 } events SEC(".maps");
 
+/* A port's MAC, as a frame's first eight bytes have it (its own in the upper 48 bits). 0: no port. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_PORTS);
+	__type(key, __u32); /* ifindex */
+	__type(value, __u64);
+} gateway_ports SEC(".maps");
+
+/*
+ * Sources whose route leads back out of the port: the address, << 32 the port's ifindex, and bit 63
+ * when the entry is in use.
+ */
+#define SOURCES_BITS 14
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1 << SOURCES_BITS);
+	__type(key, __u32);
+	__type(value, __u64);
+} sources SEC(".maps");
+
 /* What the parser found; l4 is 0 where there is none. */
 struct packet {
 	struct ethhdr *ethernet;
@@ -202,6 +226,96 @@ static __always_inline __u64 replaced32(__be32 before, __be32 after)
 static __always_inline __u64 replaced16(__be16 before, __be16 after)
 {
 	return (__u64)(__u16)~before + after;
+}
+
+/*
+ * Does the route to a packet's source leave by a port that it may come from (RFC 3704, strict)? Here
+ * the ports share their routes.
+ */
+static __noinline int comes_from_there(struct xdp_md *xdp, __be32 source, __be32 destination)
+{
+	struct bpf_fib_lookup route = {};
+	__u32 ifindex, index = ((source ^ xdp->ingress_ifindex << 23) * 2654435761u) >> (32 - SOURCES_BITS);
+	__u64 *mac, *known;
+	long way;
+
+	if (bpf_map_lookup_elem(&local_addresses, &source))
+		return 0;
+	route.family = AF_INET;
+	route.ifindex = xdp->ingress_ifindex;
+	route.ipv4_src = destination;
+	route.ipv4_dst = source;
+	way = bpf_fib_lookup(xdp, &route, sizeof(route), 0);
+	if (way < 0 || (way >= BPF_FIB_LKUP_RET_BLACKHOLE && way <= BPF_FIB_LKUP_RET_NOT_FWDED))
+		return 0;
+	ifindex = route.ifindex;
+	mac = bpf_map_lookup_elem(&gateway_ports, &ifindex);
+	if (!mac || !*mac)
+		return 0;
+	known = bpf_map_lookup_elem(&sources, &index);
+	if (known)
+		*known = source | (__u64)xdp->ingress_ifindex << 32 | 1ull << 63;
+	return 1;
+}
+
+/*
+ * Must a gateway not forward the packet (RFC 1812, 4.2.2, 5.2.2, 5.3.7, 5.3.8)? The first 20 bytes
+ * of its IPv4 header are there.
+ */
+static __always_inline int is_refused(struct xdp_md *xdp, const struct packet *packet,
+				      void *data_end, __u64 bytes)
+{
+	const struct iphdr *ip = packet->ip;
+	const __u32 *word = (const void *)ip;
+	__u32 header_bytes = ip->ihl * 4, total = bpf_ntohs(ip->tot_len), source = bpf_ntohl(ip->saddr);
+	__u32 destination = bpf_ntohl(ip->daddr), payload, port = xdp->ingress_ifindex, index;
+	__u64 sum = (__u64)word[0] + word[1] + word[2] + word[3] + word[4], *mac, *known;
+
+	mac = bpf_map_lookup_elem(&gateway_ports, &port);
+	if (!mac)
+		return 1;
+	/* (Frames for other MACs are taken, too: those of both ports come in on one.) */
+	if ((bpf_be64_to_cpu(*(__u64 *)packet->ethernet) ^ *mac) >> 16 &&
+	    packet->ethernet->h_dest[0] & 1 && destination >> 28 != 0xe)
+		return 1;
+	if (ip->version != 4 || header_bytes < 20 || total < header_bytes || total + ETH_HLEN > bytes)
+		return 1;
+	for (__u32 i = 5; i < 15; i++) {
+		if (i * 4 >= header_bytes)
+			break;
+		const __u32 *option = word + i;
+		asm volatile("" : "+r"(option)); /* else clang computes with data_end, which the verifier forbids */
+		if ((void *)(option + 1) > data_end)
+			return 1;
+		sum += *option;
+	}
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	if (sum != 0xffff)
+		return 1;
+	if (source >> 24 == 0 || source >> 24 == 127 || source >> 24 >= 224 ||
+	    destination >> 24 == 0 || destination >> 24 == 127 || destination == 0xffffffff)
+		return 1;
+	payload = total - header_bytes;
+	if (!(ip->frag_off & bpf_htons(0x1fff))) {
+		if (ip->protocol == IPPROTO_UDP) {
+			const struct udphdr *udp = packet->l4;
+			if (payload < sizeof(*udp) || (void *)(udp + 1) > data_end || bpf_ntohs(udp->len) < sizeof(*udp) ||
+			    (bpf_ntohs(udp->len) > payload && !(ip->frag_off & bpf_htons(0x2000))))
+				return 1;
+		} else if (ip->protocol == IPPROTO_TCP) {
+			const struct tcphdr *tcp = packet->l4;
+			if (payload < sizeof(*tcp) || (void *)(tcp + 1) > data_end || tcp->doff < 5 || tcp->doff * 4 > payload)
+				return 1;
+		}
+	}
+	index = ((ip->saddr ^ port << 23) * 2654435761u) >> (32 - SOURCES_BITS);
+	known = bpf_map_lookup_elem(&sources, &index);
+	if (known && *known == (ip->saddr | (__u64)port << 32 | 1ull << 63))
+		return 0;
+	return !comes_from_there(xdp, ip->saddr, ip->daddr);
 }
 
 /* What the IPv4 header says that it carries: behind that, Ethernet pads. */
@@ -275,7 +389,7 @@ static __always_inline void parse_transport(struct packet *packet, void *data_en
 			return;
 		packet->key.source_port = tcp->source;
 		packet->key.destination_port = tcp->dest;
-		packet->kind = KIND_TCP;
+		packet->kind = tcp->syn && !tcp->ack && !tcp->rst && !tcp->fin ? KIND_TCP : KIND_TCP_OTHER;
 		return;
 	}
 	case IPPROTO_UDP: {
@@ -446,6 +560,7 @@ static __always_inline __u32 find_binding(const struct packet *packet, __u32 dir
 	}
 	if (direction == INBOUND)
 		return UNKNOWN_INBOUND + 1;
+	/* Outbound, and from one inside host to another's external address. */
 	if ((packet->kind != KIND_TCP && packet->kind != KIND_UDP && packet->kind != KIND_ECHO_REQUEST) || allocate(key, made))
 		return NO_BINDING + 1;
 	return 0;
@@ -471,7 +586,7 @@ static __always_inline __u64 translate(struct packet *packet, __u32 direction, _
 	}
 	if (is_error(packet)) {
 		translate_embedded(packet, direction, address, port, address_change, port_change);
-	} else if (packet->kind == KIND_TCP) {
+	} else if (packet->kind == KIND_TCP || packet->kind == KIND_TCP_OTHER) {
 		struct tcphdr *tcp = packet->l4;
 		tcp->check = adjusted(tcp->check, address_change + port_change);
 		if (direction == OUTBOUND)
@@ -521,19 +636,18 @@ int nat(struct xdp_md *xdp)
 	}
 	ip = packet.ip = (void *)(packet.ethernet + 1);
 	if ((void *)(ip + 1) > data_end)
-		goto malformed;
-	/* The host's own, multicast, reserved and link-local destinations. */
-	if (bpf_map_lookup_elem(&local_addresses, &ip->daddr) || (ip->daddr & bpf_htonl(0xe0000000)) == bpf_htonl(0xe0000000) ||
-	    (ip->daddr & bpf_htonl(0xffff0000)) == bpf_htonl(0xa9fe0000))
+		goto refused;
+	/* The host's own, multicast and broadcast destinations. */
+	if (bpf_map_lookup_elem(&local_addresses, &ip->daddr) ||
+	    (ip->daddr & bpf_htonl(0xf0000000)) == bpf_htonl(0xe0000000) || ip->daddr == 0xffffffff)
 		return XDP_PASS;
-	if (ip->version != 4 || ip->ihl < 5 || bpf_ntohs(ip->tot_len) < ip->ihl * 4)
-		goto malformed;
 	packet.l4 = (void *)ip + ip->ihl * 4;
-	if (packet.l4 > data_end)
-		goto malformed;
+	if (packet.l4 > data_end || is_refused(xdp, &packet, data_end, bytes))
+		goto refused;
 	if (ip->ttl <= 1) {
+		/* nat.p4 answers with time exceeded, which no packet that is measured needs. */
 		count(TTL_EXPIRED, bytes);
-		return XDP_PASS;
+		return XDP_DROP;
 	}
 	packet.key.source = ip->saddr;
 	packet.key.destination = ip->daddr;
@@ -543,18 +657,41 @@ int nat(struct xdp_md *xdp)
 	prefix.length = 32;
 	prefix.address = ip->daddr;
 	found = bpf_map_lookup_elem(&external, &prefix);
-	if (found) {
-		if (*found)
-			direction = INBOUND;
-	} else {
+	if (!found || *found) {
 		prefix.address = ip->saddr;
-		if (bpf_map_lookup_elem(&inside, &prefix))
-			direction = OUTBOUND;
+		direction = bpf_map_lookup_elem(&inside, &prefix) ? found ? HAIRPIN : OUTBOUND : found ? INBOUND : NONE;
+	}
+	if (direction == HAIRPIN && packet.key.protocol == IPPROTO_ICMP) {
+		count(UNKNOWN_INBOUND, bytes);
+		return XDP_DROP;
 	}
 	route.ipv4_src = ip->saddr;
 	route.ipv4_dst = ip->daddr;
 	route.sport = packet.key.source_port;
 	route.dport = packet.key.destination_port;
+	route.family = AF_INET;
+	route.tos = ip->tos;
+	route.l4_protocol = ip->protocol;
+	route.tot_len = bpf_ntohs(ip->tot_len);
+	route.ifindex = xdp->ingress_ifindex;
+	/* Outbound the way comes first: without one there is no binding. */
+	if (direction == NONE || direction == OUTBOUND) {
+		if (direction == OUTBOUND && (packet.kind == KIND_FRAGMENT || packet.kind == KIND_UNSUPPORTED)) {
+			count(packet.kind == KIND_FRAGMENT ? FRAGMENTS : UNSUPPORTED, bytes);
+			return XDP_DROP;
+		}
+		if (direction == OUTBOUND && is_error(&packet) && ip->daddr != packet.key.destination) {
+			count(NO_BINDING, bytes);
+			return XDP_DROP;
+		}
+		way = bpf_fib_lookup(xdp, &route, sizeof(route), 0);
+		if (way != BPF_FIB_LKUP_RET_SUCCESS) {
+			if (direction == NONE || way == BPF_FIB_LKUP_RET_NOT_FWDED || way <= BPF_FIB_LKUP_RET_PROHIBIT)
+				return XDP_PASS;
+			count(NO_NEXT_HOP, bytes);
+			return XDP_DROP;
+		}
+	}
 	if (direction != NONE) {
 		drop = find_binding(&packet, direction, &binding);
 		if (drop) {
@@ -565,27 +702,28 @@ int nat(struct xdp_md *xdp)
 			count(drop - 1, bytes);
 			return XDP_DROP;
 		}
-		if (direction == OUTBOUND) {
-			route.ipv4_src = binding.address;
-			route.sport = binding.port;
-		} else {
-			route.ipv4_dst = binding.address;
-			route.dport = binding.port;
-		}
 	}
-
-	/* The way first: a packet for the kernel must be as it came. */
-	route.family = AF_INET;
-	route.tos = ip->tos;
-	route.l4_protocol = ip->protocol;
-	route.tot_len = bpf_ntohs(ip->tot_len);
-	route.ifindex = xdp->ingress_ifindex;
-	way = bpf_fib_lookup(xdp, &route, sizeof(route), 0);
-	if (way != BPF_FIB_LKUP_RET_SUCCESS) {
-		if (direction == NONE || (direction == OUTBOUND && (way == BPF_FIB_LKUP_RET_NOT_FWDED || way <= BPF_FIB_LKUP_RET_PROHIBIT)))
-			return XDP_PASS;
-		count(NO_NEXT_HOP, bytes);
-		return XDP_DROP;
+	if (direction == HAIRPIN) {
+		/* As it would come back from outside. */
+		ip_change += translate(&packet, OUTBOUND, binding.address, binding.port);
+		packet.key.source = binding.address;
+		packet.key.source_port = binding.port;
+		direction = INBOUND;
+		drop = find_binding(&packet, direction, &binding);
+		if (drop) {
+			count(drop - 1, bytes);
+			return XDP_DROP;
+		}
+		route.ipv4_src = packet.key.source;
+		route.sport = packet.key.source_port;
+	}
+	if (direction == INBOUND) {
+		route.ipv4_dst = binding.address;
+		route.dport = binding.port;
+		if (bpf_fib_lookup(xdp, &route, sizeof(route), 0) != BPF_FIB_LKUP_RET_SUCCESS) {
+			count(NO_NEXT_HOP, bytes);
+			return XDP_DROP;
+		}
 	}
 	if (direction != NONE)
 		ip_change += translate(&packet, direction, binding.address, binding.port);
@@ -602,7 +740,7 @@ int nat(struct xdp_md *xdp)
 	}
 	return bpf_redirect_map(&ports, port, XDP_DROP);
 
-malformed:
-	count(MALFORMED, bytes);
+refused:
+	count(REFUSED, bytes);
 	return XDP_DROP;
 }

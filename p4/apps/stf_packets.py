@@ -3,6 +3,8 @@ import ipaddress
 import struct
 
 TCP, UDP, ICMP, ICMP6 = 6, 17, 1, 58
+# A TCP header's word of length and flags, of a header without options. ACK is no more than the flag.
+FIN, SYN, RST, ACK = 0x5001, 0x5002, 0x5004, 0x5010
 
 
 class Case:
@@ -28,6 +30,14 @@ class Case:
         """The packet goes up to the kernel as it came."""
         self.packet(port, frame)
         self.expect("host", frame)
+
+    def by_kernel(self, packet, ether_type="0800"):
+        """The IP packet leaves by KERNEL_PORT: the kernel sees to the link addresses."""
+        self.lines.append(f"expect 510 {'*' * 24}{ether_type}{packet.hex()}$")
+
+    def dropped_by_gateway(self, reason, times):
+        """How often gateway_check() said no so far, for this reason."""
+        self.lines.append(f"check_gateway {reason} == {times}")
 
     def write(self):
         self.path.write_text("\n".join(self.lines) + "\n")
@@ -78,6 +88,11 @@ def tcp(source, destination, source_port, destination_port, payload=b"", flags=0
     return segment[:16] + struct.pack("!H", value) + segment[18:]
 
 
+def tcp_with_mss(source, destination, source_port, destination_port, most):
+    """A SYN with the maximum segment size as its only option."""
+    return tcp(source, destination, source_port, destination_port, struct.pack("!BBH", 2, 4, most), 0x6002)
+
+
 def udp(source, destination, source_port, destination_port, payload=b"", without_checksum=False):
     datagram = struct.pack("!HHHH", source_port, destination_port, 8 + len(payload), 0) + payload
     value = checksum(pseudo(source, destination, UDP, len(datagram)) + datagram) or 0xFFFF
@@ -91,6 +106,38 @@ def icmp(kind, code, rest, payload):
 
 def echo(kind, identifier, sequence=1, payload=b"abcdefgh"):
     return icmp(kind, 0, struct.pack("!HH", identifier, sequence), payload)
+
+
+def fragmentation_needed(router, about, mtu):
+    """A router's answer to the sender of an IPv4 packet that must not be fragmented (RFC 1191)."""
+    sender = str(ipaddress.ip_address(about[12:16]))
+    return ipv4(router, sender, ICMP, icmp(3, 4, struct.pack("!HH", 0, mtu), about[:548]), tos=0xC0, identification=0)
+
+
+def time_exceeded(router, about):
+    """A router's answer to the sender of an IPv4 packet whose hop limit is reached (RFC 792)."""
+    sender = str(ipaddress.ip_address(about[12:16]))
+    return ipv4(router, sender, ICMP, icmp(11, 0, bytes(4), about[:548]), tos=0xC0, identification=0)
+
+
+def packet_too_big(router, about, mtu):
+    """The same of IPv6 (RFC 4443, 3.2)."""
+    sender = str(ipaddress.ip_address(about[8:24]))
+    message = icmp6(router, sender, 2, 0, struct.pack("!I", mtu), about[:1232])
+    return ipv6(router, sender, ICMP6, message, traffic_class=0xC0, flow_label=0)
+
+
+def with_bytes(packet, at, new):
+    return packet[:at] + new + packet[at + len(new):]
+
+
+def split(packet, at):
+    """An IPv4 packet without options in two fragments, the second of which begins `at` bytes behind the header."""
+    def part(payload, flags_offset):
+        header = packet[:2] + struct.pack("!H", 20 + len(payload)) + packet[4:6] + struct.pack("!H", flags_offset) + packet[8:10]
+        header += b"\0\0" + packet[12:20]
+        return header[:10] + struct.pack("!H", checksum(header)) + header[12:] + payload
+    return part(packet[20:20 + at], 0x2000), part(packet[20 + at:], at // 8)
 
 
 def icmp6(source, destination, kind, code, rest, payload):

@@ -21,6 +21,9 @@ enum Consistency {
 enum FlowPhase {
     /// In use; lives until it is idle for long.
     OPEN,
+    /// Asked for, not answered yet: a TCP connection of which one end has sent its SYN. A binding
+    /// is half open until its other direction is used or is OPEN.
+    HALF_OPEN,
     /// Closed in the direction of this key. A binding is closed once both of its directions are.
     HALF_CLOSED,
     /// Closed: nothing more comes.
@@ -69,8 +72,12 @@ extern FlowState<K, V> {
     /// Replaces the flow's state. The last lookup in this object on this packet must have been of the same key (else the packet is dropped, and counted
     /// as `commit_conflicts`: there is no value that this one could follow from). Only after `get` or `get_or_allocate` said HIT for the same key on this packet.
     void set(in K key, in V value);
-    /// Says how far the flow's life has come (closed flows leave the switch and, a while later, the store: its `closed_s`). Only after `get` or
-    /// `get_or_allocate` said HIT for the same key on this packet; a flow that this switch does not have is left alone. CLOSED stays until OPEN.
+    /// Says how far the flow's life has come (closed flows leave the switch and, a while later, the
+    /// store: its `closed_s`, and what is never answered its `half_open_s`). Only after `get` or
+    /// `get_or_allocate` said HIT for the same key on this packet; a flow that this switch does not
+    /// have is left alone. CLOSED stays until OPEN or HALF_OPEN. If the packet also says `set`, say
+    /// `phase` after it: the store then knows both at once, and still knows the phase when this
+    /// switch is gone.
     void phase(in K key, in FlowPhase phase);
 }
 
@@ -119,8 +126,8 @@ extern SnapshotState<K, T> {
 enum FibResult {
     /// Next hop known: port and addresses are filled in.
     FORWARD,
-    /// The destination is this host, or there is no route (the kernel does not tell them apart):
-    /// hand the packet to the kernel.
+    /// The destination is this host, or there is no route (the kernel does not tell them apart), or
+    /// this host does not forward (`ip_forward`): hand the packet to the kernel.
     LOCAL,
     /// Next hop not resolved yet, a route out of an interface that is no port, or another case that
     /// the kernel must see to: hand it to the kernel, by to_host() or by KERNEL_PORT.
@@ -160,7 +167,8 @@ const bit<9> KERNEL_PORT = 510;
 /// source's own route goes out of the port that the packet came in on (RFC 3704). It looks at the
 /// packet as it came in, whatever the program has changed. False: the program drops the packet, and
 /// the runtime has counted the reason. Frames with an 802.1Q tag, and those that are neither IPv4
-/// nor IPv6, pass. UDP and TCP behind IPv6 extension headers are not looked at.
+/// nor IPv6, pass, but for a tag of VLAN 0, which says a priority only: the kernel would forward
+/// such a packet as if it had no tag. UDP and TCP behind IPv6 extension headers are not looked at.
 extern bool gateway_check();
 
 /// Ends processing: the packet, as it came in, is answered with an ICMP error (of an IPv6 packet

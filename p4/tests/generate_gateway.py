@@ -66,6 +66,12 @@ def checks(case):
     case.note("Neither IPv4 nor IPv6; with a tag.")
     case.passes(frame(b"\0" * 46, 0x88B5))
     case.passes(frame(b"\0\1\x08\0" + b"\0" * 40, 0x8100))
+    for tag in (0x8100, 0x88A8):
+        case.passes(frame(b"\x10\1\x08\0" + plain, tag))
+        case.fails("priority_tag", frame(b"\0\0\x08\0" + plain, tag))
+        case.fails("priority_tag", frame(b"\xf0\0\x86\xdd" + plain, tag))
+        case.fails("priority_tag", frame(b"\0\0\x81\0\0\0\x08\0" + plain, tag))
+        case.passes(frame(b"\0\0\x08\x06" + b"\0" * 40, tag))
     case.passes(frame(b"\0" * 46, 0x0806))
     case.note("IPv4 options: their checksum too.")
     options = b"\x94\4\0\0" + b"\1" * 36
@@ -111,9 +117,12 @@ def checks(case):
                    "255.255.255.255"]:
         case.fails("martian_source", frame(ipv4(source, DESTINATION, UDP, udp(source,
                                                                               DESTINATION, 1, 2, PAYLOAD))))
-    for destination in ["0.0.0.0", "0.255.0.1", "127.0.0.1", "240.0.0.1", "255.255.255.255"]:
-        case.fails("martian_destination", frame(ipv4(SOURCE, destination, UDP, udp(SOURCE,
-                                                                                   destination, 1, 2, PAYLOAD))))
+    def towards(destination):
+        return frame(ipv4(SOURCE, destination, UDP, udp(SOURCE, destination, 1, 2, PAYLOAD)))
+    for destination in ["0.0.0.0", "0.255.0.1", "127.0.0.1"]:
+        case.fails("martian_destination", towards(destination))
+    case.passes(towards("240.0.0.1"))
+    case.fails("martian_destination", towards("255.255.255.255"))
     for source in ["1.0.0.1", "126.0.0.1", "128.0.0.1", "169.254.0.1", "223.255.255.255"]:
         case.passes(frame(ipv4(source, DESTINATION, UDP, udp(source, DESTINATION, 1, 2, PAYLOAD))))
     case.passes(frame(ipv4(SOURCE, "224.0.0.5", UDP, udp(SOURCE, "224.0.0.5", 1, 2))))

@@ -106,6 +106,12 @@ impl System {
         for ifindex in [network.inside, network.outside] {
             kernel::write(&ports, &ifindex.to_ne_bytes(), &ifindex.to_ne_bytes())?;
         }
+        let gateway_ports = object.map("gateway_ports")?;
+        for (ifindex, mac) in [(network.inside, network.macs.inside_port), (network.outside, network.macs.outside_port)]
+        {
+            let mac = mac.iter().fold(0u64, |mac, byte| mac << 8 | u64::from(*byte)) << 16;
+            kernel::write(&gateway_ports, &ifindex.to_ne_bytes(), &mac.to_ne_bytes())?;
+        }
         let local = object.map("local_addresses")?;
         for address in [[10, 0, 0, 1], [192, 0, 2, 2]] {
             kernel::write(&local, &address, &[1])?;

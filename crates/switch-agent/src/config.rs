@@ -132,11 +132,15 @@ pub struct Idle {
     pub release_after_s: u64,
     /// Local objects: so long after the last packet. This is the only copy, so as long as RFC 5382 (REQ-5) asks for TCP.
     pub local_s: u64,
+    /// Local objects: the same of a connection that was asked for and not answered. (RFC 5382, REQ-5)
+    pub local_half_open_s: u64,
+    /// Local objects: the same of a closed one. (RFC 7857, section 2)
+    pub local_closed_s: u64,
 }
 
 impl Default for Idle {
     fn default() -> Idle {
-        Idle { release_after_s: 60, local_s: 7_440 }
+        Idle { release_after_s: 60, local_s: 7_440, local_half_open_s: 240, local_closed_s: 240 }
     }
 }
 
@@ -353,8 +357,15 @@ impl Config {
                 }
             }
         }
-        if self.idle.release_after_s == 0 || self.idle.local_s == 0 {
-            return self.fault("idle", "release_after_s and local_s must be 1 or more");
+        for (field, seconds) in [
+            ("idle.release_after_s", self.idle.release_after_s),
+            ("idle.local_s", self.idle.local_s),
+            ("idle.local_half_open_s", self.idle.local_half_open_s),
+            ("idle.local_closed_s", self.idle.local_closed_s),
+        ] {
+            if seconds == 0 {
+                return self.fault(field, "0 would take flows away that are in use; write 1 or more");
+            }
         }
         if !(100..=1_000_000).contains(&self.generator_interval_us) {
             return self.fault("generator_interval_us", "must be 100 to 1000000 (0.1 ms to 1 s)");
@@ -521,7 +532,9 @@ external = ["203.0.113.1"]
             ("switch_id = 1", "switch_id = 1\ngenerator_interval_us = 1", "generator_interval_us"),
             ("[\"203.0.113.1\"]", "[\"203.0.113.1\"]\nports = \"0-9\"", "nat_pool.ports"),
             ("switch_id = 1", "switch_id = 1\nlease_margin_us = 999", "lease_margin_us: 999"),
-            ("switch_id = 1", "switch_id = 1\nidle = { release_after_s = 0 }", "idle: release_after_s"),
+            ("switch_id = 1", "switch_id = 1\nidle = { release_after_s = 0 }", "idle.release_after_s"),
+            ("switch_id = 1", "switch_id = 1\nidle = { local_closed_s = 0 }", "idle.local_closed_s"),
+            ("switch_id = 1", "switch_id = 1\nidle = { local_half_open_s = 0 }", "idle.local_half_open_s"),
             ("switch_id = 1", "switch_id = 1\nresend_timeout_us = 0", "resend_timeout_us: 0"),
             ("switch_id = 1", "switch_id = 1\nresend_timeout_most_us = 4999", "resend_timeout_most_us: 4999 is less"),
             ("name = \"s1\"", "name = ", "line 2"),

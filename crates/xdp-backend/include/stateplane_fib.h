@@ -35,7 +35,8 @@ SP_INLINE __u32 sp_fib_result(struct xdp_md *xdp, struct bpf_fib_lookup *fib, __
 		*port = *out - 1;
 		return SP_FIB_FORWARD;
 	}
-	if (found == BPF_FIB_LKUP_RET_NOT_FWDED)
+	/* Forwarding is off on this interface: the kernel would drop the packet. */
+	if (found == BPF_FIB_LKUP_RET_NOT_FWDED || found == BPF_FIB_LKUP_RET_FWD_DISABLED)
 		return SP_FIB_LOCAL;
 	if (found == BPF_FIB_LKUP_RET_BLACKHOLE || found == BPF_FIB_LKUP_RET_UNREACHABLE ||
 	    found == BPF_FIB_LKUP_RET_PROHIBIT)

@@ -64,6 +64,7 @@ enum sp_gateway_drop {
 	SP_DROP_MARTIAN_SOURCE,
 	SP_DROP_MARTIAN_DESTINATION,
 	SP_DROP_REVERSE_PATH,
+	SP_DROP_PRIORITY_TAG, /* a tag that names no VLAN */
 	SP_DROP_REASONS, /* as a result: none */
 };
 

@@ -307,7 +307,7 @@ __attribute__((noinline)) int sp_gateway_check_ipv4(struct xdp_md *xdp, __u32 po
 	source = sp_get32(frame + 26);
 	if (source >> 24 == 0 || source >> 24 == 127 || source >> 24 >= 224)
 		return SP_DROP_MARTIAN_SOURCE;
-	if (destination >> 24 == 0 || destination >> 24 == 127 || destination >> 24 >= 240)
+	if (destination >> 24 == 0 || destination >> 24 == 127 || destination == 0xffffffff)
 		return SP_DROP_MARTIAN_DESTINATION;
 	fragment = sp_get16(frame + 20);
 	if (!(fragment & 0x1fff)) {
@@ -372,6 +372,18 @@ SP_INLINE int sp_gateway_is_usual(const __u8 *frame, const void *end, __u32 port
 	return !wrong;
 }
 
+/*
+ * Is this a frame with a tag of VLAN 0 (802.1Q, 6.9: a priority and nothing else)? The kernel takes
+ * it for one without a tag, so whoever hands it what is tagged would have it forwarded past the
+ * program. ARP is the kernel's in any case. `type` is the frame's.
+ */
+SP_INLINE int sp_gateway_has_priority_tag(const __u8 *frame, const void *end, __u32 type)
+{
+	if ((type != 0x8100 && type != 0x88a8) || (void *)(frame + 18) > end)
+		return 0;
+	return !(sp_get16(frame + 14) & 0xfff) && sp_get16(frame + 16) != 0x0806;
+}
+
 /* What gateway_check() is compiled to. `data` is where the frame begins, behind `padding`. */
 SP_INLINE int sp_gateway_check(struct xdp_md *xdp, const void *data, const void *end,
 			       __u32 port_number,
@@ -389,6 +401,8 @@ SP_INLINE int sp_gateway_check(struct xdp_md *xdp, const void *data, const void 
 		reason = sp_gateway_check_ipv4(xdp, port_number, padding);
 	} else if (sp_get16(frame + 12) == 0x86dd) {
 		reason = sp_gateway_check_ipv6(xdp, port_number, padding);
+	} else if (sp_gateway_has_priority_tag(frame, end, sp_get16(frame + 12))) {
+		reason = SP_DROP_PRIORITY_TAG;
 	} else {
 		return 1;
 	}

@@ -139,6 +139,18 @@ SP_INLINE void sp_put64(void *p, __u64 v) { *(sp_u64a *)p = bpf_cpu_to_be64(v); 
  */
 SP_INLINE __u64 sp_unknown_zero(struct xdp_md *xdp) { return (__u64)xdp->ingress_ifindex >> 16; }
 
+/*
+ * The same, and any 64 bits to the verifier: it bounds no product that may overflow. What this is
+ * added to has the same bounds on all ways, whatever its width.
+ */
+SP_INLINE __u64 sp_any_zero(struct xdp_md *xdp)
+{
+	__u64 zero = sp_unknown_zero(xdp);
+
+	asm("%0 *= %0\n\t%0 *= %0\n\t%0 *= %0" : "+r"(zero));
+	return zero;
+}
+
 /* value, below 2^14; the compiler must not see through it, or it makes branches again. */
 SP_INLINE __u32 sp_blur(__u64 value, __u64 unknown_zero)
 {
@@ -146,7 +158,10 @@ SP_INLINE __u32 sp_blur(__u64 value, __u64 unknown_zero)
 	return (__u32)value;
 }
 
-/* value, below 2^16: the caller masks to its width. */
+/*
+ * value: the caller masks to its width. With sp_unknown_zero the verifier forgets it up to 2^16,
+ * with sp_any_zero in all its width.
+ */
 SP_INLINE __u64 sp_forget(__u64 value, __u64 unknown_zero)
 {
 	asm("%0 += %1" : "+r"(value) : "r"(unknown_zero));
@@ -371,7 +386,8 @@ SP_INLINE int sp_is_host_traffic(struct xdp_md *xdp)
 		__u32 destination = *(sp_u32a *)(data + 30);
 		__u32 host = bpf_ntohl(destination);
 
-		if ((host >> 28) >= 0xe || (host >> 16) == 0xa9fe)
+		/* 224/4, 255.255.255.255. (240/4 and 169.254/16 are routed as Linux does.) */
+		if ((host >> 28) == 0xe || host == 0xffffffff)
 			return 1;
 		return sp_is_local_ipv4(destination);
 	}

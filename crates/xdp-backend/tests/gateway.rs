@@ -10,6 +10,7 @@ use nix::sched::{CloneFlags, unshare};
 use state_protocol::Message;
 use std::cell::RefCell;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 const XDP_DROP: u32 = 1;
@@ -21,8 +22,9 @@ const HOLD: u32 = 2;
 const LOOPBACK: u32 = 1;
 const PORT: u32 = 7;
 
-/// Runs `body` in a network where nothing is forwarded: every route is then the kernel's affair.
-fn without_routes(body: impl FnOnce() + Send) {
+/// Runs `body` in a network whose only route leads out of an interface that is no port of the program:
+/// every packet is then the kernel's affair.
+fn beside_the_kernel(body: impl FnOnce() + Send) {
     if dataplane::check_permitted().is_err() {
         eprintln!("skipped: BPF needs root");
         return;
@@ -30,11 +32,18 @@ fn without_routes(body: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
-            std::fs::write("/proc/sys/net/ipv4/ip_forward", "0").expect("ip_forward");
+            std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("ip_forward");
+            ip("link set lo up");
+            ip("route add default dev lo");
             body();
         });
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
+}
+
+fn ip(arguments: &str) {
+    let status = Command::new("ip").args(arguments.split_whitespace()).status().expect("ip");
+    assert!(status.success(), "ip {arguments}");
 }
 
 /// A program, loaded as on a switch, with `lo` as its port.
@@ -104,7 +113,7 @@ fn frame(identification: u16, flags_offset: u16, bytes: u16) -> Vec<u8> {
 
 #[test]
 fn the_kernel_gets_the_packet_as_the_program_made_it() {
-    without_routes(|| {
+    beside_the_kernel(|| {
         let dataplane = router();
         let came = frame(1, 0, 100);
         assert_eq!(dataplane.run_request("sp_main", &came).unwrap(), XDP_DROP);
@@ -123,7 +132,7 @@ fn the_kernel_gets_the_packet_as_the_program_made_it() {
 
 #[test]
 fn a_full_slow_path_drops_and_counts() {
-    without_routes(|| {
+    beside_the_kernel(|| {
         let dataplane = router();
         let came = frame(1, 0, 1500);
         // More than 4 MiB.
@@ -144,7 +153,7 @@ fn a_full_slow_path_drops_and_counts() {
 
 #[test]
 fn the_agent_holds_fragments_only_if_it_says_so() {
-    without_routes(|| {
+    beside_the_kernel(|| {
         let dataplane = router();
         let (first, later) = (frame(9, 0x2000, 82), frame(9, 6, 82));
         let count = |name: &str| dataplane.gateway_count(name).unwrap().unwrap();
@@ -177,7 +186,7 @@ fn the_agent_holds_fragments_only_if_it_says_so() {
 /// A packet that waited in the network for its update leaves by the port that the program chose: the kernel's too.
 #[test]
 fn an_acknowledged_packet_leaves_by_the_kernel() {
-    without_routes(|| {
+    beside_the_kernel(|| {
         // What the acknowledgement is about: as a switch in test mode sends it.
         let rig = flow_rig::rig(&[]);
         let request = rig.asks(1, 40, START);

@@ -8,16 +8,28 @@
 // Which state a switch has a lease on decides what it can do without the store, so both directions of a connection should go through one switch;
 // docs/apps/firewall.md says how routers see to that. Where they do not, the lease goes to and fro.
 //
+// A packet is checked and routed as by a gateway (RFC 1812, RFC 8200): gateway_check() drops what
+// is malformed, not for this switch or from where its source cannot be. What is too big for its
+// route is answered with ICMP if it must not be fragmented. Otherwise this host's kernel sends it
+// (KERNEL_PORT), as it does what has an unresolved next hop. A packet without a way makes no
+// record. Fragments have the ports of their first one, whichever comes first.
+//
 // What it does not do, on purpose, and what then happens:
 // - Sequence numbers are not tracked. A forged RST of the right addresses and ports thus closes the record, but the inside end's next packet opens it
 //   again: only that end knows whether the reset counted (RFC 5961).
-// - Fragments after the first have no ports: dropped between inside and outside, and counted (`fragments`).
-// - Other protocols, other ICMP types, IPv6 extension headers: dropped between inside and outside (`unsupported`).
+// - Other protocols, other ICMP types, IPv6 extension headers but a fragment's: dropped between
+//   inside and outside (`unsupported`).
+//
+// docs/apps/packets.md has each kind of packet, beside nftables.
 //
 // -DFIREWALL_LOCAL: the same without fault tolerance.
+// -DFIREWALL_PICK_UP: an inside host's segment that only acknowledges opens a connection, too, as
+// an established one: for connections whose records are lost (by a store that began anew; with
+// -DFIREWALL_LOCAL, by a restart).
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
+#include <internet.p4>
 
 #ifdef FIREWALL_LOCAL
 #define FIREWALL_CONSISTENCY Consistency.LOCAL
@@ -30,117 +42,17 @@
 #define FIREWALL_CONNECTIONS 131072
 #endif
 
-const bit<16> ETHERTYPE_IPV4 = 0x0800;
-const bit<16> ETHERTYPE_IPV6 = 0x86dd;
 
-const bit<8> PROTOCOL_ICMP = 1;
-const bit<8> PROTOCOL_TCP = 6;
-const bit<8> PROTOCOL_UDP = 17;
-const bit<8> PROTOCOL_IPV6_FRAGMENT = 44;
-const bit<8> PROTOCOL_ICMP6 = 58;
 
-const bit<8> ICMP_ECHO_REPLY = 0;
-const bit<8> ICMP_UNREACHABLE = 3;
-const bit<8> ICMP_ECHO_REQUEST = 8;
-const bit<8> ICMP_TIME_EXCEEDED = 11;
-const bit<8> ICMP_PARAMETER_PROBLEM = 12;
-// RFC 4443: errors are 1 to 4 (127 at the most, of which no others are known).
-const bit<8> ICMP6_UNREACHABLE = 1;
-const bit<8> ICMP6_PARAMETER_PROBLEM = 4;
-const bit<8> ICMP6_ECHO_REQUEST = 128;
-const bit<8> ICMP6_ECHO_REPLY = 129;
-
-error { BadIpHeader }
 
 // Headers ------------------------------------------------------------------------------------------------------------------------------
-
-header ethernet_t {
-    bit<48> destination;
-    bit<48> source;
-    bit<16> ether_type;
-}
-
-header ipv4_t {
-    bit<4>  version;
-    bit<4>  header_words;
-    bit<8>  tos;
-    bit<16> total_length;
-    bit<16> identification;
-    bit<3>  flags;
-    bit<13> fragment_offset;
-    bit<8>  ttl;
-    bit<8>  protocol;
-    bit<16> checksum;
-    bit<32> source;
-    bit<32> destination;
-}
-
-header ipv4_options_t {
-    varbit<320> options;
-}
-
-header ipv6_t {
-    bit<4>   version;
-    bit<8>   traffic_class;
-    bit<20>  flow_label;
-    bit<16>  payload_length;
-    bit<8>   next_header;
-    bit<8>   hop_limit;
-    bit<128> source;
-    bit<128> destination;
-}
-
-header tcp_t {
-    bit<16> source_port;
-    bit<16> destination_port;
-    bit<32> sequence;
-    bit<32> acknowledgement;
-    bit<4>  header_words;
-    bit<7>  reserved_and_ecn;
-    bit<1>  ack;
-    bit<1>  psh;
-    bit<1>  rst;
-    bit<1>  syn;
-    bit<1>  fin;
-    bit<16> window;
-    bit<16> checksum;
-    bit<16> urgent;
-}
-
-header udp_t {
-    bit<16> source_port;
-    bit<16> destination_port;
-    bit<16> length;
-    bit<16> checksum;
-}
-
-header icmp_t {
-    bit<8>  type;
-    bit<8>  code;
-    bit<16> checksum;
-}
-
-// The second word of ICMP echo messages.
-header icmp_echo_t {
-    bit<16> identifier;
-    bit<16> sequence;
-}
-
-// The second word of ICMP errors.
-header icmp_error_t {
-    bit<32> rest;
-}
-
-header ports_t {
-    bit<16> source_port;
-    bit<16> destination_port;
-}
 
 struct headers_t {
     ethernet_t     ethernet;
     ipv4_t         ipv4;
     ipv4_options_t options;
     ipv6_t         ipv6;
+    ipv6_fragment_t ipv6_fragment;
     tcp_t          tcp;
     udp_t          udp;
     icmp_t         icmp;
@@ -150,6 +62,7 @@ struct headers_t {
     ipv4_t         embedded_ipv4;
     ipv4_options_t embedded_options;
     ipv6_t         embedded_ipv6;
+    ipv6_fragment_t embedded_fragment;
     ports_t        embedded_ports;
     icmp_t         embedded_icmp;
     icmp_echo_t    embedded_echo;
@@ -194,7 +107,7 @@ enum bit<8> Kind {
     ANSWER = 3,
     // An ICMP error with enough of the packet that it is about.
     ICMP_ERROR = 4,
-    // A fragment after the first.
+    // A fragment after the first, of a protocol with ports.
     FRAGMENT = 5
 }
 
@@ -242,13 +155,12 @@ parser FirewallParser(packet_in packet, out headers_t hdr, inout metadata_t meta
 
     state ipv4 {
         packet.extract(hdr.ipv4);
-        bit<16> header_bytes = (bit<16>)hdr.ipv4.header_words << 2;
-        verify(hdr.ipv4.version == 4 && hdr.ipv4.header_words >= 5 && hdr.ipv4.total_length >= header_bytes, error.BadIpHeader);
-        payload_bytes = hdr.ipv4.total_length - header_bytes;
+        payload_bytes = hdr.ipv4.total_length |-| ((bit<16>)hdr.ipv4.header_words << 2);
         meta.source = mapped(hdr.ipv4.source);
         meta.destination = mapped(hdr.ipv4.destination);
         meta.protocol = hdr.ipv4.protocol;
         transition select(hdr.ipv4.header_words) {
+            0 .. 4: reject; // (gateway_check() drops it)
             5: ipv4_transport;
             default: options;
         }
@@ -267,13 +179,16 @@ parser FirewallParser(packet_in packet, out headers_t hdr, inout metadata_t meta
             (0, PROTOCOL_UDP): udp;
             (0, PROTOCOL_ICMP): icmp;
             (0, _): accept;
-            default: fragment;
+            (1, PROTOCOL_TCP): accept; // it would overwrite flags that were looked at (RFC 1858)
+            (_, PROTOCOL_TCP): fragment;
+            (_, PROTOCOL_UDP): fragment;
+            (_, PROTOCOL_ICMP): fragment;
+            default: accept;
         }
     }
 
     state ipv6 {
         packet.extract(hdr.ipv6);
-        verify(hdr.ipv6.version == 6, error.BadIpHeader);
         payload_bytes = hdr.ipv6.payload_length;
         meta.source = hdr.ipv6.source;
         meta.destination = hdr.ipv6.destination;
@@ -284,7 +199,24 @@ parser FirewallParser(packet_in packet, out headers_t hdr, inout metadata_t meta
             PROTOCOL_TCP: tcp;
             PROTOCOL_UDP: udp;
             PROTOCOL_ICMP6: icmp6;
-            PROTOCOL_IPV6_FRAGMENT: fragment;
+            PROTOCOL_IPV6_FRAGMENT: ipv6_fragment;
+            default: accept;
+        }
+    }
+
+    state ipv6_fragment {
+        packet.extract(hdr.ipv6_fragment);
+        payload_bytes = payload_bytes |-| 8;
+        meta.protocol = hdr.ipv6_fragment.next_header;
+        transition select(hdr.ipv6_fragment.fragment_offset, hdr.ipv6_fragment.next_header) {
+            (0, PROTOCOL_TCP): tcp;
+            (0, PROTOCOL_UDP): udp;
+            (0, PROTOCOL_ICMP6): icmp6;
+            (0, _): accept;
+            (1, PROTOCOL_TCP): accept; // it would overwrite flags that were looked at (RFC 1858)
+            (_, PROTOCOL_TCP): fragment;
+            (_, PROTOCOL_UDP): fragment;
+            (_, PROTOCOL_ICMP6): fragment;
             default: accept;
         }
     }
@@ -385,6 +317,21 @@ parser FirewallParser(packet_in packet, out headers_t hdr, inout metadata_t meta
             (6, PROTOCOL_TCP): embedded_ports;
             (6, PROTOCOL_UDP): embedded_ports;
             (6, PROTOCOL_ICMP6): embedded_icmp;
+            (6, PROTOCOL_IPV6_FRAGMENT): embedded_fragment;
+            default: accept;
+        }
+    }
+
+    // Who sends in fragments must hear that they are too big (RFC 8201, 4): IPv6 fragments nowhere
+    // else. Of those after the first nobody knows the ports.
+    state embedded_fragment {
+        packet.extract(hdr.embedded_fragment);
+        embedded_bytes = embedded_bytes |-| 8;
+        meta.protocol = hdr.embedded_fragment.next_header;
+        transition select(hdr.embedded_fragment.fragment_offset, hdr.embedded_fragment.next_header) {
+            (0, PROTOCOL_TCP): embedded_ports;
+            (0, PROTOCOL_UDP): embedded_ports;
+            (0, PROTOCOL_ICMP6): embedded_icmp;
             default: accept;
         }
     }
@@ -448,13 +395,15 @@ control FirewallIngress(inout headers_t hdr, inout metadata_t meta, inout standa
     counter(1, CounterType.packets) spoofed;
     // Dropped: an ICMP error that is not addressed to the sender of the packet that it is about.
     counter(1, CounterType.packets) forged_error;
+    // Dropped: a fragment whose first one did not come, when no more could be held until it does.
     counter(1, CounterType.packets) fragments;
     counter(1, CounterType.packets) unsupported;
-    counter(1, CounterType.packets) malformed;
-    // To the kernel: hop limit reached; not IP; passed, but no resolved next hop.
+    // Dropped: what gateway_check() refuses; the runtime counts the reasons.
+    counter(1, CounterType.packets) refused;
+    // To the kernel: hop limit reached; not IP; passed, but there is no route.
     counter(1, CounterType.packets) ttl_expired;
     counter(1, CounterType.packets) not_ip;
-    counter(1, CounterType.packets) no_next_hop;
+    counter(1, CounterType.packets) no_route;
 
     action yes() { }
 
@@ -494,10 +443,8 @@ control FirewallIngress(inout headers_t hdr, inout metadata_t meta, inout standa
     }
 
     apply {
-        if (standard_metadata.parser_error != error.NoError
-            && (standard_metadata.parser_error != error.PacketTooShort || !(hdr.ipv4.isValid() || hdr.ipv6.isValid())
-                || (hdr.ipv4.isValid() && hdr.ipv4.header_words > 5 && !hdr.options.isValid()))) {
-            malformed.count(0);
+        if (!gateway_check()) {
+            refused.count(0);
             mark_to_drop(standard_metadata);
             return;
         }
@@ -522,30 +469,10 @@ control FirewallIngress(inout headers_t hdr, inout metadata_t meta, inout standa
             return;
         }
 
-        // 2. Where to? (Before the connection's step: a packet that cannot be sent on is none.)
-        bit<16> source_port = 0;
-        bit<16> destination_port = 0;
-        if (hdr.tcp.isValid() || hdr.udp.isValid()) {
-            source_port = meta.source_port;
-            destination_port = meta.destination_port;
-        }
-        FibResult way;
-        if (hdr.ipv4.isValid()) {
-            way = fib_lookup_ipv4(hdr.ipv4.source, hdr.ipv4.destination, hdr.ipv4.protocol, source_port, destination_port, hdr.ipv4.total_length,
-                                  hdr.ipv4.tos, standard_metadata.egress_spec, hdr.ethernet.source, hdr.ethernet.destination);
-        } else {
-            way = fib_lookup_ipv6(hdr.ipv6.source, hdr.ipv6.destination, hdr.ipv6.next_header, source_port, destination_port,
-                                  hdr.ipv6.payload_length, hdr.ipv6.flow_label, standard_metadata.egress_spec, hdr.ethernet.source,
-                                  hdr.ethernet.destination);
-        }
-
-        // 3. Is it part of a connection, or may it open one?
+        // 2. A fragment has its packet's ports.
+        bool first = hdr.ipv4.isValid() ? hdr.ipv4.fragment_offset == 0 : hdr.ipv6_fragment.fragment_offset == 0;
+        bool fragmented = hdr.ipv4.isValid() ? hdr.ipv4.more_fragments == 1 || !first : hdr.ipv6_fragment.isValid();
         if (tracked) {
-            if (meta.kind == Kind.FRAGMENT) {
-                fragments.count(0);
-                mark_to_drop(standard_metadata);
-                return;
-            }
             if (meta.kind == Kind.UNSUPPORTED) {
                 unsupported.count(0);
                 mark_to_drop(standard_metadata);
@@ -556,11 +483,70 @@ control FirewallIngress(inout headers_t hdr, inout metadata_t meta, inout standa
                 mark_to_drop(standard_metadata);
                 return;
             }
-            bool opens = meta.kind == Kind.OPENER
-                || (meta.kind == Kind.TCP && hdr.tcp.syn == 1 && hdr.tcp.ack == 0 && hdr.tcp.rst == 0 && hdr.tcp.fin == 0);
+            if (fragmented && meta.kind != Kind.ICMP_ERROR) {
+                bit<32> identification = hdr.ipv4.isValid() ? (bit<32>)hdr.ipv4.identification : hdr.ipv6_fragment.identification;
+                FragmentResult ports = fragment_ports(meta.source, meta.destination, identification, meta.protocol, first,
+                                                      meta.source_port, meta.destination_port);
+                if (ports == FragmentResult.HELD) {
+                    return; // it comes back when its first one has come
+                }
+                if (ports == FragmentResult.FULL) {
+                    fragments.count(0);
+                    mark_to_drop(standard_metadata);
+                    return;
+                }
+            }
+        }
+
+        // 3. Where to? (Before the connection's step: a packet that cannot be sent on is none.)
+        bit<16> source_port = 0;
+        bit<16> destination_port = 0;
+        if ((meta.protocol == PROTOCOL_TCP || meta.protocol == PROTOCOL_UDP) && meta.kind != Kind.ICMP_ERROR) {
+            source_port = meta.source_port;
+            destination_port = meta.destination_port;
+        }
+        FibResult way;
+        bool stays_whole = true;
+        if (hdr.ipv4.isValid()) {
+            stays_whole = hdr.ipv4.dont_fragment == 1;
+            way = fib_lookup_ipv4(hdr.ipv4.source, hdr.ipv4.destination, hdr.ipv4.protocol, source_port, destination_port, hdr.ipv4.total_length,
+                                  hdr.ipv4.tos, standard_metadata.egress_spec, hdr.ethernet.source, hdr.ethernet.destination);
+        } else {
+            way = fib_lookup_ipv6(hdr.ipv6.source, hdr.ipv6.destination, meta.protocol, source_port, destination_port,
+                                  hdr.ipv6.payload_length, hdr.ipv6.flow_label, standard_metadata.egress_spec, hdr.ethernet.source,
+                                  hdr.ethernet.destination);
+        }
+        // As Linux, before it asks whether the packet may pass.
+        if (way == FibResult.LOCAL || way == FibResult.UNREACHABLE) {
+            no_route.count(0);
+            to_host(); // the kernel answers with an ICMP error
+            return;
+        }
+        if (way == FibResult.TOO_BIG && stays_whole) {
+            if (hdr.ipv4.isValid()) {
+                reply_icmp_error(ICMP_UNREACHABLE, ICMP_FRAGMENTATION_NEEDED, (bit<32>)fib_mtu());
+            } else {
+                reply_icmp_error(ICMP6_TOO_BIG, 0, (bit<32>)fib_mtu());
+            }
+            return;
+        }
+        if (way != FibResult.FORWARD) {
+            standard_metadata.egress_spec = KERNEL_PORT; // not resolved, or to be fragmented
+        }
+
+        // 4. Is it part of a connection, or may it open one?
+        bit<16> flags = hdr.tcp.isValid() ? hdr.tcp.offset_and_flags : 0;
+        if (tracked) {
+            bool begins = tcp_opens(flags);
+            bool opens = meta.kind == Kind.OPENER || (meta.kind == Kind.TCP && begins);
             if (opens && to_inside) {
                 opens = services.apply().hit;
             }
+#ifdef FIREWALL_PICK_UP
+            if (meta.kind == Kind.TCP && from_inside && tcp_only_acknowledges(flags)) {
+                opens = true;
+            }
+#endif
 
             connection_t connection;
             connection.protocol = meta.protocol;
@@ -586,7 +572,7 @@ control FirewallIngress(inout headers_t hdr, inout metadata_t meta, inout standa
                 return; // it comes back with the lease
             }
             bool passes = found == StateResult.HIT;
-            if (passes && meta.kind == Kind.ICMP_ERROR) {
+            if (passes && (meta.kind == Kind.ICMP_ERROR || meta.kind == Kind.FRAGMENT)) {
                 passes = meta.protocol != PROTOCOL_TCP || status.phase != Phase.NEW;
             }
 
@@ -594,34 +580,41 @@ control FirewallIngress(inout headers_t hdr, inout metadata_t meta, inout standa
             if (passes && meta.kind == Kind.TCP) {
                 Phase before = status.phase;
                 if (before == Phase.NEW || before == Phase.CLOSED || before == Phase.RESET) {
-                    if (opens) {
+                    if (opens && begins) {
                         status.phase = from_inside ? Phase.OPENED_INSIDE : Phase.OPENED_OUTSIDE;
-                    } else if (before == Phase.RESET && from_inside && hdr.tcp.rst == 0 && hdr.tcp.ack == 1) {
+#ifdef FIREWALL_PICK_UP
+                    } else if (opens && before == Phase.NEW) {
+                        status.phase = Phase.ESTABLISHED;
+#endif
+                    } else if (before == Phase.RESET && from_inside && flags & TCP_RST == 0 && flags & TCP_ACK != 0) {
                         // The inside end did not believe the reset (RFC 5961, 3.2).
                         status.phase = Phase.ESTABLISHED;
                     } else {
                         // What is still on its way after the last FIN, or a reset said again.
-                        passes = before == Phase.CLOSED || (before == Phase.RESET && hdr.tcp.rst == 1);
+                        passes = before == Phase.CLOSED || (before == Phase.RESET && flags & TCP_RST != 0);
                     }
-                } else if (hdr.tcp.rst == 1) {
+                } else if (flags & TCP_RST != 0) {
                     status.phase = Phase.RESET;
                 } else if (before == Phase.OPENED_INSIDE || before == Phase.OPENED_OUTSIDE) {
-                    if (hdr.tcp.syn == 1 && hdr.tcp.ack == 1 && (before == Phase.OPENED_INSIDE) == to_inside) {
+                    if (flags & TCP_SYN != 0 && flags & TCP_ACK != 0 && (before == Phase.OPENED_INSIDE) == to_inside) {
                         status.phase = Phase.ESTABLISHED;
                     }
-                } else if (hdr.tcp.fin == 1) {
+                } else if (flags & TCP_FIN != 0) {
                     if (before == Phase.ESTABLISHED) {
                         status.phase = from_inside ? Phase.FIN_INSIDE : Phase.FIN_OUTSIDE;
                     } else if ((before == Phase.FIN_INSIDE) == to_inside) {
                         status.phase = Phase.CLOSED;
                     }
                 }
-                if (status.phase != before && way == FibResult.FORWARD) {
+                if (status.phase != before) {
                     connections.set(connection, status);
-                    // What is over leaves the tables early (the store waits its `closed_s`); what opens again stays.
+                    // What is over, or was never answered, leaves the tables early (the store waits
+                    // its `closed_s` or `half_open_s`).
                     if (status.phase == Phase.CLOSED || status.phase == Phase.RESET) {
                         connections.phase(connection, FlowPhase.CLOSED);
-                    } else if (before == Phase.CLOSED || before == Phase.RESET) {
+                    } else if (status.phase == Phase.OPENED_INSIDE || status.phase == Phase.OPENED_OUTSIDE) {
+                        connections.phase(connection, FlowPhase.HALF_OPEN);
+                    } else if (status.phase == Phase.ESTABLISHED) {
                         connections.phase(connection, FlowPhase.OPEN);
                     }
                     steps.count(0);
@@ -638,18 +631,12 @@ control FirewallIngress(inout headers_t hdr, inout metadata_t meta, inout standa
             }
         }
 
-        // 4. On its way.
-        if (way != FibResult.FORWARD) {
-            // The packet is as it came in, and may pass: the kernel resolves the next hop, or answers with an ICMP error.
-            no_next_hop.count(0);
-            to_host();
-            return;
+        // 5. On its way.
+        if (flags & TCP_SYN != 0) {
+            clamp_tcp_mss();
         }
         if (hdr.ipv4.isValid()) {
-            // RFC 1624, equation 3, for one off the TTL: ~m + m' = 0xfeff.
-            bit<32> sum = (bit<32>)(~hdr.ipv4.checksum) + 0xfeff;
-            sum = (sum & 0xffff) + (sum >> 16);
-            hdr.ipv4.checksum = ~(sum[15:0] + sum[31:16]);
+            hdr.ipv4.checksum = adjusted(hdr.ipv4.checksum, TTL_DECREMENTED);
             hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
         } else {
             hdr.ipv6.hop_limit = hdr.ipv6.hop_limit - 1;

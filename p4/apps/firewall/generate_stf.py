@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """Writes the packet tests of firewall.p4 (*.stf) beside itself. Run it after changing a case: python3 p4/apps/firewall/generate_stf.py"""
 import pathlib
+import struct
 import sys
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from stf_packets import ICMP, ICMP6, TCP, UDP, Case, address, echo, echo6, ethernet, icmp, icmp6, ipv4, ipv6, tcp, udp  # noqa: E402
+from stf_packets import (ACK, FIN, ICMP, ICMP6, RST, SYN, TCP, UDP, Case, address, echo, echo6, ethernet,  # noqa: E402
+                         fragmentation_needed, icmp, icmp6, ipv4, ipv6, packet_too_big, split, tcp, tcp_with_mss, udp, with_bytes)
 
 INSIDE_MAC, OUTSIDE_MAC = "02:00:00:00:00:05", "02:00:00:00:00:11"
 PORT_MACS = ["02:00:00:00:00:a0", "02:00:00:00:00:a1"]
-FIN, SYN, RST, ACK = 0x5001, 0x5002, 0x5004, 0x5010
 SYN_ACK, FIN_ACK, RST_ACK = SYN | ACK, FIN | ACK, RST | ACK
 
 
@@ -237,7 +238,7 @@ def resets():
 
 
 def refuses():
-    setup = SETUP.replace("# define: FIREWALL_LOCAL", "# define: FIREWALL_LOCAL\n# define: FIREWALL_CONNECTIONS=2")
+    setup = SETUP.replace("# define: FIREWALL_LOCAL", "# define: FIREWALL_LOCAL\n# define: FIREWALL_CONNECTIONS=1")
     case = FirewallCase("refuses", "What is neither passed nor tracked; full tables.", setup=setup)
     f = V4
     frame = lambda port, packet, kind=0x0800: ethernet(PORT_MACS[port], [INSIDE_MAC, OUTSIDE_MAC][port], packet, kind)  # noqa: E731
@@ -245,17 +246,35 @@ def refuses():
     case.packet(1, frame(1, ipv4(f.host, f.remote, TCP, tcp(f.host, f.remote, 1, 2, b"", SYN))))
     case.packet(1, frame(1, ipv4(f.host, f.server, TCP, tcp(f.host, f.server, 1, 2, b"", SYN))))
     case.counter("spoofed", 2)
-    case.note("fragments; other protocols and ICMP types; TCP and UDP cut short, or reaching into the padding")
+    case.note("fragments whose first did not come, and which nobody holds")
     case.packet(0, frame(0, ipv4(f.host, f.remote, UDP, b"part two", flags_offset=1)))
-    case.packet(0, frame(0, ipv6(V6.host, V6.remote, 44, bytes(8)), 0x86DD))
+    case.packet(0, frame(0, ipv6(V6.host, V6.remote, 44, fragment6(UDP, 8, False, b"part two")), 0x86DD))
     case.counter("fragments", 2)
+    case.note("other protocols and ICMP types; ICMP cut short, or reaching into the padding")
     case.packet(0, frame(0, ipv4(f.host, f.remote, 47, bytes(8))))
+    case.packet(0, frame(0, ipv4(f.host, f.remote, 47, bytes(8), flags_offset=1)))
+    case.packet(0, frame(0, ipv4(f.host, f.remote, TCP, bytes(16), flags_offset=1)))
+    case.packet(0, frame(0, ipv6(V6.host, V6.remote, 44, fragment6(TCP, 8, False, bytes(16))), 0x86DD))
     case.packet(0, frame(0, ipv4(f.host, f.remote, ICMP, icmp(13, 0, bytes(4), bytes(12)))))
     case.packet(0, frame(0, ipv6(V6.host, V6.remote, 0, bytes(8)), 0x86DD))
-    case.packet(0, frame(0, ipv4(f.host, f.remote, TCP, tcp(f.host, f.remote, 1, 2, b"", SYN)[:19])))
-    case.packet(0, frame(0, ipv4(f.host, f.remote, TCP, tcp(f.host, f.remote, 1, 2, b"", SYN)[:19]) + b"\0"))
+    case.packet(0, frame(0, ipv4(f.host, f.remote, ICMP, echo(8, 1)[:7])))
+    case.packet(0, frame(0, ipv4(f.host, f.remote, ICMP, echo(8, 1)[:7]) + b"\0"))
+    case.counter("unsupported", 8)
+    case.note("what gateway_check() refuses: lengths, versions, checksums, martians")
+    for packet in (ipv4(f.host, f.remote, TCP, tcp(f.host, f.remote, 1, 2, b"", SYN)[:19]), ipv4(f.host, f.remote, TCP, tcp(f.host, f.remote, 1, 2, b"", SYN)[:19]) + b"\0"):
+        case.packet(0, frame(0, packet))
     case.packet(0, frame(0, ipv6(V6.host, V6.remote, UDP, udp(V6.host, V6.remote, 1, 2)[:7]) + b"\0", 0x86DD))
-    case.counter("unsupported", 6)
+    case.dropped_by_gateway("length", 3)
+    good = ipv4(f.host, f.remote, TCP, tcp(f.host, f.remote, 1, 2, b"", SYN))
+    good6 = ipv6(V6.host, V6.remote, TCP, tcp(V6.host, V6.remote, 1, 2, b"", SYN))
+    for packet, kind in ((with_bytes(good, 0, b"\x65"), 0x0800), (with_bytes(good6, 0, b"\x40"), 0x86DD), (good[:19], 0x0800), (good6[:39], 0x86DD)):
+        case.packet(0, frame(0, packet, kind))
+    case.dropped_by_gateway("short_header", 4)
+    case.packet(0, frame(0, with_bytes(good, 10, b"\0\0")))
+    case.packet(1, frame(1, ipv4("127.0.0.1", f.server, TCP, tcp("127.0.0.1", f.server, 1, 80, b"", SYN))))
+    case.packet(1, frame(1, ipv6("::1", V6.server, TCP, tcp("::1", V6.server, 1, 80, b"", SYN)), 0x86DD))
+    case.dropped_by_gateway("martian_source", 2)
+    case.counter("refused", 10)
     case.note("neither inside nor outside; inside to inside; not IP; hop limits")
     for port, make in ((1, lambda hops: ipv4(f.stranger, f.remote, 47, bytes(8), ttl=hops)),):
         case.packet(port, frame(port, make(64)))
@@ -267,17 +286,11 @@ def refuses():
     case.to_host(0, frame(0, ipv4(f.host, f.remote, TCP, tcp(f.host, f.remote, 1, 2, b"", SYN), ttl=1)))
     case.to_host(0, frame(0, ipv6(V6.host, V6.remote, TCP, tcp(V6.host, V6.remote, 1, 2, b"", SYN), hop_limit=1), 0x86DD))
     case.counter("ttl_expired", 2)
-    case.note("wrong headers")
-    case.packet(0, frame(0, ipv4(f.host, f.remote, TCP, b"", version=6)))
-    case.packet(0, frame(0, ipv6(V6.host, V6.remote, TCP, b"", version=4), 0x86DD))
-    case.packet(0, frame(0, ipv4(f.host, f.remote, TCP, b"")[:19]))
-    case.packet(0, frame(0, ipv6(V6.host, V6.remote, TCP, b"")[:39], 0x86DD))
-    case.counter("malformed", 4)
-    case.note("to where there is no way: the kernel answers, and the connection has made no step")
+    case.note("to where there is no way: the kernel answers, and there is no record")
     case.to_host(0, frame(0, ipv4(f.host, "203.0.113.9", TCP, tcp(f.host, "203.0.113.9", 1, 2, b"", SYN))))
-    case.counter("no_next_hop", 1)
+    case.counter("no_route", 1)
     case.counter("steps", 0)
-    case.note("room for one more, then for none; what has room goes on")
+    case.note("room for one, then for none; what has room goes on")
     case.tcp("out", SYN)
     case.tcp("out", SYN, False, inside_port=40001)
     case.udp("out", False)
@@ -286,7 +299,103 @@ def refuses():
     case.write()
 
 
+def fragment6(next_header, offset, more, payload, identification=0x1234):
+    """A fragment header (RFC 8200, 4.5) and what is behind it."""
+    return struct.pack("!BBHI", next_header, 0, offset | more, identification) + payload
+
+
+def gateway():
+    setup = SETUP.replace("# define: FIREWALL_LOCAL", "# define: FIREWALL_LOCAL\n# gateway: clamp_mss hold_fragments")
+    setup = setup.replace("address 192.0.2.2/24", "address 192.0.2.2/24 mtu 1400")
+    case = FirewallCase("gateway", "Paths' MTUs, next hops, fragments, maximum segment sizes, of both families.", setup=setup)
+    frame = lambda port, packet, kind=0x0800: ethernet(PORT_MACS[port], [INSIDE_MAC, OUTSIDE_MAC][port], packet, kind)  # noqa: E731
+    back = lambda packet, kind=0x0800: ethernet(INSIDE_MAC, PORT_MACS[0], packet, kind)  # noqa: E731
+    four, six = V4, V6
+    case.note("too big and not to be fragmented: an ICMP error, and no record")
+    packet = ipv4(four.host, four.remote, UDP, udp(four.host, four.remote, 5000, 53, b"m" * 1373))
+    case.packet(0, frame(0, packet))
+    case.expect(0, back(fragmentation_needed("10.0.0.1", packet, 1400)))
+    packet = ipv6(six.host, six.remote, UDP, udp(six.host, six.remote, 5000, 53, b"m" * 1353))
+    case.packet(0, frame(0, packet, 0x86DD))
+    case.expect(0, back(packet_too_big("2001:db8:1::1", packet, 1400), 0x86DD))
+    case.udp("in", False)
+    case.counter("no_connection", 1)
+    case.note("what may be fragmented is the kernel's, and opens a connection")
+    case.packet(0, frame(0, ipv4(four.host, four.remote, UDP, udp(four.host, four.remote, 5000, 53, b"m" * 1373), flags_offset=0)))
+    case.by_kernel(ipv4(four.host, four.remote, UDP, udp(four.host, four.remote, 5000, 53, b"m" * 1373), flags_offset=0, ttl=63))
+    case.udp("in")
+    case.note("a next hop that is not resolved: the kernel sends the SYN, which is the connection's first step")
+    case.packet(0, frame(0, ipv4(four.host, "192.0.2.77", TCP, tcp(four.host, "192.0.2.77", 40000, 80, b"", SYN))))
+    case.by_kernel(ipv4(four.host, "192.0.2.77", TCP, tcp(four.host, "192.0.2.77", 40000, 80, b"", SYN), ttl=63))
+    case.counter("steps", 1)
+    case.note("a SYN's maximum segment size fits both links")
+    sent = lambda ttl, most: ipv4(four.host, four.remote, TCP, tcp_with_mss(four.host, four.remote, 41000, 443, most), ttl=ttl)  # noqa: E731
+    case.packet(0, frame(0, sent(64, 1460)))
+    case.expect(1, ethernet(OUTSIDE_MAC, PORT_MACS[1], sent(63, 1360)))
+    sent = lambda hops, most: ipv6(six.host, six.remote, TCP, tcp_with_mss(six.host, six.remote, 41000, 443, most), hop_limit=hops)  # noqa: E731
+    case.packet(0, frame(0, sent(64, 1440), 0x86DD))
+    case.expect(1, ethernet(OUTSIDE_MAC, PORT_MACS[1], sent(63, 1340), 0x86DD))
+    case.note("fragments: the last one first, which is held; then all in order; the answer's")
+    whole = udp(four.host, four.remote, 5001, 53, b"q" * 64)
+    parts = lambda ttl: split(ipv4(four.host, four.remote, UDP, whole, ttl=ttl, flags_offset=0), 24)  # noqa: E731
+    case.packet(0, frame(0, parts(64)[1]))
+    for at in (0, 1):
+        case.packet(0, frame(0, parts(64)[at]))
+        case.expect(1, ethernet(OUTSIDE_MAC, PORT_MACS[1], parts(63)[at]))
+    whole6 = udp(six.remote, six.host, 53, 5001, b"a" * 64)
+    parts6 = [(0, True, whole6[:24]), (24, False, whole6[24:])]
+    part6 = lambda hops, at: ipv6(six.remote, six.host, 44, fragment6(UDP, *parts6[at]), hop_limit=hops)  # noqa: E731
+    case.packet(1, frame(1, part6(64, 0), 0x86DD))
+    case.packet(1, frame(1, part6(64, 1), 0x86DD))
+    case.counter("no_connection", 3)
+    case.packet(0, frame(0, ipv6(six.host, six.remote, UDP, udp(six.host, six.remote, 5001, 53)), 0x86DD))
+    case.expect(1, ethernet(OUTSIDE_MAC, PORT_MACS[1], ipv6(six.host, six.remote, UDP, udp(six.host, six.remote, 5001, 53), hop_limit=63), 0x86DD))
+    for at in (0, 1):
+        case.packet(1, frame(1, part6(64, at), 0x86DD))
+        case.expect(0, ethernet(INSIDE_MAC, PORT_MACS[0], part6(63, at), 0x86DD))
+    case.counter("fragments", 0)
+    case.note("a router on the way says that the first fragment of a packet is too big, and in vain that a later one is")
+    whole6 = udp(six.host, six.remote, 5001, 53, b"q" * 1300)
+    router = "2001:db8:9::1"
+    too_big = lambda hops, offset, quoted: ipv6(router, six.host, ICMP6, icmp6(  # noqa: E731
+        router, six.host, 2, 0, struct.pack("!I", 1280), ipv6(six.host, six.remote, 44, fragment6(UDP, offset, True, quoted))), hop_limit=hops)
+    case.packet(1, frame(1, too_big(64, 0, whole6[:1000]), 0x86DD))
+    case.expect(0, ethernet(INSIDE_MAC, PORT_MACS[0], too_big(63, 0, whole6[:1000]), 0x86DD))
+    case.packet(1, frame(1, too_big(64, 0, whole6[:8]), 0x86DD))
+    case.expect(0, ethernet(INSIDE_MAC, PORT_MACS[0], too_big(63, 0, whole6[:8]), 0x86DD))
+    case.packet(1, frame(1, too_big(64, 0, whole6[:7]), 0x86DD))
+    case.packet(1, frame(1, too_big(64, 8, whole6[8:1000]), 0x86DD))
+    case.counter("unsupported", 2)
+    case.packet(1, frame(1, too_big(64, 0, udp(six.host, six.remote, 5009, 53, b"q" * 99)), 0x86DD))
+    case.counter("no_connection", 4)
+    case.write()
+
+
+def pick_up():
+    case = FirewallCase("pick_up", "With -DFIREWALL_PICK_UP an inside host's acknowledgement opens a connection, too.",
+                        setup=SETUP.replace("# define: FIREWALL_LOCAL", "# define: FIREWALL_LOCAL\n# define: FIREWALL_PICK_UP"))
+    for flags in (SYN_ACK, RST, FIN_ACK, SYN | FIN, 0x5000):
+        case.tcp("out", flags, False)
+    case.note("nor does what comes from outside, to a service or not")
+    case.tcp("in", ACK, False)
+    case.tcp("in", ACK, False, V4.server, V4.remote, 80, 40000)
+    case.counter("no_connection", 7)
+    case.note("established at once: it ends by FIN from both sides")
+    case.tcp("out", ACK, payload=b"x")
+    case.tcp("in", ACK, payload=b"y")
+    case.counter("steps", 1)
+    case.tcp("in", FIN_ACK)
+    case.tcp("out", FIN_ACK)
+    case.counter("steps", 3)
+    case.note("closed, it is not opened again by a straggler")
+    case.tcp("out", ACK)
+    case.counter("steps", 3)
+    case.write()
+
+
 connections(V4)
 connections(V6)
 resets()
 refuses()
+gateway()
+pick_up()

@@ -9,7 +9,8 @@ import sys
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from stf_packets import ICMP, TCP, UDP, Case, ethernet, icmp, ipv4, tcp, udp  # noqa: E402
+from stf_packets import (ACK, FIN, ICMP, RST, SYN, TCP, UDP, Case, ethernet, fragmentation_needed, icmp, ipv4, split,  # noqa: E402
+                         tcp, tcp_with_mss, time_exceeded, udp, with_bytes)
 
 CLIENT, CLIENT2, CLIENT_ROUTER = "198.51.100.80", "198.51.100.81", "198.51.100.1"
 CLIENT_MAC, BACKEND_MAC, BACKEND2_MAC = "02:00:00:00:00:11", "02:00:00:00:00:05", "02:00:00:00:00:06"
@@ -17,12 +18,11 @@ VIRTUAL, VIRTUAL2 = "203.0.113.10", "203.0.113.11"
 BACKEND, BACKEND2 = "10.0.0.5", "10.0.0.6"
 BACKEND_ROUTER = "10.0.0.9"
 PORT_MACS = ["02:00:00:00:00:a0", "02:00:00:00:00:a1"]
-SYN, RST, ACK, FIN = 0x5002, 0x5004, 0x5010, 0x5001
 
 
-def setup(backends):
+def setup(backends, more):
     return f"""
-# define: LOAD_BALANCER_LOCAL
+# define: LOAD_BALANCER_LOCAL{more}
 # port: 0 mac {PORT_MACS[0]} address 10.0.0.1/24
 # port: 1 mac {PORT_MACS[1]} address 192.0.2.2/24
 # neighbor: {BACKEND} mac {BACKEND_MAC} port 0
@@ -42,8 +42,8 @@ add BalancerIngress.servers meta.key.source:0x0a000000/24 meta.key.source_port:8
 
 
 class BalancerCase(Case):
-    def __init__(self, name, about, backends=f"{BACKEND}:8080"):
-        super().__init__(HERE, "BalancerIngress", name, about, setup(backends))
+    def __init__(self, name, about, backends=f"{BACKEND}:8080", more=""):
+        super().__init__(HERE, "BalancerIngress", name, about, setup(backends, more))
 
     def client(self, packet):
         self.packet(1, ethernet(PORT_MACS[1], CLIENT_MAC, packet))
@@ -118,7 +118,7 @@ def translate():
 def route():
     case = BalancerCase("route", "What is routed as it is, or left to the kernel.")
     case.note("a backend's own conversations: from a server's port without a binding, from another port, other protocols")
-    for protocol, payload in ((TCP, tcp(BACKEND, CLIENT, 8080, 9)), (TCP, tcp(BACKEND, CLIENT, 22, 9)), (47, bytes(8)), (UDP, b"four")):
+    for protocol, payload in ((TCP, tcp(BACKEND, CLIENT, 8080, 9)), (TCP, tcp(BACKEND, CLIENT, 22, 9)), (47, bytes(8)), (ICMP, b"f")):
         case.backend(ipv4(BACKEND, CLIENT, protocol, payload))
         case.at_client(ipv4(BACKEND, CLIENT, protocol, payload, ttl=63))
     case.note("to a backend's own address")
@@ -128,20 +128,65 @@ def route():
     case.note("a virtual address's other ports and later fragments have no way")
     case.to_host(1, ethernet(PORT_MACS[1], CLIENT_MAC, ipv4(CLIENT, VIRTUAL, TCP, tcp(CLIENT, VIRTUAL, 9, 81, b"", SYN))))
     case.to_host(1, ethernet(PORT_MACS[1], CLIENT_MAC, ipv4(CLIENT, VIRTUAL, UDP, b"part two", flags_offset=1)))
-    case.note("TCP cut short, or reaching into the padding, is none")
-    case.to_host(1, ethernet(PORT_MACS[1], CLIENT_MAC, ipv4(CLIENT, VIRTUAL, TCP, tcp(CLIENT, VIRTUAL, 9, 80, b"", SYN)[:19])))
-    case.to_host(1, ethernet(PORT_MACS[1], CLIENT_MAC, ipv4(CLIENT, VIRTUAL, TCP, tcp(CLIENT, VIRTUAL, 9, 80, b"", SYN)[:19]) + b"\0"))
-    case.note("hop limit, ARP, wrong headers")
-    case.to_host(1, ethernet(PORT_MACS[1], CLIENT_MAC, ipv4(CLIENT, VIRTUAL, TCP, tcp(CLIENT, VIRTUAL, 9, 80, b"", SYN), ttl=1)))
+    case.note("hop limit, ARP")
+    packet = ipv4(CLIENT, VIRTUAL, TCP, tcp(CLIENT, VIRTUAL, 9, 80, b"", SYN), ttl=1)
+    case.client(packet)
+    case.at_client(time_exceeded("192.0.2.2", packet))
     case.to_host(1, ethernet(PORT_MACS[1], CLIENT_MAC, bytes(28), 0x0806))
-    case.client(ipv4(CLIENT, VIRTUAL, TCP, b"", version=6))
-    case.client(ipv4(CLIENT, VIRTUAL, TCP, b"")[:19])
-    case.counter("malformed", 2)
+    case.note("what gateway_check() refuses gets no backend: TCP cut short, or reaching into the padding; no IPv4; a wrong checksum; a martian")
+    good = ipv4(CLIENT, VIRTUAL, TCP, tcp(CLIENT, VIRTUAL, 9, 80, b"", SYN))
+    short = ipv4(CLIENT, VIRTUAL, TCP, tcp(CLIENT, VIRTUAL, 9, 80, b"", SYN)[:19])
+    for packet in (short, short + b"\0", with_bytes(good, 0, b"\x65"), good[:19], with_bytes(good, 10, b"\0\0"),
+                   ipv4("127.0.0.1", VIRTUAL, TCP, tcp("127.0.0.1", VIRTUAL, 9, 80, b"", SYN))):
+        case.client(packet)
+    for reason, times in (("length", 2), ("short_header", 2), ("header_checksum", 1), ("martian_source", 1)):
+        case.dropped_by_gateway(reason, times)
+    case.counter("refused", 6)
     case.note("no way back to the client")
     lost = "192.0.3.1"
     case.forward(TCP, tcp, b"", SYN, client=lost)
     case.backend(ipv4(BACKEND, lost, TCP, tcp(BACKEND, lost, 8080, 40000, b"", SYN | ACK)))
-    case.counter("no_next_hop", 1)
+    case.counter("no_route", 1)
+    case.note("a client whose next hop is not resolved")
+    lost = "192.0.2.77"
+    case.forward(TCP, tcp, b"", SYN, client=lost)
+    case.backend(ipv4(BACKEND, lost, TCP, tcp(BACKEND, lost, 8080, 40000, b"", SYN | ACK)))
+    case.by_kernel(ipv4(VIRTUAL, lost, TCP, tcp(VIRTUAL, lost, 80, 40000, b"", SYN | ACK), ttl=63))
+    case.write()
+
+
+def mtu():
+    case = BalancerCase("mtu", "What is larger than its route's MTU: an ICMP error if it must not be fragmented, else the kernel.")
+    case.lines = [line.replace("10.0.0.1/24", "10.0.0.1/24 mtu 1400").replace("# backends", "# gateway: clamp_mss\n# backends") for line in case.lines]
+    case.note("towards the backend; the error is about the packet as the client knows it")
+    packet = ipv4(CLIENT, VIRTUAL, UDP, udp(CLIENT, VIRTUAL, 5000, 53, b"m" * 1373))
+    case.client(packet)
+    case.at_client(fragmentation_needed("192.0.2.2", packet, 1400))
+    case.client(ipv4(CLIENT, VIRTUAL, UDP, udp(CLIENT, VIRTUAL, 5000, 53, b"m" * 1373), flags_offset=0))
+    case.by_kernel(ipv4(CLIENT, BACKEND, UDP, udp(CLIENT, BACKEND, 5000, 8080, b"m" * 1373), flags_offset=0, ttl=63))
+    case.note("untranslated, the kernel does either")
+    case.to_host(1, ethernet(PORT_MACS[1], CLIENT_MAC, ipv4(CLIENT, BACKEND, UDP, udp(CLIENT, BACKEND, 1, 2, b"m" * 1373))))
+    case.note("a SYN's maximum segment size")
+    case.client(ipv4(CLIENT, VIRTUAL, TCP, tcp_with_mss(CLIENT, VIRTUAL, 40000, 80, 1460)))
+    case.at_backend(ipv4(CLIENT, BACKEND, TCP, tcp_with_mss(CLIENT, BACKEND, 40000, 8080, 1360), ttl=63))
+    case.write()
+
+
+def fragments():
+    case = BalancerCase("fragments", "Fragments have the ports of their first one.", more="\n# gateway: hold_fragments")
+    asked = lambda server, port, ttl: ipv4(CLIENT, server, UDP, udp(CLIENT, server, 5000, port, b"q" * 64), ttl=ttl, flags_offset=0)  # noqa: E731
+    case.note("towards the backend, in order")
+    for before, after in zip(split(asked(VIRTUAL, 53, 64), 24), split(asked(BACKEND, 8080, 63), 24)):
+        case.client(before)
+        case.at_backend(after)
+    case.note("the answer, the last one first: it is held, and comes back when the first has come")
+    answer = lambda server, port, ttl: split(ipv4(server, CLIENT, UDP, udp(server, CLIENT, port, 5000, b"a" * 64), ttl=ttl, flags_offset=0), 32)  # noqa: E731
+    case.backend(answer(BACKEND, 8080, 64)[1])
+    for at in (0, 1):
+        case.backend(answer(BACKEND, 8080, 64)[at])
+        case.at_client(answer(VIRTUAL, 53, 63)[at])
+    case.counter("to_backend", 2)
+    case.counter("to_client", 2)
     case.write()
 
 
@@ -158,5 +203,16 @@ def weights():
     case.write()
 
 
-for write in (translate, route, weights):
+def pick_up():
+    case = BalancerCase("pick_up", "With -DLOAD_BALANCER_PICK_UP an acknowledgement gets a backend, too; still no RST, FIN or SYN+ACK.",
+                        more="\n# define: LOAD_BALANCER_PICK_UP")
+    for flags in (0x5000, RST, FIN | ACK, SYN | ACK, SYN | FIN):
+        case.forward(TCP, tcp, b"", flags, passes=False)
+    case.counter("no_binding", 5)
+    case.forward(TCP, tcp, b"GET /", 0x5018)
+    case.back(TCP, tcp, b"x", 0x5018)
+    case.write()
+
+
+for write in (translate, route, mtu, fragments, weights, pick_up):
     write()

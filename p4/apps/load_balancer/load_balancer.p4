@@ -9,14 +9,22 @@
 // this one dies. With -DLOAD_BALANCER_LOCAL they live in this switch only.
 //
 // What it does not do, on purpose, and what then happens:
-// - TCP without a binding that does not begin with a SYN is dropped and counted (`no_binding`): no backend would know it.
-// - Fragments after the first have no ports: they are routed as they are, and so get nowhere. (TCP does not fragment.)
+// - TCP without a binding that does not begin with a SYN is dropped and counted (`no_binding`): no
+//   backend would know it. With -DLOAD_BALANCER_PICK_UP a segment that only acknowledges gets a
+//   backend, too: for connections whose bindings are lost, with `policy = "maglev"` mostly the one
+//   that they had.
 // - A backend's packets that belong to no conversation, such as answers to health checks of its own address, are routed as they are.
 // - Health checks: whoever makes them drains the backend.
-// - IPv4 header checksums are not verified: incremental updates (RFC 1624) keep a wrong checksum wrong, and the receiver sees it.
+//
+// A packet is checked and routed as by a gateway (RFC 1812): gateway_check() drops what is
+// malformed, not for this switch or from where its source cannot be. What is too big for its route
+// is answered with ICMP if it must not be fragmented. Otherwise this host's kernel sends it
+// (KERNEL_PORT), as it does what has an unresolved next hop. Fragments have the ports of their
+// first one, whichever comes first. docs/apps/packets.md has each kind of packet, beside nftables.
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
+#include <internet.p4>
 
 #ifdef LOAD_BALANCER_LOCAL
 #define LOAD_BALANCER_CONSISTENCY Consistency.LOCAL
@@ -29,101 +37,11 @@
 #define LOAD_BALANCER_ENTRIES 131072
 #endif
 
-const bit<16> ETHERTYPE_IPV4 = 0x0800;
 
-const bit<8> PROTOCOL_ICMP = 1;
-const bit<8> PROTOCOL_TCP = 6;
-const bit<8> PROTOCOL_UDP = 17;
 
-// In tcp_t.offset_and_flags.
-const bit<16> TCP_FIN = 1;
-const bit<16> TCP_SYN = 2;
-const bit<16> TCP_RST = 4;
-const bit<16> TCP_ACK = 16;
-const bit<16> TCP_PHASES = TCP_FIN | TCP_SYN | TCP_RST;
 
-const bit<8> ICMP_UNREACHABLE = 3;
-const bit<8> ICMP_TIME_EXCEEDED = 11;
-const bit<8> ICMP_PARAMETER_PROBLEM = 12;
-
-error { BadIpv4Header }
 
 // Headers ------------------------------------------------------------------------------------------------------------------------------
-
-header ethernet_t {
-    bit<48> destination;
-    bit<48> source;
-    bit<16> ether_type;
-}
-
-header ipv4_t {
-    bit<4>  version;
-    bit<4>  header_words;
-    bit<8>  tos;
-    bit<16> total_length;
-    bit<16> identification;
-    bit<3>  flags;
-    bit<13> fragment_offset;
-    bit<8>  ttl;
-    bit<8>  protocol;
-    bit<16> checksum;
-    bit<32> source;
-    bit<32> destination;
-}
-
-header ipv4_options_t {
-    varbit<320> options;
-}
-
-header tcp_t {
-    bit<16> source_port;
-    bit<16> destination_port;
-    bit<32> sequence;
-    bit<32> acknowledgement;
-    bit<16> offset_and_flags;
-    bit<16> window;
-    bit<16> checksum;
-    bit<16> urgent;
-}
-
-header udp_t {
-    bit<16> source_port;
-    bit<16> destination_port;
-    bit<16> length;
-    bit<16> checksum;
-}
-
-header icmp_t {
-    bit<8>  type;
-    bit<8>  code;
-    bit<16> checksum;
-}
-
-// The second word of ICMP errors: pointer or next-hop MTU, passed on as it is.
-header icmp_error_t {
-    bit<32> rest;
-}
-
-// The first four bytes of TCP and UDP: an ICMP error may carry no more than eight (RFC 792).
-header ports_t {
-    bit<16> source_port;
-    bit<16> destination_port;
-}
-
-// The next four of UDP.
-header udp_rest_t {
-    bit<16> length;
-    bit<16> checksum;
-}
-
-// The next fourteen of TCP, as far as the checksum: there when the error carries more than it must, as most do (RFC 1812, 4.3.2.3).
-header tcp_rest_t {
-    bit<32> sequence;
-    bit<32> acknowledgement;
-    bit<16> offset_and_flags;
-    bit<16> window;
-    bit<16> checksum;
-}
 
 struct headers_t {
     ethernet_t     ethernet;
@@ -176,7 +94,9 @@ enum bit<8> Kind {
     // Other TCP.
     CONVERSATION = 2,
     // An ICMP error with enough of the packet that it is about.
-    ICMP_ERROR = 3
+    ICMP_ERROR = 3,
+    // TCP or UDP: a fragment after the first.
+    FRAGMENT = 4
 }
 
 enum bit<8> Direction {
@@ -194,38 +114,14 @@ struct metadata_t {
     conversation_t conversation;
 }
 
-// Checksums (RFC 1624) -----------------------------------------------------------------------------------------------------------------
-// One's complement sums are sums modulo 2^16 - 1, and 2^16 is 1 there: 32-bit words can be added as they are, and folded in the end.
-
-// What replacing a word adds to a one's complement sum: ~m + m' (equation 3).
-bit<64> replaced_address(in bit<32> before, in bit<32> after) {
-    return (bit<64>)(~before) + (bit<64>)after;
+// May a TCP segment towards a virtual address get a backend?
+bool opens(in bit<16> offset_and_flags) {
+#ifdef LOAD_BALANCER_PICK_UP
+    return tcp_opens(offset_and_flags) || tcp_only_acknowledges(offset_and_flags);
+#else
+    return tcp_opens(offset_and_flags);
+#endif
 }
-
-bit<64> replaced_word(in bit<16> before, in bit<16> after) {
-    return (bit<64>)(~before) + (bit<64>)after;
-}
-
-// HC' = ~(~HC + ~m + m'), for a difference of less than 2^36.
-bit<16> adjusted(in bit<16> checksum, in bit<64> difference) {
-    bit<64> sum = (bit<64>)(~checksum) + difference;
-    sum = (sum & 0xffff) + (sum >> 16); // < 2^21
-    sum = (sum & 0xffff) + (sum >> 16); // < 2^16 + 2^5
-    sum = (sum & 0xffff) + (sum >> 16);
-    return ~sum[15:0];
-}
-
-// The same for UDP, where 0 says that there is no checksum (RFC 768).
-bit<16> adjusted_udp(in bit<16> checksum, in bit<64> difference) {
-    if (checksum == 0) {
-        return 0;
-    }
-    bit<16> result = adjusted(checksum, difference);
-    return result == 0 ? 0xffff : result;
-}
-
-// One off the TTL takes 0x0100 from its word: ~m + (m - 0x0100) = 0xffff - 0x0100.
-const bit<64> TTL_DECREMENTED = 0xfeff;
 
 // Parser -------------------------------------------------------------------------------------------------------------------------------
 
@@ -247,15 +143,14 @@ parser BalancerParser(packet_in packet, out headers_t hdr, inout metadata_t meta
 
     state ipv4 {
         packet.extract(hdr.ipv4);
-        bit<16> header_bytes = (bit<16>)hdr.ipv4.header_words << 2;
-        verify(hdr.ipv4.version == 4 && hdr.ipv4.header_words >= 5 && hdr.ipv4.total_length >= header_bytes, error.BadIpv4Header);
-        payload_bytes = hdr.ipv4.total_length - header_bytes;
+        payload_bytes = hdr.ipv4.total_length |-| ((bit<16>)hdr.ipv4.header_words << 2);
         meta.key.source = hdr.ipv4.source;
         meta.key.destination = hdr.ipv4.destination;
         meta.key.source_port = 0;
         meta.key.destination_port = 0;
         meta.key.protocol = hdr.ipv4.protocol;
         transition select(hdr.ipv4.header_words) {
+            0 .. 4: reject; // (gateway_check() drops it)
             5: transport;
             default: options;
         }
@@ -271,14 +166,23 @@ parser BalancerParser(packet_in packet, out headers_t hdr, inout metadata_t meta
             (0, PROTOCOL_TCP): tcp;
             (0, PROTOCOL_UDP): udp;
             (0, PROTOCOL_ICMP): icmp;
+            (0, _): accept;
+            (1, PROTOCOL_TCP): accept; // it would overwrite flags that were looked at (RFC 1858)
+            (_, PROTOCOL_TCP): fragment;
+            (_, PROTOCOL_UDP): fragment;
             default: accept;
         }
+    }
+
+    state fragment {
+        meta.kind = Kind.FRAGMENT;
+        transition accept;
     }
 
     state tcp {
         packet.extract(hdr.tcp);
         if (payload_bytes >= 20) {
-            meta.kind = (hdr.tcp.offset_and_flags & (TCP_PHASES | TCP_ACK)) == TCP_SYN ? Kind.OPENER : Kind.CONVERSATION;
+            meta.kind = opens(hdr.tcp.offset_and_flags) ? Kind.OPENER : Kind.CONVERSATION;
         }
         meta.key.source_port = hdr.tcp.source_port;
         meta.key.destination_port = hdr.tcp.destination_port;
@@ -373,12 +277,12 @@ control BalancerIngress(inout headers_t hdr, inout metadata_t meta, inout standa
     counter(1, CounterType.packets) no_backend;
     // Dropped: an ICMP error that is not addressed to the sender of the packet that it is about.
     counter(1, CounterType.packets) forged_error;
-    // Dropped: IPv4 header cut short or wrong.
-    counter(1, CounterType.packets) malformed;
-    // Dropped: translated, but the kernel knows no resolved way on. (The kernel itself may not send it: it has the packet as it came in. The switch agent
-    // keeps next hops resolved.)
-    counter(1, CounterType.packets) no_next_hop;
-    // To the kernel: hop limit reached; the kernel answers with time exceeded.
+    // Dropped: what gateway_check() refuses; the runtime counts the reasons.
+    counter(1, CounterType.packets) refused;
+    // Dropped: translated, but there is no route.
+    counter(1, CounterType.packets) no_route;
+    // Answered with time exceeded: hop limit reached. (The kernel might have no route to the virtual
+    // addresses, and then would not answer.)
     counter(1, CounterType.packets) ttl_expired;
     // To the kernel: not IPv4.
     counter(1, CounterType.packets) not_ipv4;
@@ -450,11 +354,8 @@ control BalancerIngress(inout headers_t hdr, inout metadata_t meta, inout standa
     }
 
     apply {
-        // What is cut short only behind the IPv4 header is routed like any unsupported protocol.
-        if (standard_metadata.parser_error != error.NoError
-            && (standard_metadata.parser_error != error.PacketTooShort || !hdr.ipv4.isValid()
-                || (hdr.ipv4.header_words > 5 && !hdr.options.isValid()))) {
-            malformed.count(0);
+        if (!gateway_check()) {
+            refused.count(0);
             mark_to_drop(standard_metadata);
             return;
         }
@@ -465,11 +366,22 @@ control BalancerIngress(inout headers_t hdr, inout metadata_t meta, inout standa
         }
         if (hdr.ipv4.ttl <= 1) {
             ttl_expired.count(0);
-            to_host();
+            reply_icmp_error(ICMP_TIME_EXCEEDED, 0, 0);
             return;
         }
 
-        // 1. Which way does it go?
+        // 1. Which way does it go? (A fragment has its packet's ports. Without them it is routed as
+        // it is.)
+        if (hdr.ipv4.more_fragments ++ hdr.ipv4.fragment_offset != 0 && meta.kind != Kind.OTHER
+            && meta.kind != Kind.ICMP_ERROR) {
+            FragmentResult ports = fragment_ports((bit<128>)hdr.ipv4.source, (bit<128>)hdr.ipv4.destination,
+                                                  (bit<32>)hdr.ipv4.identification, hdr.ipv4.protocol,
+                                                  hdr.ipv4.fragment_offset == 0, meta.key.source_port,
+                                                  meta.key.destination_port);
+            if (ports == FragmentResult.HELD) {
+                return; // it comes back when its first one has come
+            }
+        }
         if (meta.kind != Kind.OTHER) {
             if (!services.apply().hit) {
                 servers.apply();
@@ -509,12 +421,15 @@ control BalancerIngress(inout headers_t hdr, inout metadata_t meta, inout standa
             if (result == StateResult.MISS) {
                 meta.direction = Direction.NONE; // between the backend itself and somebody else
             } else {
-                // How far the connection has come: what is closed counts for its backend no more, `closed_s` later.
+                // How far the connection has come: what is closed, or was never answered, counts
+                // for its backend no more, `closed_s` or `half_open_s` later.
                 if (hdr.tcp.isValid() && (hdr.tcp.offset_and_flags & TCP_PHASES) != 0) {
                     if ((hdr.tcp.offset_and_flags & TCP_RST) != 0) {
                         bindings.phase(meta.conversation, FlowPhase.CLOSED);
                     } else if ((hdr.tcp.offset_and_flags & TCP_FIN) != 0) {
                         bindings.phase(meta.conversation, FlowPhase.HALF_CLOSED);
+                    } else if (meta.direction == Direction.TO_BACKEND && (hdr.tcp.offset_and_flags & TCP_ACK) == 0) {
+                        bindings.phase(meta.conversation, FlowPhase.HALF_OPEN);
                     } else {
                         bindings.phase(meta.conversation, FlowPhase.OPEN);
                     }
@@ -543,7 +458,7 @@ control BalancerIngress(inout headers_t hdr, inout metadata_t meta, inout standa
                     hdr.udp.source_port = source_port;
                     hdr.udp.destination_port = destination_port;
                     hdr.udp.checksum = adjusted_udp(hdr.udp.checksum, address_change + port_change);
-                } else {
+                } else if (meta.kind == Kind.ICMP_ERROR) {
                     translate_embedded(binding, address_change, port_change);
                 }
             }
@@ -554,17 +469,28 @@ control BalancerIngress(inout headers_t hdr, inout metadata_t meta, inout standa
                                         hdr.ipv4.total_length, hdr.ipv4.tos, standard_metadata.egress_spec,
                                         hdr.ethernet.source, hdr.ethernet.destination);
         if (way != FibResult.FORWARD) {
-            // The kernel gets packets as they came in: it knows nothing of a translated one's way.
+            // Untranslated, the kernel does all that is not plain forwarding, with the packet as it
+            // came in.
             if (meta.direction == Direction.NONE) {
                 to_host();
-            } else {
-                no_next_hop.count(0);
-                mark_to_drop(standard_metadata);
+                return;
             }
-            return;
+            if (way == FibResult.LOCAL || way == FibResult.UNREACHABLE) {
+                no_route.count(0);
+                mark_to_drop(standard_metadata);
+                return;
+            }
+            if (way == FibResult.TOO_BIG && hdr.ipv4.dont_fragment == 1) {
+                reply_icmp_error(ICMP_UNREACHABLE, ICMP_FRAGMENTATION_NEEDED, (bit<32>)fib_mtu());
+                return;
+            }
+            standard_metadata.egress_spec = KERNEL_PORT; // not resolved, or to be fragmented
         }
         hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
         hdr.ipv4.checksum = adjusted(hdr.ipv4.checksum, change);
+        if (hdr.tcp.isValid() && (hdr.tcp.offset_and_flags & TCP_SYN) != 0) {
+            clamp_tcp_mss();
+        }
         if (meta.direction == Direction.TO_CLIENT) {
             to_client.count(0);
         } else if (meta.direction == Direction.TO_BACKEND) {

@@ -9,7 +9,8 @@ import sys
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from stf_packets import ICMP, TCP, UDP, echo, ethernet, icmp, ipv4, tcp, udp  # noqa: E402
+import stf_packets  # noqa: E402
+from stf_packets import ACK, FIN, ICMP, RST, SYN, TCP, UDP, echo, ethernet, fragmentation_needed, icmp, ipv4, split, tcp, time_exceeded, udp, with_bytes  # noqa: E402
 
 HOST, HOST_MAC = "10.0.0.5", "02:00:00:00:00:05"
 HOST2, HOST2_MAC = "10.0.0.6", "02:00:00:00:00:06"
@@ -39,25 +40,11 @@ add NatIngress.external hdr.ipv4.destination:0x0a000000/8 NatIngress.route_untra
 """
 
 
-class Case:
+class Case(stf_packets.Case):
     """One STF file."""
 
     def __init__(self, name, about, setup=SETUP):
-        self.name, self.lines = name, [f"# {line}" for line in about.strip().split("\n")]
-        self.lines.append("# Written by generate_stf.py.")
-        self.lines.append(setup.strip("\n"))
-
-    def note(self, text):
-        self.lines += ["", f"# {text}"]
-
-    def packet(self, port, frame):
-        self.lines.append(f"packet {port} {frame.hex()}")
-
-    def expect(self, port, frame):
-        self.lines.append(f"expect {port} {frame if isinstance(frame, str) else frame.hex()}$")
-
-    def counter(self, name, value):
-        self.lines.append(f"check_counter NatIngress.{name}(0) packets == {value}")
+        super().__init__(HERE, "NatIngress", name, about, setup)
 
     def out(self, inner, outer, sender=HOST_MAC):
         """An inside host's packet `inner` goes out as `outer`."""
@@ -75,23 +62,34 @@ class Case:
     def inside(self, frame):
         self.packet(0, ethernet(PORT_MACS[0], HOST_MAC, frame))
 
-    def write(self):
-        (HERE / f"{self.name}.stf").write_text("\n".join(self.lines) + "\n")
+
+def syn(*ends):
+    return tcp(*ends, flags=SYN)
+
+
+def syn_ack(*ends):
+    return tcp(*ends, flags=SYN | ACK)
 
 
 def out_and_back(case, protocol, make, port, remote_port, host=HOST, host_mac=HOST_MAC, payload=b"hello", **extra):
-    case.out(ipv4(host, REMOTE, protocol, make(host, REMOTE, port, remote_port, payload), **extra),
-             ipv4(EXTERNAL, REMOTE, protocol, make(EXTERNAL, REMOTE, port, remote_port, payload), **{**extra, "ttl": 63}), host_mac)
-    case.back(ipv4(REMOTE, EXTERNAL, protocol, make(REMOTE, EXTERNAL, remote_port, port, payload + b"!"), ttl=50),
-              ipv4(REMOTE, host, protocol, make(REMOTE, host, remote_port, port, payload + b"!"), ttl=49), host_mac)
+    """A packet and its answer; of TCP (unless `make` says otherwise) a SYN and its answer."""
+    ask, answer = (syn, syn_ack) if make is tcp else (make, make)
+    case.out(ipv4(host, REMOTE, protocol, ask(host, REMOTE, port, remote_port, payload), **extra),
+             ipv4(EXTERNAL, REMOTE, protocol, ask(EXTERNAL, REMOTE, port, remote_port, payload), **{**extra, "ttl": 63}), host_mac)
+    case.back(ipv4(REMOTE, EXTERNAL, protocol, answer(REMOTE, EXTERNAL, remote_port, port, payload + b"!"), ttl=50),
+              ipv4(REMOTE, host, protocol, answer(REMOTE, host, remote_port, port, payload + b"!"), ttl=49), host_mac)
+
+
+def data(*ends):
+    return tcp(*ends)
 
 
 def translate():
     case = Case("translate", "TCP, UDP and ICMP echo, out and back; the allocator keeps the source port where it is free.")
     case.note("TCP")
     out_and_back(case, TCP, tcp, 40000, 80)
-    case.note("TCP, odd length, the same binding again")
-    out_and_back(case, TCP, tcp, 40000, 80, payload=b"x")
+    case.note("TCP, odd length, the same binding again: data")
+    out_and_back(case, TCP, data, 40000, 80, payload=b"x")
     case.note("TCP, the same inside port to another remote port: another binding, the same external port")
     out_and_back(case, TCP, tcp, 40000, 443)
     case.note("UDP")
@@ -137,11 +135,11 @@ the second packet is compared without port and checksum. Each host's packets kee
     case.note("first host: its own port")
     out_and_back(case, TCP, tcp, 40000, 80)
     case.note("second host: another port; the first one's replies are not disturbed")
-    frame = ethernet(NEXT_HOP_MAC, PORT_MACS[1], ipv4(EXTERNAL, REMOTE, TCP, tcp(EXTERNAL, REMOTE, 40000, 80, b"hello"), ttl=63)).hex()
+    frame = ethernet(NEXT_HOP_MAC, PORT_MACS[1], ipv4(EXTERNAL, REMOTE, TCP, syn(EXTERNAL, REMOTE, 40000, 80, b"hello"), ttl=63)).hex()
     port_at, checksum_at = 2 * 34, 2 * 50
     frame = frame[:port_at] + "****" + frame[port_at + 4:checksum_at] + "****" + frame[checksum_at + 4:]
-    case.packet(0, ethernet(PORT_MACS[0], HOST2_MAC, ipv4(HOST2, REMOTE, TCP, tcp(HOST2, REMOTE, 40000, 80, b"hello"))))
-    case.expect(1, frame)
+    case.packet(0, ethernet(PORT_MACS[0], HOST2_MAC, ipv4(HOST2, REMOTE, TCP, syn(HOST2, REMOTE, 40000, 80, b"hello"))))
+    case.lines.append(f"expect 1 {frame}$")
     out_and_back(case, TCP, tcp, 40000, 80)
     case.counter("translated_out", 3)
     case.counter("no_binding", 0)
@@ -177,57 +175,93 @@ def refuse():
     case.out(ipv4(HOST, REMOTE, ICMP, echo(8, 0x4321)), ipv4(EXTERNAL, REMOTE, ICMP, echo(8, 0x4321), ttl=63))
     case.outside(ipv4(REMOTE, EXTERNAL, ICMP, echo(8, 0x4321)))
     case.counter("unknown_inbound", 8)
-    case.note("hairpinning is not supported")
-    case.inside(ipv4(HOST, EXTERNAL, TCP, tcp(HOST, EXTERNAL, 40000, 80)))
-    case.counter("unknown_inbound", 9)
+    case.note("an inside host's ping of an external address")
+    case.inside(ipv4(HOST, EXTERNAL, ICMP, echo(8, 5)))
+    case.inside(ipv4(HOST, EXTERNAL, ICMP, echo(0, 5)))
+    case.counter("unknown_inbound", 10)
     case.note("an inside host's echo reply makes no binding")
     case.inside(ipv4(HOST, REMOTE, ICMP, echo(0, 5)))
     case.counter("no_binding", 1)
-    case.note("TTL 1 and 0, out and in: to the kernel, untouched, for time exceeded")
-    for frame in (ethernet(PORT_MACS[0], HOST_MAC, ipv4(HOST, REMOTE, TCP, tcp(HOST, REMOTE, 40000, 80), ttl=1)),
-                  ethernet(PORT_MACS[0], HOST_MAC, ipv4(HOST, REMOTE, TCP, tcp(HOST, REMOTE, 40000, 80), ttl=0))):
-        case.packet(0, frame)
-        case.expect("host", frame)
-    frame = ethernet(PORT_MACS[1], NEXT_HOP_MAC, ipv4(REMOTE, EXTERNAL, TCP, tcp(REMOTE, EXTERNAL, 80, 40000), ttl=1))
-    case.packet(1, frame)
-    case.expect("host", frame)
+    case.note("TTL 1 and 0, out and in: time exceeded about the packet as its sender knows it")
+    for ttl in (1, 0):
+        packet = ipv4(HOST, REMOTE, TCP, tcp(HOST, REMOTE, 40000, 80), ttl=ttl)
+        case.inside(packet)
+        case.expect(0, ethernet(HOST_MAC, PORT_MACS[0], time_exceeded("10.0.0.1", packet)))
+    packet = ipv4(REMOTE, EXTERNAL, TCP, tcp(REMOTE, EXTERNAL, 80, 40000), ttl=1)
+    case.outside(packet)
+    case.expect(1, ethernet(NEXT_HOP_MAC, PORT_MACS[1], time_exceeded("192.0.2.2", packet)))
     case.counter("ttl_expired", 3)
     case.note("TTL 2 is enough")
     case.out(ipv4(HOST, REMOTE, TCP, tcp(HOST, REMOTE, 40000, 80), ttl=2),
              ipv4(EXTERNAL, REMOTE, TCP, tcp(EXTERNAL, REMOTE, 40000, 80), ttl=1))
-    case.note("later fragments, out and in")
+    case.note("later fragments, out and in, whose first did not come, and which nobody holds")
     case.inside(ipv4(HOST, REMOTE, UDP, b"part two", flags_offset=0x0001))
     case.outside(ipv4(REMOTE, EXTERNAL, UDP, b"part two", flags_offset=0x2001))
     case.counter("fragments", 2)
-    case.note("protocols and ICMP types without ports; TCP cut short; a header shorter than its ports")
+    case.note("protocols and ICMP types without ports, whole and in fragments; an echo request that is shorter than its identifier")
     case.inside(ipv4(HOST, REMOTE, 47, b"\0" * 8))
+    case.inside(ipv4(HOST, REMOTE, 47, b"\0" * 8, flags_offset=0x0001))
     case.inside(ipv4(HOST, REMOTE, ICMP, icmp(13, 0, b"\0\1\0\1", b"\0" * 12)))
     case.outside(ipv4(REMOTE, EXTERNAL, 50, b"\0" * 8))
-    case.inside(ipv4(HOST, REMOTE, TCP, tcp(HOST, REMOTE, 40000, 80)[:19]))
-    case.inside(ipv4(HOST, REMOTE, UDP, udp(HOST, REMOTE, 40000, 80)[:7]))
     case.inside(ipv4(HOST, REMOTE, ICMP, echo(8, 5)[:7]))
-    case.counter("unsupported", 6)
-    case.note("transport headers that reach into the padding behind the IPv4 packet")
-    case.inside(ipv4(HOST, REMOTE, TCP, tcp(HOST, REMOTE, 40000, 80)[:19]) + b"\0")
-    case.inside(ipv4(HOST, REMOTE, UDP, udp(HOST, REMOTE, 40000, 80)[:7]) + b"\0")
+    case.counter("unsupported", 5)
+    case.note("ICMP headers that reach into the padding behind the IPv4 packet")
     case.inside(ipv4(HOST, REMOTE, ICMP, echo(8, 5)[:7]) + b"\0")
     about = ipv4(EXTERNAL, REMOTE, UDP, udp(EXTERNAL, REMOTE, 40000, 80))
     case.outside(ipv4(REMOTE, EXTERNAL, ICMP, icmp(3, 3, bytes(4), about[:27])) + about[27:])
-    case.counter("unsupported", 10)
-    case.note("not IPv4 inside an IPv4 frame: version 6, header of 16 bytes, total length of 19, cut short in the header, in the options")
-    case.inside(ipv4(HOST, REMOTE, TCP, tcp(HOST, REMOTE, 40000, 80), version=6))
-    good = ipv4(HOST, REMOTE, TCP, tcp(HOST, REMOTE, 40000, 80))
-    case.inside(b"\x44" + good[1:])
-    case.inside(good[:2] + b"\0\x13" + good[4:])
-    case.inside(good[:19])
-    case.inside(ipv4(HOST, REMOTE, TCP, b"", options=b"\1" * 40)[:59])
-    case.counter("malformed", 5)
+    case.counter("unsupported", 7)
+    case.note("what gateway_check() refuses makes no binding: TCP and UDP cut short, or into the padding; no IPv4; a wrong checksum; martians")
+    good = ipv4(HOST, REMOTE, TCP, syn(HOST, REMOTE, 41000, 80))
+    wrong = [ipv4(HOST, REMOTE, TCP, syn(HOST, REMOTE, 41000, 80)[:19]), ipv4(HOST, REMOTE, UDP, udp(HOST, REMOTE, 41000, 80)[:7]),
+             ipv4(HOST, REMOTE, TCP, syn(HOST, REMOTE, 41000, 80)[:19]) + b"\0", ipv4(HOST, REMOTE, UDP, udp(HOST, REMOTE, 41000, 80)[:7]) + b"\0",
+             good[:-1], ipv4(HOST, REMOTE, TCP, b"", options=b"\1" * 40)[:59]]
+    for packet in wrong:
+        case.inside(packet)
+    case.dropped_by_gateway("length", len(wrong))
+    for packet in (with_bytes(good, 0, b"\x65"), with_bytes(good, 0, b"\x44"), with_bytes(good, 2, b"\0\x13"), good[:19]):
+        case.inside(packet)
+    case.dropped_by_gateway("short_header", 4)
+    case.inside(with_bytes(good, 10, b"\0\0"))
+    case.dropped_by_gateway("header_checksum", 1)
+    for source in ("127.0.0.1", "224.0.0.1", "0.0.0.0", "255.255.255.255"):
+        case.outside(ipv4(source, EXTERNAL, UDP, udp(source, EXTERNAL, 1, 2)))
+    case.dropped_by_gateway("martian_source", 4)
+    case.counter("refused", len(wrong) + 9)
+    case.counter("no_binding", 1)
     case.note("ARP and IPv6 go to the kernel")
-    for ether_type, payload in ((0x0806, bytes(28)), (0x86DD, b"\x60" + bytes(39))):
+    for ether_type, payload in ((0x0806, bytes(28)), (0x86DD, stf_packets.ipv6("2001:db8::5", "2001:db8:1::80", 59, b""))):
         frame = ethernet(PORT_MACS[0], HOST_MAC, payload, ether_type)
         case.packet(0, frame)
         case.expect("host", frame)
     case.counter("not_ipv4", 2)
+    case.write()
+
+
+def tcp_opens():
+    about = "Which TCP segments make a binding: only a SYN. Null, FIN, ACK, RST and SYN with FIN or RST make none."
+    case = Case("tcp_opens", about)
+    others = [0x5000, FIN, RST, ACK, RST | ACK, FIN | ACK, SYN | ACK, SYN | FIN, SYN | RST, 0x5029]
+    for flags in others:
+        case.inside(ipv4(HOST, REMOTE, TCP, tcp(HOST, REMOTE, 40000, 80, b"", flags)))
+    case.counter("no_binding", len(others))
+    case.note("a SYN does, and then all of them use it; so does the other end's SYN (simultaneous open, RFC 5382 REQ-2)")
+    out_and_back(case, TCP, lambda *ends: tcp(*ends[:4], b"", SYN), 40000, 80)
+    for flags in others:
+        out_and_back(case, TCP, lambda *ends: tcp(*ends[:4], b"", flags), 40000, 80)
+    case.counter("no_binding", len(others))
+    case.counter("translated_out", 1 + len(others))
+    case.note("ECN's flags belong to a SYN (RFC 3168)")
+    out_and_back(case, TCP, lambda *ends: tcp(*ends[:4], b"", SYN | 0xC0), 40001, 80)
+    case.write()
+
+    case = Case("pick_up", "With -DNAT_PICK_UP an acknowledgement makes a binding, too; still no RST, FIN or SYN+ACK.",
+                SETUP.replace("# define: NAT_LOCAL", "# define: NAT_LOCAL\n# define: NAT_PICK_UP"))
+    refused = [0x5000, RST, RST | ACK, FIN | ACK, SYN | ACK, SYN | FIN]
+    for flags in refused:
+        case.inside(ipv4(HOST, REMOTE, TCP, tcp(HOST, REMOTE, 40000, 80, b"", flags)))
+    case.counter("no_binding", len(refused))
+    out_and_back(case, TCP, data, 40000, 80)
+    case.counter("translated_out", 1)
     case.write()
 
 
@@ -242,7 +276,7 @@ def route():
     for packet in (lambda ttl: ipv4(NEXT_HOP, REMOTE, UDP, udp(NEXT_HOP, REMOTE, 1, 2, b"hi"), ttl=ttl, options=b"\1" * 8),
                    lambda ttl: ipv4(NEXT_HOP, REMOTE, 89, b"x" * 20, ttl=ttl),
                    lambda ttl: ipv4(NEXT_HOP, REMOTE, UDP, b"y" * 8, ttl=ttl, flags_offset=0x0010),
-                   lambda ttl: ipv4(NEXT_HOP, REMOTE, TCP, b"z" * 4, ttl=ttl)):
+                   lambda ttl: ipv4(NEXT_HOP, REMOTE, ICMP, b"z" * 3, ttl=ttl)):
         case.packet(1, ethernet(PORT_MACS[1], NEXT_HOP_MAC, packet(64)))
         case.expect(1, ethernet(NEXT_HOP_MAC, PORT_MACS[1], packet(63)))
     case.counter("untranslated", 5)
@@ -255,15 +289,141 @@ def route():
                   ethernet(PORT_MACS[0], HOST_MAC, ipv4(HOST, "192.88.99.1", UDP, udp(HOST, "192.88.99.1", 5000, 2)))):
         case.packet(0, frame)
         case.expect("host", frame)
-    case.note("next hop not resolved: an untranslated packet goes to the kernel, a translated one nowhere")
+    case.note("next hop not resolved: an untranslated packet goes to the kernel as it came, a translated one as it is then")
     frame = ethernet(PORT_MACS[1], NEXT_HOP_MAC, ipv4(NEXT_HOP, "198.51.101.1", UDP, udp(NEXT_HOP, "198.51.101.1", 1, 2)))
     case.packet(1, frame)
     case.expect("host", frame)
     case.inside(ipv4(HOST, "198.51.101.1", UDP, udp(HOST, "198.51.101.1", 5000, 2)))
-    case.counter("no_next_hop", 1)
-    case.note("larger than the next hop's MTU: the same")
-    case.inside(ipv4(HOST, REMOTE, UDP, udp(HOST, REMOTE, 5000, 2, b"m" * 1473)))
-    case.counter("no_next_hop", 2)
+    case.by_kernel(ipv4(EXTERNAL, "198.51.101.1", UDP, udp(EXTERNAL, "198.51.101.1", 5000, 2), ttl=63))
+    case.counter("translated_out", 1)
+    case.note("the same inbound; an inside host to which there is no route any more cannot be reached")
+    lost = "10.0.0.77"
+    case.out(ipv4(lost, REMOTE, UDP, udp(lost, REMOTE, 6000, 53)), ipv4(EXTERNAL, REMOTE, UDP, udp(EXTERNAL, REMOTE, 6000, 53), ttl=63))
+    case.outside(ipv4(REMOTE, EXTERNAL, UDP, udp(REMOTE, EXTERNAL, 53, 6000)))
+    case.by_kernel(ipv4(REMOTE, lost, UDP, udp(REMOTE, lost, 53, 6000), ttl=63))
+    lost = "10.2.0.1"
+    case.out(ipv4(lost, REMOTE, UDP, udp(lost, REMOTE, 6001, 53)), ipv4(EXTERNAL, REMOTE, UDP, udp(EXTERNAL, REMOTE, 6001, 53), ttl=63))
+    case.outside(ipv4(REMOTE, EXTERNAL, UDP, udp(REMOTE, EXTERNAL, 53, 6001)))
+    case.counter("no_route", 1)
+    case.write()
+
+
+def mtu():
+    case = Case("mtu", "What is larger than its route's MTU, both ways: an ICMP error if it must not be fragmented, else the kernel.",
+                SETUP.replace("192.0.2.2/24", "192.0.2.2/24 mtu 1400").replace("10.0.0.1/24", "10.0.0.1/24 mtu 1300")
+                .replace("# nat_pool", "# gateway: clamp_mss\n# nat_pool"))
+    case.note("outbound: the error is about the packet as the inside host knows it, and there is no binding")
+    packet = ipv4(HOST, REMOTE, UDP, udp(HOST, REMOTE, 5000, 53, b"m" * 1373))
+    case.inside(packet)
+    case.expect(0, ethernet(HOST_MAC, PORT_MACS[0], fragmentation_needed("10.0.0.1", packet, 1400)))
+    case.outside(ipv4(REMOTE, EXTERNAL, UDP, udp(REMOTE, EXTERNAL, 53, 5000)))
+    case.counter("unknown_inbound", 1)
+    case.note("what may be fragmented is the kernel's")
+    case.inside(ipv4(HOST, REMOTE, UDP, udp(HOST, REMOTE, 5000, 53, b"m" * 1373), flags_offset=0))
+    case.by_kernel(ipv4(EXTERNAL, REMOTE, UDP, udp(EXTERNAL, REMOTE, 5000, 53, b"m" * 1373), flags_offset=0, ttl=63))
+    case.note("inbound: the error is about the packet as the remote end knows it")
+    packet = ipv4(REMOTE, EXTERNAL, UDP, udp(REMOTE, EXTERNAL, 53, 5000, b"m" * 1273))
+    case.outside(packet)
+    case.expect(1, ethernet(NEXT_HOP_MAC, PORT_MACS[1], fragmentation_needed("192.0.2.2", packet, 1300)))
+    case.outside(ipv4(REMOTE, EXTERNAL, UDP, udp(REMOTE, EXTERNAL, 53, 5000, b"m" * 1273), flags_offset=0))
+    case.by_kernel(ipv4(REMOTE, HOST, UDP, udp(REMOTE, HOST, 53, 5000, b"m" * 1273), flags_offset=0, ttl=63))
+    case.note("a SYN's maximum segment size fits both links (RFC 879: less 40), of a SYN only")
+    with_mss = lambda *ends: stf_packets.tcp_with_mss(*ends[:4], ends[4])  # noqa: E731
+    case.out(ipv4(HOST, REMOTE, TCP, with_mss(HOST, REMOTE, 40000, 80, 1460)),
+             ipv4(EXTERNAL, REMOTE, TCP, with_mss(EXTERNAL, REMOTE, 40000, 80, 1260), ttl=63))
+    case.write()
+
+
+def fragments():
+    case = Case("fragments", "Fragments have the ports of their first one (RFC 4787, REQ-14).",
+                SETUP.replace("# nat_pool", "# gateway: hold_fragments\n# nat_pool"))
+    sent = lambda source, ttl: ipv4(source, REMOTE, UDP, udp(source, REMOTE, 5000, 53, b"q" * 64), ttl=ttl, flags_offset=0)  # noqa: E731
+    came = lambda target, ttl: ipv4(REMOTE, target, UDP, udp(REMOTE, target, 53, 5000, b"a" * 64), ttl=ttl, flags_offset=0)  # noqa: E731
+    case.note("out and in, in order")
+    for inner, outer in zip(split(sent(HOST, 64), 24), split(sent(EXTERNAL, 63), 24)):
+        case.out(inner, outer)
+    for outer, inner in zip(split(came(EXTERNAL, 64), 24), split(came(HOST, 63), 24)):
+        case.back(outer, inner)
+    case.note("the last one first: it is held. When the first has come, the others have its ports")
+    pings = [split(ipv4(source, REMOTE, ICMP, echo(8, 0x4321, payload=b"p" * 64), ttl=ttl, flags_offset=0, identification=7), 32)
+             for source, ttl in ((HOST, 64), (EXTERNAL, 63))]
+    case.inside(pings[0][1])
+    case.counter("fragments", 0)
+    case.out(pings[0][0], pings[1][0])
+    case.out(pings[0][1], pings[1][1])
+    case.note("TCP; and the next packet of the same hosts is another one")
+    segments = [split(ipv4(source, REMOTE, TCP, syn(source, REMOTE, 40000, 80, b"s" * 64), ttl=ttl, flags_offset=0, identification=8), 40)
+                for source, ttl in ((HOST, 64), (EXTERNAL, 63))]
+    for inner, outer in zip(*segments):
+        case.out(inner, outer)
+    case.inside(ipv4(HOST, REMOTE, TCP, b"s" * 64, flags_offset=5, identification=9))
+    case.note("one that would overwrite the flags in its first one (RFC 1858)")
+    case.inside(ipv4(HOST, REMOTE, TCP, b"s" * 64, flags_offset=1, identification=8))
+    case.counter("unsupported", 1)
+    case.note("of a conversation that nobody has")
+    for part in split(ipv4(REMOTE, EXTERNAL, UDP, udp(REMOTE, EXTERNAL, 53, 5009, b"a" * 64), flags_offset=0, identification=10), 24):
+        case.outside(part)
+    case.counter("unknown_inbound", 2)
+    case.counter("translated_out", 6)
+    case.counter("translated_in", 2)
+    case.write()
+
+
+def hairpin():
+    case = Case("hairpin", "Inside hosts that reach each other by their external addresses (RFC 4787, REQ-9; RFC 5382, REQ-8).")
+
+    def through(sender, receiver, protocol, make, ports, passes=True, **extra):
+        macs = {HOST: HOST_MAC, HOST2: HOST2_MAC}
+        case.packet(0, ethernet(PORT_MACS[0], macs[sender], ipv4(sender, EXTERNAL, protocol, make(sender, EXTERNAL, *ports))))
+        if passes:
+            case.expect(0, ethernet(macs[receiver], PORT_MACS[0], ipv4(EXTERNAL, receiver, protocol, make(EXTERNAL, receiver, *ports), ttl=63)))
+
+    case.note("the first packet of an inside host on its port, and hairpin: it is taken for inbound")
+    through(HOST, HOST2, UDP, udp, (5000, 6000), False)
+    case.counter("unknown_inbound", 1)
+    case.note("UDP: as from outside, the first packet meets no binding; once both have sent, both are let in")
+    through(HOST, HOST2, UDP, udp, (5000, 6000), False)
+    case.counter("unknown_inbound", 2)
+    through(HOST2, HOST, UDP, udp, (6000, 5000))
+    through(HOST, HOST2, UDP, udp, (5000, 6000))
+    case.note("only the two of them")
+    through(HOST, HOST2, UDP, udp, (5001, 6000), False)
+    case.outside(ipv4(REMOTE, EXTERNAL, UDP, udp(REMOTE, EXTERNAL, 5000, 6000)))
+    case.counter("unknown_inbound", 4)
+    case.note("TCP: both open; an ACK alone makes no binding")
+    through(HOST, HOST2, TCP, data, (40000, 41000), False)
+    case.counter("no_binding", 1)
+    through(HOST, HOST2, TCP, syn, (40000, 41000), False)
+    through(HOST2, HOST, TCP, syn, (41000, 40000))
+    through(HOST, HOST2, TCP, syn_ack, (40000, 41000))
+    through(HOST2, HOST, TCP, data, (41000, 40000))
+    case.note("an error about it: both addresses of the packet that it is about are translated")
+    about = lambda source, target: ipv4(source, target, UDP, udp(source, target, 6000, 5000))[:28]  # noqa: E731
+    case.inside(ipv4(HOST, EXTERNAL, ICMP, icmp(3, 3, bytes(4), about(EXTERNAL, HOST))))
+    case.expect(0, ethernet(HOST2_MAC, PORT_MACS[0], ipv4(EXTERNAL, HOST2, ICMP, icmp(3, 3, bytes(4), about(HOST2, EXTERNAL)), ttl=63)))
+    case.counter("translated_in", 6)
+    case.write()
+
+
+def ingress():
+    case = Case("ingress", "What comes in where it cannot be from, or is for another host, makes no binding.",
+                SETUP.replace("10.0.0.1/24", "10.0.0.1/24 own_mac reverse_path strict").replace("192.0.2.2/24", "192.0.2.2/24 own_mac reverse_path strict"))
+    case.note("an inside source on the outside port, an outside one on the inside port, this host's own")
+    query = lambda source, target=REMOTE: ipv4(source, target, UDP, udp(source, target, 5000, 53))  # noqa: E731
+    case.outside(query(HOST))
+    case.inside(query(REMOTE_ROUTER))
+    case.dropped_by_gateway("reverse_path", 2)
+    case.inside(query("10.0.0.1"))
+    case.dropped_by_gateway("martian_source", 1)
+    case.note("frames for another MAC; a unicast packet in a broadcast frame")
+    case.packet(0, ethernet("02:00:00:00:00:99", HOST_MAC, query(HOST)))
+    case.dropped_by_gateway("other_mac", 1)
+    case.packet(0, ethernet("ff:ff:ff:ff:ff:ff", HOST_MAC, query(HOST)))
+    case.dropped_by_gateway("broadcast_frame", 1)
+    case.outside(ipv4(REMOTE, EXTERNAL, UDP, udp(REMOTE, EXTERNAL, 53, 5000)))
+    case.counter("unknown_inbound", 1)
+    case.note("the same, where it is right")
+    out_and_back(case, UDP, udp, 5000, 53)
     case.write()
 
 
@@ -277,8 +437,8 @@ receiver of the error knows, with all checksums.""")
 
     options = b"\x94\x04\0\0"
     shapes = [
-        ("TCP, time exceeded", TCP, lambda s, d, sp, dp: tcp(s, d, sp, dp, b"segment"), 40000, 80, 11, 0, b"\0\0\0\0", b"", 0),
-        ("TCP, fragmentation needed, the whole packet embedded", TCP, lambda s, d, sp, dp: tcp(s, d, sp, dp, b"segment!"), 40001, 80, 3, 4,
+        ("TCP, time exceeded", TCP, lambda s, d, sp, dp: syn(s, d, sp, dp, b"segment"), 40000, 80, 11, 0, b"\0\0\0\0", b"", 0),
+        ("TCP, fragmentation needed, the whole packet embedded", TCP, lambda s, d, sp, dp: syn(s, d, sp, dp, b"segment!"), 40001, 80, 3, 4,
          b"\0\0\x05\x78", b"", 20),
         ("UDP, port unreachable", UDP, lambda s, d, sp, dp: udp(s, d, sp, dp, b"query"), 5000, 53, 3, 3, b"\0\0\0\0", b"", 5),
         ("UDP without checksum", UDP, lambda s, d, sp, dp: udp(s, d, sp, dp, b"query", True), 5001, 53, 3, 1, b"\0\0\0\0", b"", 0),
@@ -336,5 +496,10 @@ receiver of the error knows, with all checksums.""")
 translate()
 conflict()
 refuse()
+tcp_opens()
 route()
+mtu()
+fragments()
+hairpin()
+ingress()
 icmp_errors()

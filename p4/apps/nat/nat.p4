@@ -6,14 +6,31 @@
 // The bindings are the only state. By default they are linearizable: they live in the replicated store, and another switch carries on with
 // them when this one dies. With -DNAT_LOCAL they live in this switch only: the same NAT without fault tolerance.
 //
+// A TCP connection begins with its SYN (RFC 5382): any other segment uses a binding and makes none.
+// With -DNAT_PICK_UP one that only acknowledges makes a binding, too, so that connections whose
+// bindings are lost (by a store that began anew; with -DNAT_LOCAL, by a restart) go on, if their
+// port is free.
+//
+// A packet is checked and routed as by a gateway (RFC 1812): gateway_check() drops what is
+// malformed, not for this switch or from where its source cannot be; the kernel's routes say which
+// way it goes. Outbound, they are asked before a binding is made, as Linux routes before it
+// translates. What is too big for its route is answered with ICMP if it must not be fragmented.
+// Otherwise this host's kernel sends it (KERNEL_PORT), as it does what has an unresolved next hop.
+//
+// Fragments have the ports of their first one, whichever comes first (RFC 4787, REQ-14). Inside
+// hosts reach each other by their external addresses (REQ-9, hairpinning), if both have a binding
+// to the other, as filtering is address and port dependent here, too.
+//
 // What it does not do, on purpose, and what then happens:
-// - Fragments after the first have no ports: dropped where they would need translation, and counted (`fragments`).
-// - Hairpinning (inside to inside by way of an external address): dropped as unknown inbound.
-// - Protocols other than TCP, UDP, ICMP echo and ICMP errors: dropped where they would need translation (`unsupported`).
-// - IPv4 header checksums are not verified: incremental updates (RFC 1624) keep a wrong checksum wrong, and the receiver sees it.
+// - Protocols other than TCP, UDP, ICMP echo and ICMP errors are dropped where they would need
+//   translation (`unsupported`).
+// - An inside host cannot ping an external address: nobody would answer (`unknown_inbound`).
+//
+// docs/apps/packets.md has each kind of packet, beside nftables.
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
+#include <internet.p4>
 
 #ifdef NAT_LOCAL
 #define NAT_CONSISTENCY Consistency.LOCAL
@@ -26,108 +43,11 @@
 #define NAT_ENTRIES 131072
 #endif
 
-const bit<16> ETHERTYPE_IPV4 = 0x0800;
 
-const bit<8> PROTOCOL_ICMP = 1;
-const bit<8> PROTOCOL_TCP = 6;
-const bit<8> PROTOCOL_UDP = 17;
 
-// In tcp_t.offset_and_flags.
-const bit<16> TCP_FIN = 1;
-const bit<16> TCP_SYN = 2;
-const bit<16> TCP_RST = 4;
-const bit<16> TCP_PHASES = TCP_FIN | TCP_SYN | TCP_RST;
 
-const bit<8> ICMP_ECHO_REPLY = 0;
-const bit<8> ICMP_UNREACHABLE = 3;
-const bit<8> ICMP_ECHO_REQUEST = 8;
-const bit<8> ICMP_TIME_EXCEEDED = 11;
-const bit<8> ICMP_PARAMETER_PROBLEM = 12;
-
-error { BadIpv4Header }
 
 // Headers ------------------------------------------------------------------------------------------------------------------------------
-
-header ethernet_t {
-    bit<48> destination;
-    bit<48> source;
-    bit<16> ether_type;
-}
-
-header ipv4_t {
-    bit<4>  version;
-    bit<4>  header_words;
-    bit<8>  tos;
-    bit<16> total_length;
-    bit<16> identification;
-    bit<3>  flags;
-    bit<13> fragment_offset;
-    bit<8>  ttl;
-    bit<8>  protocol;
-    bit<16> checksum;
-    bit<32> source;
-    bit<32> destination;
-}
-
-header ipv4_options_t {
-    varbit<320> options;
-}
-
-header tcp_t {
-    bit<16> source_port;
-    bit<16> destination_port;
-    bit<32> sequence;
-    bit<32> acknowledgement;
-    bit<16> offset_and_flags;
-    bit<16> window;
-    bit<16> checksum;
-    bit<16> urgent;
-}
-
-header udp_t {
-    bit<16> source_port;
-    bit<16> destination_port;
-    bit<16> length;
-    bit<16> checksum;
-}
-
-header icmp_t {
-    bit<8>  type;
-    bit<8>  code;
-    bit<16> checksum;
-}
-
-// The second word of ICMP echo messages.
-header icmp_echo_t {
-    bit<16> identifier;
-    bit<16> sequence;
-}
-
-// The second word of ICMP errors: pointer or next-hop MTU, passed on as it is.
-header icmp_error_t {
-    bit<32> rest;
-}
-
-// The first four bytes of TCP and UDP: an ICMP error may carry no more than eight (RFC 792).
-header ports_t {
-    bit<16> source_port;
-    bit<16> destination_port;
-}
-
-// The next four of UDP.
-header udp_rest_t {
-    bit<16> length;
-    bit<16> checksum;
-}
-
-// The next fourteen of TCP, as far as the checksum: there when the error carries more than it must, as most do (RFC 1812, 4.3.2.3).
-header tcp_rest_t {
-    bit<32> sequence;
-    bit<32> acknowledgement;
-    bit<16> offset_and_flags;
-    bit<16> window;
-    bit<16> checksum;
-}
 
 struct headers_t {
     ethernet_t     ethernet;
@@ -168,61 +88,52 @@ struct binding_t {
 // What the translator can do with a packet.
 enum bit<8> Kind {
     UNSUPPORTED = 0,
-    // TCP or UDP with its ports, or an ICMP echo request: outbound, it may make a binding.
-    CONVERSATION = 1,
-    // An ICMP echo reply: it may use a binding.
-    ECHO_REPLY = 2,
+    // What opens a conversation (outbound, it may make a binding): a TCP SYN, UDP, an ICMP echo
+    // request.
+    OPENER = 1,
+    // What goes on with one: other TCP, an ICMP echo reply.
+    FOLLOWER = 2,
     // An ICMP error with enough of the packet that it is about.
     ICMP_ERROR = 3,
-    // A fragment after the first.
+    // A fragment after the first, of a protocol with ports.
     FRAGMENT = 4
 }
 
 enum bit<8> Direction {
     NONE = 0,
     OUTBOUND = 1,
-    INBOUND = 2
+    INBOUND = 2,
+    // From an inside host to an external address: outbound, then inbound.
+    HAIRPIN = 3
 }
 
 struct metadata_t {
     Kind         kind;
     Direction    direction;
     // The packet's own five-tuple; of an ICMP error, the five-tuple of an answer to the packet that it is about.
+    // Once translated, what it is then.
     five_tuple_t key;
 }
 
-// Checksums (RFC 1624) -----------------------------------------------------------------------------------------------------------------
-// One's complement sums are sums modulo 2^16 - 1, and 2^16 is 1 there: 32-bit words can be added as they are, and folded in the end.
-
-// What replacing a word adds to a one's complement sum: ~m + m' (equation 3).
-bit<64> replaced_address(in bit<32> before, in bit<32> after) {
-    return (bit<64>)(~before) + (bit<64>)after;
+// May a TCP segment make a binding?
+bool opens(in bit<16> offset_and_flags) {
+#ifdef NAT_PICK_UP
+    return tcp_opens(offset_and_flags) || tcp_only_acknowledges(offset_and_flags);
+#else
+    return tcp_opens(offset_and_flags);
+#endif
 }
 
-bit<64> replaced_word(in bit<16> before, in bit<16> after) {
-    return (bit<64>)(~before) + (bit<64>)after;
-}
-
-// HC' = ~(~HC + ~m + m'), for a difference of less than 2^36.
-bit<16> adjusted(in bit<16> checksum, in bit<64> difference) {
-    bit<64> sum = (bit<64>)(~checksum) + difference;
-    sum = (sum & 0xffff) + (sum >> 16); // < 2^21
-    sum = (sum & 0xffff) + (sum >> 16); // < 2^16 + 2^5
-    sum = (sum & 0xffff) + (sum >> 16);
-    return ~sum[15:0];
-}
-
-// The same for UDP, where 0 says that there is no checksum (RFC 768).
-bit<16> adjusted_udp(in bit<16> checksum, in bit<64> difference) {
-    if (checksum == 0) {
-        return 0;
+// How far a connection is after a segment with SYN, FIN or RST; after a SYN alone, `after_syn`. A
+// connection that is closed or half open gives its external port back early (`closed_s`,
+// `half_open_s`). A forged RST with the right addresses and ports costs an idle connection its
+// binding: RFC 5382 leaves that to the NAT.
+FlowPhase tcp_phase(in bit<16> offset_and_flags, in FlowPhase after_syn) {
+    if (offset_and_flags & TCP_RST != 0) {
+        return FlowPhase.CLOSED;
     }
-    bit<16> result = adjusted(checksum, difference);
-    return result == 0 ? 0xffff : result;
+    return offset_and_flags & TCP_FIN != 0 ? FlowPhase.HALF_CLOSED : after_syn;
 }
-
-// One off the TTL takes 0x0100 from its word: ~m + (m - 0x0100) = 0xffff - 0x0100.
-const bit<64> TTL_DECREMENTED = 0xfeff;
 
 // Parser -------------------------------------------------------------------------------------------------------------------------------
 
@@ -244,15 +155,14 @@ parser NatParser(packet_in packet, out headers_t hdr, inout metadata_t meta, ino
 
     state ipv4 {
         packet.extract(hdr.ipv4);
-        bit<16> header_bytes = (bit<16>)hdr.ipv4.header_words << 2;
-        verify(hdr.ipv4.version == 4 && hdr.ipv4.header_words >= 5 && hdr.ipv4.total_length >= header_bytes, error.BadIpv4Header);
-        payload_bytes = hdr.ipv4.total_length - header_bytes;
+        payload_bytes = hdr.ipv4.total_length |-| ((bit<16>)hdr.ipv4.header_words << 2);
         meta.key.source = hdr.ipv4.source;
         meta.key.destination = hdr.ipv4.destination;
         meta.key.source_port = 0;
         meta.key.destination_port = 0;
         meta.key.protocol = hdr.ipv4.protocol;
         transition select(hdr.ipv4.header_words) {
+            0 .. 4: reject; // (gateway_check() drops it)
             5: transport;
             default: options;
         }
@@ -269,7 +179,11 @@ parser NatParser(packet_in packet, out headers_t hdr, inout metadata_t meta, ino
             (0, PROTOCOL_UDP): udp;
             (0, PROTOCOL_ICMP): icmp;
             (0, _): accept;
-            default: fragment;
+            (1, PROTOCOL_TCP): accept; // it would overwrite flags that were looked at (RFC 1858)
+            (_, PROTOCOL_TCP): fragment;
+            (_, PROTOCOL_UDP): fragment;
+            (_, PROTOCOL_ICMP): fragment;
+            default: accept;
         }
     }
 
@@ -280,7 +194,8 @@ parser NatParser(packet_in packet, out headers_t hdr, inout metadata_t meta, ino
 
     state tcp {
         packet.extract(hdr.tcp);
-        meta.kind = payload_bytes >= 20 ? Kind.CONVERSATION : Kind.UNSUPPORTED;
+        meta.kind = payload_bytes < 20 ? Kind.UNSUPPORTED
+            : opens(hdr.tcp.offset_and_flags) ? Kind.OPENER : Kind.FOLLOWER;
         meta.key.source_port = hdr.tcp.source_port;
         meta.key.destination_port = hdr.tcp.destination_port;
         transition accept;
@@ -288,7 +203,7 @@ parser NatParser(packet_in packet, out headers_t hdr, inout metadata_t meta, ino
 
     state udp {
         packet.extract(hdr.udp);
-        meta.kind = payload_bytes >= 8 ? Kind.CONVERSATION : Kind.UNSUPPORTED;
+        meta.kind = payload_bytes >= 8 ? Kind.OPENER : Kind.UNSUPPORTED;
         meta.key.source_port = hdr.udp.source_port;
         meta.key.destination_port = hdr.udp.destination_port;
         transition accept;
@@ -308,14 +223,14 @@ parser NatParser(packet_in packet, out headers_t hdr, inout metadata_t meta, ino
 
     state echo_request {
         packet.extract(hdr.echo);
-        meta.kind = payload_bytes >= 8 ? Kind.CONVERSATION : Kind.UNSUPPORTED;
+        meta.kind = payload_bytes >= 8 ? Kind.OPENER : Kind.UNSUPPORTED;
         meta.key.source_port = hdr.echo.identifier;
         transition accept;
     }
 
     state echo_reply {
         packet.extract(hdr.echo);
-        meta.kind = payload_bytes >= 8 ? Kind.ECHO_REPLY : Kind.UNSUPPORTED;
+        meta.kind = payload_bytes >= 8 ? Kind.FOLLOWER : Kind.UNSUPPORTED;
         meta.key.destination_port = hdr.echo.identifier;
         transition accept;
     }
@@ -412,19 +327,32 @@ control NatIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
     // Dropped: the pool of external ports is used up, or the store (-DNAT_LOCAL: this switch) has no room, or an outbound packet that may not make a binding has none.
     // (If only this switch has no room, the runtime drops the packet: `flows_full`.)
     counter(1, CounterType.packets) no_binding;
-    // Dropped: a fragment after the first, which has no ports.
+    // Dropped: a fragment whose first one did not come, when no more could be held until it does.
     counter(1, CounterType.packets) fragments;
     // Dropped: a protocol or ICMP type that cannot be translated.
     counter(1, CounterType.packets) unsupported;
-    // Dropped: IPv4 header cut short or wrong.
-    counter(1, CounterType.packets) malformed;
-    // Dropped: translated, but the kernel knows no resolved way on. (The kernel itself may not send it: it has the packet as it came in, with the
-    // inside address, and would leak it. The switch agent keeps next hops resolved.)
-    counter(1, CounterType.packets) no_next_hop;
-    // To the kernel: hop limit reached; the kernel answers with time exceeded.
+    // Dropped: what gateway_check() refuses; the runtime counts the reasons.
+    counter(1, CounterType.packets) refused;
+    // Dropped: for an inside host to which there is no route.
+    counter(1, CounterType.packets) no_route;
+    // Answered with time exceeded: hop limit reached. (The kernel might have no route to the external
+    // addresses, and then would not answer.)
     counter(1, CounterType.packets) ttl_expired;
     // To the kernel: not IPv4.
     counter(1, CounterType.packets) not_ipv4;
+
+    // Ports that packets of inside hosts have come in on. The source of what comes in elsewhere, as
+    // most of what is inbound does, need not be looked up to tell hairpin.
+    register<bit<1>>(512) inside_ports;
+
+    // Writes only what changes: a cache line that several CPUs write is slow to read.
+    action learn_inside_port() {
+        bit<1> known;
+        inside_ports.read(known, (bit<32>)standard_metadata.ingress_port);
+        if (known == 0) {
+            inside_ports.write((bit<32>)standard_metadata.ingress_port, 1);
+        }
+    }
 
     action mark_external() {
         meta.direction = Direction.INBOUND;
@@ -453,24 +381,20 @@ control NatIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
         size = 1024;
     }
 
-    // The packet that an ICMP error is about becomes the one that the receiver of the error knows, its checksums and the error's own with it (RFC 5508,
-    // section 4). `address_change` and `port_change` are what the replacement adds to a checksum.
-    action translate_embedded(in binding_t binding, in bit<64> address_change, in bit<64> port_change) {
+    // The packet that an ICMP error is about becomes the one that the receiver of the error knows,
+    // its checksums and the error's own with it (RFC 5508, section 4). It went the other way, so
+    // the error's new source is its destination. `address_change` and `port_change` are what the
+    // replacement adds to a checksum.
+    action translate_embedded(in bit<64> address_change, in bit<64> port_change) {
         bit<64> icmp_change = address_change;
         bit<16> before = hdr.embedded_ipv4.checksum;
         hdr.embedded_ipv4.checksum = adjusted(before, address_change);
         icmp_change = icmp_change + replaced_word(before, hdr.embedded_ipv4.checksum);
-        if (meta.direction == Direction.OUTBOUND) {
-            hdr.embedded_ipv4.destination = binding.address;
-        } else {
-            hdr.embedded_ipv4.source = binding.address;
-        }
+        hdr.embedded_ipv4.destination = meta.key.source;
+        hdr.embedded_ipv4.source = meta.key.destination;
         if (hdr.embedded_ports.isValid()) {
-            if (meta.direction == Direction.OUTBOUND) {
-                hdr.embedded_ports.destination_port = binding.port;
-            } else {
-                hdr.embedded_ports.source_port = binding.port;
-            }
+            hdr.embedded_ports.destination_port = meta.key.source_port;
+            hdr.embedded_ports.source_port = meta.key.destination_port;
             icmp_change = icmp_change + port_change;
             if (hdr.embedded_udp.isValid()) {
                 before = hdr.embedded_udp.checksum;
@@ -486,18 +410,16 @@ control NatIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
         } else {
             before = hdr.embedded_icmp.checksum;
             hdr.embedded_icmp.checksum = adjusted(before, port_change);
-            hdr.embedded_echo.identifier = binding.port;
+            // One of the two is the identifier, and the other 0.
+            hdr.embedded_echo.identifier = meta.key.source_port | meta.key.destination_port;
             icmp_change = icmp_change + port_change + replaced_word(before, hdr.embedded_icmp.checksum);
         }
         hdr.icmp.checksum = adjusted(hdr.icmp.checksum, icmp_change);
     }
 
     apply {
-        // What is cut short only behind the IPv4 header is routed like any unsupported protocol.
-        if (standard_metadata.parser_error != error.NoError
-            && (standard_metadata.parser_error != error.PacketTooShort || !hdr.ipv4.isValid()
-                || (hdr.ipv4.header_words > 5 && !hdr.options.isValid()))) {
-            malformed.count(0);
+        if (!gateway_check()) {
+            refused.count(0);
             mark_to_drop(standard_metadata);
             return;
         }
@@ -508,43 +430,49 @@ control NatIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
         }
         if (hdr.ipv4.ttl <= 1) {
             ttl_expired.count(0);
-            to_host();
+            reply_icmp_error(ICMP_TIME_EXCEEDED, 0, 0);
             return;
         }
 
         // 1. Which way does it go?
-        if (!external.apply().hit) {
+        if (external.apply().hit) {
+            if (meta.direction == Direction.INBOUND) {
+                bit<1> known;
+                inside_ports.read(known, (bit<32>)standard_metadata.ingress_port);
+                if (known == 1 && inside.apply().hit) {
+                    meta.direction = Direction.HAIRPIN;
+                }
+            }
+        } else {
             inside.apply();
         }
+        bool translates = meta.direction != Direction.NONE;
 
-        // 2. Translate. `change` is what the new address adds to the IPv4 header's sum.
-        bit<64> change = TTL_DECREMENTED;
-        bit<16> source_port = meta.key.source_port;
-        bit<16> destination_port = meta.key.destination_port;
-        if (meta.direction != Direction.NONE) {
-            if (meta.kind == Kind.FRAGMENT) {
-                fragments.count(0);
-                mark_to_drop(standard_metadata);
-                return;
-            }
+        // 2. What conversation is it part of?
+        if (translates) {
             if (meta.kind == Kind.UNSUPPORTED) {
                 unsupported.count(0);
                 mark_to_drop(standard_metadata);
                 return;
             }
-
-            binding_t binding;
-            StateResult result = StateResult.MISS;
-            if (meta.direction == Direction.OUTBOUND && meta.kind == Kind.CONVERSATION) {
-                result = bindings.get_or_allocate(meta.key, binding);
-            } else if (meta.kind != Kind.ICMP_ERROR || hdr.ipv4.destination == meta.key.destination) {
-                // (An error goes to the source of the packet that it is about, or is forged.)
-                result = bindings.get(meta.key, binding);
+            if (hdr.ipv4.more_fragments ++ hdr.ipv4.fragment_offset != 0 && meta.kind != Kind.ICMP_ERROR) {
+                FragmentResult ports = fragment_ports((bit<128>)hdr.ipv4.source, (bit<128>)hdr.ipv4.destination,
+                                                      (bit<32>)hdr.ipv4.identification, hdr.ipv4.protocol,
+                                                      hdr.ipv4.fragment_offset == 0, meta.key.source_port,
+                                                      meta.key.destination_port);
+                if (ports == FragmentResult.HELD) {
+                    return; // it comes back when its first one has come
+                }
+                if (ports == FragmentResult.FULL) {
+                    fragments.count(0);
+                    mark_to_drop(standard_metadata);
+                    return;
+                }
             }
-            if (result == StateResult.PENDING) {
-                return; // it comes back with the binding
-            }
-            if (result == StateResult.MISS) {
+            // An error goes to the source of the packet that it is about, or is forged. Of ICMP
+            // echo there is no conversation between two external addresses.
+            if ((meta.kind == Kind.ICMP_ERROR && hdr.ipv4.destination != meta.key.destination)
+                || (meta.direction == Direction.HAIRPIN && meta.key.protocol == PROTOCOL_ICMP)) {
                 if (meta.direction == Direction.OUTBOUND) {
                     no_binding.count(0);
                 } else {
@@ -553,75 +481,139 @@ control NatIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
                 mark_to_drop(standard_metadata);
                 return;
             }
+        }
 
-            // How far the connection has come: what is closed gives its external port back early. (The store waits its `closed_s`; a forged RST, if it has
-            // the right addresses and ports, costs an idle connection its binding, which RFC 5382 leaves to the NAT.)
-            if (hdr.tcp.isValid() && hdr.tcp.offset_and_flags & TCP_PHASES != 0) {
-                if (hdr.tcp.offset_and_flags & TCP_RST != 0) {
-                    bindings.phase(meta.key, FlowPhase.CLOSED);
-                } else if (hdr.tcp.offset_and_flags & TCP_FIN != 0) {
-                    bindings.phase(meta.key, FlowPhase.HALF_CLOSED);
-                } else {
-                    bindings.phase(meta.key, FlowPhase.OPEN);
-                }
+        // 3. Where does it go, if its destination stays? A packet without a way makes no binding.
+        if (meta.direction == Direction.NONE || meta.direction == Direction.OUTBOUND) {
+            FibResult way = fib_lookup_ipv4(hdr.ipv4.source, hdr.ipv4.destination, hdr.ipv4.protocol, meta.key.source_port,
+                                  meta.key.destination_port, hdr.ipv4.total_length, hdr.ipv4.tos,
+                                  standard_metadata.egress_spec, hdr.ethernet.source, hdr.ethernet.destination);
+            // Untranslated, the kernel does all that is not plain forwarding, with the packet as it
+            // came in. Outbound, it delivers to this host itself, or (it does not tell these two
+            // apart) answers that there is no route: it cannot send the packet on, with its inside
+            // address.
+            if (way != FibResult.FORWARD
+                && (!translates || way == FibResult.LOCAL || way == FibResult.UNREACHABLE)) {
+                to_host();
+                return;
             }
+            if (way == FibResult.TOO_BIG && hdr.ipv4.dont_fragment == 1) {
+                reply_icmp_error(ICMP_UNREACHABLE, ICMP_FRAGMENTATION_NEEDED, (bit<32>)fib_mtu());
+                return;
+            }
+            if (way != FibResult.FORWARD) {
+                standard_metadata.egress_spec = KERNEL_PORT; // not resolved, or to be fragmented
+            }
+        }
 
-            bit<64> address_change;
-            bit<64> port_change;
-            if (meta.direction == Direction.OUTBOUND) {
-                address_change = replaced_address(meta.key.source, binding.address);
-                port_change = replaced_word(meta.key.source_port, binding.port);
-                // Not always address_change: an error may come from a router on the way, whose address must not be seen outside either.
-                change = change + replaced_address(hdr.ipv4.source, binding.address);
-                hdr.ipv4.source = binding.address;
-                source_port = binding.port;
+        // 4. Translate. `change` is what the new addresses add to the IPv4 header's sum.
+        bit<64> change = TTL_DECREMENTED;
+        bit<64> address_change = 0;
+        bit<64> port_change = 0;
+        if (meta.direction == Direction.OUTBOUND || meta.direction == Direction.HAIRPIN) {
+            binding_t outer;
+            StateResult result;
+            if (meta.kind == Kind.OPENER) {
+                learn_inside_port();
+                result = bindings.get_or_allocate(meta.key, outer);
             } else {
-                address_change = replaced_address(meta.key.destination, binding.address);
-                port_change = replaced_word(meta.key.destination_port, binding.port);
-                change = change + address_change;
-                hdr.ipv4.destination = binding.address;
-                destination_port = binding.port;
+                result = bindings.get(meta.key, outer);
             }
+            if (result == StateResult.PENDING) {
+                return; // it comes back with the binding
+            }
+            if (result == StateResult.MISS) {
+                no_binding.count(0);
+                mark_to_drop(standard_metadata);
+                return;
+            }
+            if (hdr.tcp.isValid() && hdr.tcp.offset_and_flags & TCP_PHASES != 0) {
+                bool asks = hdr.tcp.offset_and_flags & TCP_ACK == 0;
+                bindings.phase(meta.key, tcp_phase(hdr.tcp.offset_and_flags,
+                                                   asks ? FlowPhase.HALF_OPEN : FlowPhase.OPEN));
+            }
+            address_change = replaced_address(meta.key.source, outer.address);
+            port_change = replaced_word(meta.key.source_port, outer.port);
+            // Not always address_change: an error may come from a router on the way, whose address
+            // must not be seen outside either.
+            change = change + replaced_address(hdr.ipv4.source, outer.address);
+            hdr.ipv4.source = outer.address;
+            meta.key.source = outer.address;
+            meta.key.source_port = outer.port;
+        }
+        if (meta.direction == Direction.INBOUND || meta.direction == Direction.HAIRPIN) {
+            binding_t inner;
+            StateResult result = bindings.get(meta.key, inner);
+            if (result == StateResult.PENDING) {
+                return;
+            }
+            if (result == StateResult.MISS) {
+                if (meta.direction == Direction.INBOUND && inside.apply().hit) {
+                    learn_inside_port(); // it was hairpin: its sender tries again
+                }
+                unknown_inbound.count(0);
+                mark_to_drop(standard_metadata);
+                return;
+            }
+            if (hdr.tcp.isValid() && hdr.tcp.offset_and_flags & TCP_PHASES != 0) {
+                bindings.phase(meta.key, tcp_phase(hdr.tcp.offset_and_flags, FlowPhase.OPEN));
+            }
+            bit<64> inner_change = replaced_address(meta.key.destination, inner.address);
+            address_change = address_change + inner_change;
+            port_change = port_change + replaced_word(meta.key.destination_port, inner.port);
+            change = change + inner_change;
+            hdr.ipv4.destination = inner.address;
+            meta.key.destination = inner.address;
+            meta.key.destination_port = inner.port;
+            FibResult way = fib_lookup_ipv4(hdr.ipv4.source, hdr.ipv4.destination, hdr.ipv4.protocol, meta.key.source_port,
+                                  meta.key.destination_port, hdr.ipv4.total_length, hdr.ipv4.tos,
+                                  standard_metadata.egress_spec, hdr.ethernet.source, hdr.ethernet.destination);
+            if (way == FibResult.TOO_BIG && hdr.ipv4.dont_fragment == 1) {
+                reply_icmp_error(ICMP_UNREACHABLE, ICMP_FRAGMENTATION_NEEDED, (bit<32>)fib_mtu());
+                return;
+            }
+            if (way == FibResult.LOCAL || way == FibResult.UNREACHABLE) {
+                if (meta.direction == Direction.INBOUND && inside.apply().hit) {
+                    learn_inside_port(); // hairpin, and another switch has made its binding
+                }
+                no_route.count(0);
+                mark_to_drop(standard_metadata);
+                return;
+            }
+            if (way != FibResult.FORWARD) {
+                standard_metadata.egress_spec = KERNEL_PORT;
+            }
+        }
+        if (translates) {
             if (hdr.tcp.isValid()) {
-                hdr.tcp.source_port = source_port;
-                hdr.tcp.destination_port = destination_port;
+                hdr.tcp.source_port = meta.key.source_port;
+                hdr.tcp.destination_port = meta.key.destination_port;
                 hdr.tcp.checksum = adjusted(hdr.tcp.checksum, address_change + port_change);
             } else if (hdr.udp.isValid()) {
-                hdr.udp.source_port = source_port;
-                hdr.udp.destination_port = destination_port;
+                hdr.udp.source_port = meta.key.source_port;
+                hdr.udp.destination_port = meta.key.destination_port;
                 hdr.udp.checksum = adjusted_udp(hdr.udp.checksum, address_change + port_change);
             } else if (hdr.echo.isValid()) {
-                hdr.echo.identifier = binding.port;
+                // One of the two is the identifier, and the other 0.
+                hdr.echo.identifier = meta.key.source_port | meta.key.destination_port;
                 hdr.icmp.checksum = adjusted(hdr.icmp.checksum, port_change);
-            } else {
-                translate_embedded(binding, address_change, port_change);
+            } else if (meta.kind == Kind.ICMP_ERROR) {
+                translate_embedded(address_change, port_change);
             }
         }
 
-        // 3. Route what it is now.
-        FibResult way = fib_lookup_ipv4(hdr.ipv4.source, hdr.ipv4.destination, hdr.ipv4.protocol, source_port, destination_port,
-                                        hdr.ipv4.total_length, hdr.ipv4.tos, standard_metadata.egress_spec,
-                                        hdr.ethernet.source, hdr.ethernet.destination);
-        if (way != FibResult.FORWARD) {
-            // The kernel gets the packet as it came in: to deliver it, resolve its next hop, or answer with an ICMP error. A translated packet only where the
-            // kernel cannot send it on: outbound, to this host itself or (the kernel does not tell these two apart) without any route. It then answers
-            // an inside host's packet with "network unreachable", and nothing of it gets outside.
-            if (meta.direction == Direction.NONE || (meta.direction == Direction.OUTBOUND && way != FibResult.KERNEL && way != FibResult.TOO_BIG)) {
-                to_host();
-            } else {
-                no_next_hop.count(0);
-                mark_to_drop(standard_metadata);
-            }
-            return;
-        }
+        // 5. On its way.
         hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
         hdr.ipv4.checksum = adjusted(hdr.ipv4.checksum, change);
-        if (meta.direction == Direction.OUTBOUND) {
-            translated_out.count(0);
-        } else if (meta.direction == Direction.INBOUND) {
-            translated_in.count(0);
-        } else {
+        if (hdr.tcp.isValid() && hdr.tcp.offset_and_flags & TCP_SYN != 0) {
+            clamp_tcp_mss();
+        }
+        if (meta.direction == Direction.NONE) {
             untranslated.count(0);
+        } else if (meta.direction == Direction.OUTBOUND) {
+            translated_out.count(0);
+        } else {
+            translated_in.count(0);
         }
     }
 }

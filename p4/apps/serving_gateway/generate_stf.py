@@ -6,7 +6,7 @@ import sys
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from stf_packets import TCP, UDP, Case, address, ethernet, ipv4, tcp, udp  # noqa: E402
+from stf_packets import TCP, UDP, Case, address, ethernet, fragmentation_needed, ipv4, tcp, time_exceeded, udp, with_bytes  # noqa: E402
 
 GATEWAY = "10.99.0.1"
 # Base stations and the mobility manager are behind a router on port 0, the packet network behind one on port 1, more base stations behind one on port 2.
@@ -221,14 +221,26 @@ def refuses():
     case.up(0x1000)
     case.note("hop limits: in the tunnel, outside of it")
     case.radio(tunnelled(ipv4(USER, REMOTE, UDP, udp(USER, REMOTE, 5000, 53), ttl=1), 0x1000))
-    case.counter("no_next_hop", 1)
-    case.to_host(1, ethernet(PORT_MACS[1], NETWORK_MAC, ipv4(REMOTE, USER, UDP, udp(REMOTE, USER, 53, 5000), ttl=1)))
+    case.counter("no_route", 1)
+    packet = ipv4(REMOTE, USER, UDP, udp(REMOTE, USER, 53, 5000), ttl=1)
+    case.network(packet)
+    case.at_network(time_exceeded("192.0.2.2", packet))
+    case.counter("ttl_expired", 1)
     case.note("no way to where the user's packet goes")
     case.radio(tunnelled(ipv4(USER, "203.0.113.9", UDP, udp(USER, "203.0.113.9", 5000, 53)), 0x1000))
-    case.counter("no_next_hop", 2)
-    case.note("too big for the tunnel")
-    case.network(ipv4(REMOTE, USER, UDP, udp(REMOTE, USER, 53, 5000, bytes(1450))))
-    case.counter("no_next_hop", 3)
+    case.counter("no_route", 2)
+    case.note("a user's packet with a wrong header checksum; what gateway_check() refuses of the outer one")
+    case.radio(tunnelled(with_bytes(inner, 10, b"\0\0"), 0x1000))
+    case.counter("bad_checksum", 1)
+    case.note("a user's packet to nobody, or to many")
+    for to in ("224.0.0.5", "239.255.255.255", "255.255.255.255", "127.0.0.1", "0.0.0.0"):
+        case.radio(tunnelled(ipv4(USER, to, UDP, udp(USER, to, 5000, 53)), 0x1000))
+    case.counter("bad_destination", 5)
+    case.radio(with_bytes(tunnelled(inner, 0x1000), 10, b"\0\0"))
+    case.radio(tunnelled(inner, 0x1000)[:-1])
+    case.dropped_by_gateway("header_checksum", 1)
+    case.dropped_by_gateway("length", 1)
+    case.counter("refused", 2)
     case.note("routed: other destinations, others' tunnels; to the kernel: the gateway's address on other ports, ARP")
     for make in (lambda ttl: ipv4(STATION, REMOTE, TCP, tcp(STATION, REMOTE, 1, 2), ttl=ttl),
                  lambda ttl: ipv4(STATION, REMOTE, UDP, udp(STATION, REMOTE, 2152, 2152, gtp(255, 0x1000, inner)), ttl=ttl)):
@@ -240,5 +252,33 @@ def refuses():
     case.write()
 
 
-for write in (tunnels, refuses):
+def mtu():
+    case = GatewayCase("mtu", "MTUs inside and outside of tunnels; next hops that are not resolved.")
+    case.lines = [line.replace("192.0.2.2/24", "192.0.2.2/24 mtu 1400").replace("# route", "# route: 10.2.0.0/16 via 10.0.0.66 port 0\n# route", 1)
+                  for line in case.lines]
+    case.create(1, 0x1000, 0x2000, STATION)
+    case.note("into a tunnel: the error says what fits into it; what may be fragmented, may be so in its tunnel")
+    packet = ipv4(REMOTE, USER, UDP, udp(REMOTE, USER, 53, 5000, bytes(1437)))
+    case.network(packet)
+    case.at_network(fragmentation_needed("192.0.2.2", packet, 1464))
+    port = 0xC000 | int.from_bytes(address(USER)[2:], "big") & 0x3FFF
+    wrapped = lambda inner, station, flags: ipv4(GATEWAY, station, UDP, udp(GATEWAY, station, port, 2152, gtp(255, 0x2000, inner), True),  # noqa: E731
+                                                 flags_offset=flags, identification=0)
+    case.network(ipv4(REMOTE, USER, UDP, udp(REMOTE, USER, 53, 5000, bytes(1437)), flags_offset=0))
+    case.by_kernel(wrapped(ipv4(REMOTE, USER, UDP, udp(REMOTE, USER, 53, 5000, bytes(1437)), flags_offset=0, ttl=63), STATION, 0))
+    case.note("out of one: the base station is told, for its tunnel; what may be fragmented is")
+    case.radio(tunnelled(ipv4(USER, REMOTE, UDP, udp(USER, REMOTE, 5000, 53, bytes(1373))), 0x1000))
+    case.at_radio(fragmentation_needed("10.0.0.1", tunnelled(ipv4(USER, REMOTE, UDP, udp(USER, REMOTE, 5000, 53, bytes(1373))), 0x1000), 1436))
+    case.radio(tunnelled(ipv4(USER, REMOTE, UDP, udp(USER, REMOTE, 5000, 53, bytes(1373)), flags_offset=0), 0x1000))
+    case.by_kernel(ipv4(USER, REMOTE, UDP, udp(USER, REMOTE, 5000, 53, bytes(1373)), flags_offset=0, ttl=63))
+    case.note("next hops that are not resolved: of a user's packet, of its tunnel")
+    case.radio(tunnelled(ipv4(USER, "192.0.2.77", UDP, udp(USER, "192.0.2.77", 5000, 53)), 0x1000))
+    case.by_kernel(ipv4(USER, "192.0.2.77", UDP, udp(USER, "192.0.2.77", 5000, 53), ttl=63))
+    case.order(signal(MODIFY, 2, downlink=0x2000, station="10.2.0.1"), signal(MODIFY + 1, 2, USER, 0x1000, 0x2000, "10.2.0.1", ACCEPTED))
+    case.network(ipv4(REMOTE, USER, UDP, udp(REMOTE, USER, 53, 5000)))
+    case.by_kernel(wrapped(ipv4(REMOTE, USER, UDP, udp(REMOTE, USER, 53, 5000), ttl=63), "10.2.0.1", 0x4000))
+    case.write()
+
+
+for write in (tunnels, refuses, mtu):
     write()

@@ -12,13 +12,25 @@
 // What it does not do, on purpose, and what then happens:
 // - Users' IPv6: not known to any record; dropped in tunnels (`unknown_user`), routed outside of them to the kernel.
 // - Error Indication and End Marker (TS 29.281, 7.3): none are sent; received ones are dropped and counted (`unsupported`).
-// - Fragmented tunnel packets, and those with IPv4 options: dropped (`unsupported`), as is all UDP to the gateway that is so. The network to the base stations must have room for 36 bytes more than users' packets.
+// - Fragmented tunnel packets, and those with IPv4 options: dropped (`unsupported`), as is all UDP
+//   to the gateway that is so: only whole ones can be taken out of their tunnels, and nothing
+//   reassembles here. (The other way round, fragments are users' packets like others, and tunnel
+//   packets may be sent in fragments.)
 // - Charging, quality of service, paging, the S5/S8 tunnel to another gateway: no part of it.
+//
+// A packet is checked and routed as by a gateway (RFC 1812): gateway_check() drops what is
+// malformed, not for this switch or from where its source cannot be; it looks at the outer header.
+// A user's packet that is too big for the tunnel and must not be fragmented is answered with ICMP;
+// other tunnel packets are then sent in fragments by this host's kernel (KERNEL_PORT), which also
+// sends what has an unresolved next hop. One from a tunnel that is too big for its route is
+// answered to the base station, whose tunnel then has a smaller MTU (as RFC 4459, 3.2, has it), or
+// fragmented. docs/apps/packets.md has each kind of packet.
 //
 // -DSERVING_GATEWAY_LOCAL: the same without fault tolerance.
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
+#include <internet.p4>
 
 #ifdef SERVING_GATEWAY_LOCAL
 #define USERS_CONSISTENCY Consistency.LOCAL
@@ -31,8 +43,6 @@
 #define SERVING_GATEWAY_USERS 65536
 #endif
 
-const bit<16> ETHERTYPE_IPV4 = 0x0800;
-const bit<8> PROTOCOL_UDP = 17;
 const bit<16> PORT_GTP_C = 2123;
 const bit<16> PORT_GTP_U = 2152;
 
@@ -59,36 +69,6 @@ enum bit<8> Cause {
 }
 
 // Headers ------------------------------------------------------------------------------------------------------------------------------
-
-header ethernet_t {
-    bit<48> destination;
-    bit<48> source;
-    bit<16> ether_type;
-}
-
-header ipv4_t {
-    bit<4>  version;
-    bit<4>  header_words;
-    bit<8>  tos;
-    bit<16> total_length;
-    bit<16> identification;
-    bit<1>  reserved;
-    bit<1>  dont_fragment;
-    bit<1>  more_fragments;
-    bit<13> fragment_offset;
-    bit<8>  ttl;
-    bit<8>  protocol;
-    bit<16> checksum;
-    bit<32> source;
-    bit<32> destination;
-}
-
-header udp_t {
-    bit<16> source_port;
-    bit<16> destination_port;
-    bit<16> length;
-    bit<16> checksum;
-}
 
 // The same with what comes before it, to look ahead.
 header ipv4_and_ports_t {
@@ -315,6 +295,12 @@ parser GatewayParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
 
 control GatewayVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
+        // A user's header with a wrong checksum would be found wrong by a receiver, but only there.
+        verify_checksum(meta.kind == Kind.UPLINK && hdr.ipv4.header_words == 5,
+                        { hdr.ipv4.version, hdr.ipv4.header_words, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification,
+                          hdr.ipv4.reserved, hdr.ipv4.dont_fragment, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset,
+                          hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.source, hdr.ipv4.destination },
+                        hdr.ipv4.checksum, HashAlgorithm.csum16);
         // The answer gets fresh checksums: a request with a wrong one must not be made to look right.
         verify_checksum(hdr.signalling.isValid(),
                         { hdr.outer_ipv4.version, hdr.outer_ipv4.header_words, hdr.outer_ipv4.tos, hdr.outer_ipv4.total_length,
@@ -358,11 +344,21 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
     counter(1, CounterType.packets) late_signalling;
     // Dropped: fragments to the gateway and tunnel packets with IPv4 options, other GTP-U messages, users' packets that are not IPv4.
     counter(1, CounterType.packets) unsupported;
-    // Dropped: for a tunnel, out of one or an answer, but no resolved way on (or too big for it).
-    counter(1, CounterType.packets) no_next_hop;
+    // Dropped: a user's packet in a tunnel with a wrong header checksum.
+    counter(1, CounterType.packets) bad_checksum;
+    // Dropped: a user's packet to a multicast or broadcast address, or to one that no host has.
+    counter(1, CounterType.packets) bad_destination;
+    // Dropped: what gateway_check() refuses; the runtime counts the reasons.
+    counter(1, CounterType.packets) refused;
+    // Dropped: for a tunnel, out of one or an answer, but no route, or a hop limit that ends in the
+    // tunnel.
+    counter(1, CounterType.packets) no_route;
     // Routed as they are.
     counter(1, CounterType.packets) routed;
-    // To the kernel: not IPv4, hop limit reached, no resolved next hop.
+    // Answered with time exceeded: hop limit reached, outside of tunnels.
+    counter(1, CounterType.packets) ttl_expired;
+    // To the kernel: not IPv4, a tunnel's hop limit reached; what is routed as it is, and is not plainly
+    // forwarded.
     counter(1, CounterType.packets) to_kernel;
 
     bit<32> gateway = 0;
@@ -415,7 +411,7 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
     }
 
     action drop_without_way() {
-        no_next_hop.count(0);
+        no_route.count(0);
         mark_to_drop(standard_metadata);
     }
 
@@ -440,6 +436,11 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
     }
 
     apply {
+        if (!gateway_check()) {
+            refused.count(0);
+            mark_to_drop(standard_metadata);
+            return;
+        }
         if (standard_metadata.parser_error != error.NoError && meta.kind != Kind.UNSUPPORTED && meta.kind != Kind.SIGNALLING) {
             to_kernel.count(0);
             to_host();
@@ -455,9 +456,15 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
             mark_to_drop(standard_metadata);
             return;
         }
-        if (!hdr.outer_ipv4.isValid() && (!hdr.ipv4.isValid() || hdr.ipv4.version != 4 || hdr.ipv4.header_words < 5 || hdr.ipv4.ttl <= 1)) {
+        if (!hdr.outer_ipv4.isValid() && (!hdr.ipv4.isValid() || hdr.ipv4.version != 4 || hdr.ipv4.header_words < 5)) {
             to_kernel.count(0);
             to_host();
+            return;
+        }
+        if (!hdr.outer_ipv4.isValid() && hdr.ipv4.ttl <= 1) {
+            // (The kernel might have no route to users, and then would not answer.)
+            ttl_expired.count(0);
+            reply_icmp_error(ICMP_TIME_EXCEEDED, 0, 0);
             return;
         }
         // What goes by in tunnels of others is routed like anything else.
@@ -502,6 +509,19 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                     || hdr.ipv4.total_length + (hdr.gtp_optional.isValid() ? 16w4 : 0) + meta.extension_bytes != hdr.gtp.length
                     || hdr.gtp.length + 36 != hdr.outer_ipv4.total_length) {
                     unsupported.count(0);
+                    mark_to_drop(standard_metadata);
+                    return;
+                }
+                if (standard_metadata.checksum_error != 0) {
+                    bad_checksum.count(0);
+                    mark_to_drop(standard_metadata);
+                    return;
+                }
+                // (gateway_check() saw the tunnel's own addresses. Routes would send these on like any
+                // other, and routing protocols of the next router listen to some.)
+                if (hdr.ipv4.destination[31:28] == 0xe || hdr.ipv4.destination == 0xffffffff
+                    || hdr.ipv4.destination[31:24] == 127 || hdr.ipv4.destination[31:24] == 0) {
+                    bad_destination.count(0);
                     mark_to_drop(standard_metadata);
                     return;
                 }
@@ -643,16 +663,33 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
             length = hdr.outer_ipv4.total_length;
             tos = hdr.outer_ipv4.tos;
         }
-        if (fib_lookup_ipv4(source, destination, protocol, source_port, destination_port, length, tos, standard_metadata.egress_spec,
-                            hdr.ethernet.source, hdr.ethernet.destination) != FibResult.FORWARD) {
+        FibResult way = fib_lookup_ipv4(source, destination, protocol, source_port, destination_port, length, tos,
+                                        standard_metadata.egress_spec, hdr.ethernet.source, hdr.ethernet.destination);
+        if (way != FibResult.FORWARD) {
             if (!ours && !needs_session) {
                 to_kernel.count(0);
                 to_host();
-            } else {
-                // The kernel gets packets as they came in: it would see a tunnel where there is none any more.
-                drop_without_way();
+                return;
             }
-            return;
+            // The kernel gets packets as they came in: it would see a tunnel where there is none
+            // any more.
+            if (way == FibResult.LOCAL || way == FibResult.UNREACHABLE) {
+                drop_without_way();
+                return;
+            }
+            if (way == FibResult.TOO_BIG && hdr.ipv4.isValid()) {
+                if (hdr.ipv4.dont_fragment == 1) {
+                    // Into a tunnel, users' packets have room for 36 bytes less; out of one, what
+                    // came in had 36 more.
+                    bit<16> most = meta.kind == Kind.UPLINK ? fib_mtu() + 36 : fib_mtu() - 36;
+                    reply_icmp_error(ICMP_UNREACHABLE, ICMP_FRAGMENTATION_NEEDED, (bit<32>)most);
+                    return;
+                }
+                if (hdr.outer_ipv4.isValid()) {
+                    hdr.outer_ipv4.dont_fragment = 0;
+                }
+            }
+            standard_metadata.egress_spec = KERNEL_PORT; // not resolved, or to be fragmented
         }
         if (meta.kind == Kind.UPLINK) {
             uplink.count(0);

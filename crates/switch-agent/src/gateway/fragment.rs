@@ -52,30 +52,40 @@ impl<'a> Packet<'a> {
     /// fragment by another one: a fragment gets one that all of its packet get alike.
     pub fn bytes(&self) -> Vec<u8> {
         let mut header = self.header.to_vec();
-        if self.flags_and_offset() & (MORE_FRAGMENTS | OFFSET) != 0 {
-            self.identify(&mut header);
+        if self.is_fragment() {
+            self.identify(&mut header, 0);
         }
         seal(&mut header, self.payload.len());
         [&header, self.payload].concat()
     }
 
-    fn identify(&self, header: &mut [u8]) {
-        if header[4..6] == [0, 0] {
-            let (source, destination) = self.addresses();
-            let sum = source
-                .iter()
-                .chain(&destination)
-                .fold(u16::from(header[9]), |sum, byte| sum.wrapping_mul(31).wrapping_add(u16::from(*byte)));
-            header[4..6].copy_from_slice(&(sum | 1).to_be_bytes());
-        }
+    fn is_fragment(&self) -> bool {
+        self.flags_and_offset() & (MORE_FRAGMENTS | OFFSET) != 0
     }
 
-    /// Fragments of at most `mtu` bytes; none: not even eight bytes of it fit.
-    pub fn fragments(&self, mtu: usize) -> Option<Vec<Vec<u8>>> {
+    /// Replaces an identification of 0. A whole packet gets `fresh`: a receiver must tell it from
+    /// those before it (RFC 6864, 4.3). Of fragments that came in with 0, those of one packet must
+    /// stay together, and no more than their addresses tell where they belong.
+    fn identify(&self, header: &mut [u8], fresh: u16) {
+        if header[4..6] != [0, 0] {
+            return;
+        }
+        let (source, destination) = self.addresses();
+        let of_addresses = || {
+            let bytes = source.iter().chain(&destination);
+            bytes.fold(u16::from(header[9]), |sum, byte| sum.wrapping_mul(31).wrapping_add(u16::from(*byte)))
+        };
+        let identification = if self.is_fragment() { of_addresses() | 1 } else { fresh };
+        header[4..6].copy_from_slice(&identification.to_be_bytes());
+    }
+
+    /// Fragments of at most `mtu` bytes; none: not even eight bytes of it fit. `fresh` is an
+    /// identification that no packet has had lately, for a packet without one.
+    pub fn fragments(&self, mtu: usize, fresh: u16) -> Option<Vec<Vec<u8>>> {
         let flags_and_offset = self.flags_and_offset();
         let last_has_more = flags_and_offset & MORE_FRAGMENTS;
         let mut header = self.header.to_vec();
-        self.identify(&mut header);
+        self.identify(&mut header, fresh);
         let mut fragments = vec![];
         let mut done = 0;
         while done < self.payload.len() {
@@ -181,9 +191,9 @@ mod tests {
         for options in [vec![], vec![0x94, 4, 0, 0], vec![7, 7, 4, 0, 0, 0, 0, 0]] {
             let bytes = packet(&options, 0, &payload);
             let least = HEADER_BYTES + options.len() + UNIT_BYTES;
-            assert!(Packet::new(&bytes).unwrap().fragments(least - 1).is_none());
+            assert!(Packet::new(&bytes).unwrap().fragments(least - 1, 1).is_none());
             for mtu in least..500 {
-                let fragments = Packet::new(&bytes).unwrap().fragments(mtu).unwrap();
+                let fragments = Packet::new(&bytes).unwrap().fragments(mtu, 1).unwrap();
                 assert_eq!(whole(&fragments, mtu), payload, "mtu {mtu}");
             }
         }
@@ -194,7 +204,7 @@ mod tests {
         // Record route (not copied), no operation, router alert (copied).
         let options = [7, 7, 4, 0, 0, 0, 0, 1, 0x94, 4, 0, 0];
         let bytes = packet(&options, 0, &[9; 64]);
-        let fragments = Packet::new(&bytes).unwrap().fragments(60).unwrap();
+        let fragments = Packet::new(&bytes).unwrap().fragments(60, 1).unwrap();
         assert_eq!(fragments[0][20..32], options);
         assert_eq!((fragments[1][0], &fragments[1][20..24]), (0x46, &[0x94, 4, 0, 0][..]));
     }
@@ -202,11 +212,11 @@ mod tests {
     #[test]
     fn a_fragment_is_cut_further_and_one_in_the_middle_stays_one() {
         let bytes = packet(&[], MORE_FRAGMENTS | 100, &[9; 32]);
-        let fragments = Packet::new(&bytes).unwrap().fragments(36).unwrap();
+        let fragments = Packet::new(&bytes).unwrap().fragments(36, 1).unwrap();
         let flags: Vec<u16> = fragments.iter().map(|it| number(it, 6)).collect();
         assert_eq!(flags, [MORE_FRAGMENTS | 100, MORE_FRAGMENTS | 102]);
         let last = packet(&[], OFFSET, &[9; 32]);
-        assert!(Packet::new(&last).unwrap().fragments(36).is_none(), "beyond what IPv4 has");
+        assert!(Packet::new(&last).unwrap().fragments(36, 1).is_none(), "beyond what IPv4 has");
     }
 
     #[test]
@@ -219,6 +229,18 @@ mod tests {
         let first = identification(MORE_FRAGMENTS, &[1; 8]);
         assert_eq!((first, first == 0), (identification(5, &[2; 16]), false));
         assert_eq!(identification(0, &[1; 8]), 0, "whole: the kernel picks one");
+    }
+
+    #[test]
+    fn packets_of_identification_0_are_cut_into_fragments_of_their_own() {
+        let cut = |flags, fresh| {
+            let mut bytes = packet(&[], flags, &[1; 32]);
+            bytes[4..6].fill(0);
+            let fragments = Packet::new(&bytes).unwrap().fragments(36, fresh).unwrap();
+            fragments.iter().map(|fragment| number(fragment, 4)).collect::<Vec<_>>()
+        };
+        assert_eq!((cut(0, 8), cut(0, 9)), (vec![8; 2], vec![9; 2]));
+        assert_eq!(cut(MORE_FRAGMENTS, 8), cut(MORE_FRAGMENTS, 9), "they stay with the rest of their packet");
     }
 
     #[test]

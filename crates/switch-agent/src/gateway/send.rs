@@ -11,6 +11,7 @@ use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn,
     SockaddrIn6, SockaddrStorage, recvmsg, sendmsg, setsockopt, socket, sockopt,
 };
+use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -48,6 +49,8 @@ pub(crate) struct Sender {
     ipv4: OwnedFd,
     /// None: this host has no IPv6.
     ipv6: Option<OwnedFd>,
+    /// The identification of the last packet that had none and was cut into fragments.
+    identification: Cell<u16>,
 }
 
 impl Sender {
@@ -69,7 +72,7 @@ impl Sender {
             super::raw_option(&socket, libc::IPPROTO_IPV6, IPV6_TRANSPARENT, &1i32)?;
             Ok(socket)
         });
-        Ok(Sender { ipv4, ipv6: ipv6.ok() })
+        Ok(Sender { ipv4, ipv6: ipv6.ok(), identification: Cell::new(0) })
     }
 
     /// Sends what is behind a frame's Ethernet header.
@@ -90,13 +93,21 @@ impl Sender {
             Ok(()) => Sent::Whole,
             Err(Errno::EMSGSIZE) => {
                 let mtu = self.told_mtu();
-                let fragments = mtu.filter(|_| !packet.is_whole()).and_then(|it| packet.fragments(it));
+                let fragments =
+                    mtu.filter(|_| !packet.is_whole()).and_then(|it| packet.fragments(it, self.fresh_identification()));
                 let Some(fragments) = fragments else { return Sent::TooBig };
                 let mut all = fragments.iter().map(|it| self.ipv4_bytes(it, source, destination));
                 all.find_map(Result::err).map_or(Sent::Fragmented, refusal)
             }
             Err(error) => refusal(error),
         }
+    }
+
+    /// Not 0, and another one than the 65,534 before.
+    fn fresh_identification(&self) -> u16 {
+        let next = self.identification.get().checked_add(1).unwrap_or(1);
+        self.identification.set(next);
+        next
     }
 
     fn ipv4_bytes(&self, bytes: &[u8], source: [u8; 4], destination: [u8; 4]) -> Result<(), Errno> {
