@@ -386,6 +386,11 @@ fn forge(lab: &TestLab, random: &mut Random, host: &str, genuine: &[Message5407]
     let known =
         SecretsFile::load(&lab::Lab::open(&lab.name).expect("lab").dir().join("fabric.secrets")).expect("secrets");
     let genuine: Vec<_> = genuine.iter().filter(|it| targets.contains(it.destination.ip())).cloned().collect();
+    let of_all = some_of_each(&genuine, 40);
+    // From outside a packet comes by a switch, which drops what says that it is from itself
+    // (`martian_source`). Which switch that is, ECMP says.
+    let is_switch = |at: &SocketAddrV4| SWITCHES.iter().any(|(_, switch)| switch == at.ip());
+    let genuine: Vec<_> = genuine.into_iter().filter(|it| host == "inside" || !is_switch(&it.source)).collect();
     let some = some_of_each(&genuine, 40);
     let not_genuine = ["malformed", "bad_tag"];
     all_are_counted(lab, &format!("{host}: random"), &raw, &random_messages(random, own, targets, 300), &not_genuine);
@@ -397,7 +402,7 @@ fn forge(lab: &TestLab, random: &mut Random, host: &str, genuine: &[Message5407]
         lab,
         &format!("{host}: replayed from its own address"),
         &raw,
-        &from_address(&some, own),
+        &from_address(&of_all, own),
         &["bad_tag"],
     );
     let replies: Vec<_> = genuine.iter().filter(|it| it.is_reply()).cloned().collect();

@@ -270,10 +270,11 @@ impl Stream {
         let echo = udp_echo(lab, port);
         let socket = lab.netns("inside").run(|| UdpSocket::bind((INSIDE, 0))).expect("bind");
         socket.connect(echo).expect("connect");
+        common::roomy(&socket);
         let answers = socket.try_clone().expect("clone");
         answers.set_read_timeout(Some(Duration::from_millis(500))).expect("timeout");
         let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
+        let (stopped, ended) = (Arc::clone(&stop), Arc::clone(&stop));
         let start = Instant::now();
         let sender = std::thread::spawn(move || {
             let mut sent = Vec::new();
@@ -288,9 +289,14 @@ impl Stream {
         let thread = std::thread::spawn(move || {
             let mut back = Vec::new();
             let mut number = [0; 4];
-            // Ends when nothing has come back for the time-out.
-            while answers.recv(&mut number).is_ok() {
-                back.push((u32::from_be_bytes(number) as usize, start.elapsed()));
+            // A silence ends it only when no more is sent: what comes after an outage is not lost.
+            loop {
+                let over = ended.load(Ordering::Relaxed);
+                match answers.recv(&mut number) {
+                    Ok(_) => back.push((u32::from_be_bytes(number) as usize, start.elapsed())),
+                    Err(_) if over => break,
+                    Err(_) => {}
+                }
             }
             let sent = sender.join().expect("the sender ends");
             let mut delays = vec![None; sent.len()];

@@ -140,6 +140,15 @@ fn the_kernel_sends_what_xdp_cannot() {
     // 4. An interface that is no port.
     let side = bound(&lab, "side", SIDE, 9000);
     arrives(&inside, &side, 100);
+    // Where the kernel forwards nothing, the agent does not either.
+    lab.must_run("s1", "sysctl -q net.ipv4.conf.inside.forwarding=0");
+    let before = agent(&lab, "sent");
+    for _ in 0..5 {
+        inside.send_to(b"not forwarded", outside.local_addr().expect("address")).expect("send");
+    }
+    lab.must_run("s1", "sysctl -q net.ipv4.conf.inside.forwarding=1");
+    arrives(&inside, &outside, 100);
+    assert_eq!(agent(&lab, "sent"), before, "the agent forwards what the kernel must not");
 
     // 5. A source that the route to it does not allow.
     let raw = Raw::new(&lab);

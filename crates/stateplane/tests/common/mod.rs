@@ -260,7 +260,7 @@ impl Drop for TestLab {
     }
 }
 
-fn json(text: &str) -> Value {
+pub fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
 }
 
@@ -314,6 +314,7 @@ pub fn tcp_echo(lab: &TestLab, port: u16) -> SocketAddr {
 /// A UDP echo server in `outside`.
 pub fn udp_echo(lab: &TestLab, port: u16) -> SocketAddr {
     let socket = lab.netns("outside").run(|| UdpSocket::bind((OUTSIDE, port))).expect("bind");
+    roomy(&socket);
     let address = socket.local_addr().expect("address");
     std::thread::spawn(move || {
         let mut buffer = [0; 2048];
@@ -325,6 +326,11 @@ pub fn udp_echo(lab: &TestLab, port: u16) -> SocketAddr {
         }
     });
     address
+}
+
+/// Room for what arrives while no CPU is free for the socket's thread: some seconds of a test's traffic.
+pub fn roomy(socket: &UdpSocket) {
+    nix::sys::socket::setsockopt(socket, nix::sys::socket::sockopt::RcvBufForce, &(8 << 20)).expect("SO_RCVBUFFORCE");
 }
 
 /// TCP connections from `inside`, opened before something happens and used after it.
