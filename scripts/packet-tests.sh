@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs every STF packet test through the kernel: p4/apps/*/*.stf with the app's program, p4/tests/*.stf with the program of the same name.
+# Runs every STF packet test through the kernel: systems/redplane/p4/*/*.stf with the app's program, p4/tests/*.stf with the program of the same name.
 set -euo pipefail
 stateplane=$1
 cd "$(dirname "$0")/.."
 failed=0 run=0
-for directory in p4/apps/*/ p4/tests/; do
+for directory in systems/redplane/p4/*/ p4/tests/; do
   [ -d "$directory" ] || continue
   for program in "$directory"*.p4; do
     name=$(basename "$program" .p4)

@@ -38,12 +38,13 @@ one_demo() { # number, arguments of the demo
 doors() {
   scripts/setup-fuzz.sh || return 1
   local source name failed=0 count=0
-  cargo +nightly fuzz build -s none || return 1
-  for source in fuzz/fuzz_targets/*.rs; do
+  local fuzz_dir=tools/fuzz-targets/fuzz
+  cargo +nightly fuzz build --fuzz-dir "$fuzz_dir" -s none || return 1
+  for source in "$fuzz_dir"/fuzz_targets/*.rs; do
     name=$(basename "$source" .rs)
     count=$((count + 1))
     mkdir -p "$out/corpus/$name"
-    cargo +nightly fuzz run -s none "$name" "$out/corpus/$name" "fuzz/corpus/$name" -- \
+    cargo +nightly fuzz run --fuzz-dir "$fuzz_dir" -s none "$name" "$out/corpus/$name" "$fuzz_dir/corpus/$name" -- \
       -max_total_time="${FUZZ_SECONDS:-300}" -max_len=16384 -rss_limit_mb=2048 -timeout=20 -print_final_stats=1 ||
       failed=$((failed + 1))
   done
@@ -96,8 +97,8 @@ run_part() {
     chaos)
       "$bin" lab chaos --rounds "${SOAK_ROUNDS:-200}" --out "$out/chaos" &&
         "$bin" lab chaos --rounds "$((${SOAK_ROUNDS:-200} / 5))" --mode etcd --out "$out/chaos-etcd" &&
-        "$bin" lab chaos --rounds "$((${SOAK_ROUNDS:-200} / 5))" --topology lab/firewall.toml --out "$out/chaos-firewall" &&
-        "$bin" lab chaos --rounds "$((${SOAK_ROUNDS:-200} / 5))" --topology lab/load_balancer.toml --out "$out/chaos-load-balancer"
+        "$bin" lab chaos --rounds "$((${SOAK_ROUNDS:-200} / 5))" --topology systems/redplane/lab/firewall.toml --out "$out/chaos-firewall" &&
+        "$bin" lab chaos --rounds "$((${SOAK_ROUNDS:-200} / 5))" --topology systems/redplane/lab/load_balancer.toml --out "$out/chaos-load-balancer"
       ;;
     *) echo "no part '$1'" >&2; usage ;;
   esac

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Model checking: TLC runs every check of checks.txt and compares what comes out with what must. A check with a mistake made on purpose
+# Model checking: TLC runs every check of each specification's checks.txt (core/*/spec, systems/*/spec) and compares what comes out with what must. A check with a mistake made on purpose
 # (Bugs) has to break the invariant or property that it names: so each is seen to be able to fail. Before that: the code that actions cite is there.
 #   spec/check.sh              the small ones, as `make test` does
 #   spec/check.sh large        the long ones too, as `make soak` does
@@ -7,10 +7,13 @@
 # What TLC said of the Nth line that was run is in out/spec/N.txt: the run that breaks an invariant, step by step.
 # Exit codes: 0 all as they must be, 1 one was not, 2 no TLC.
 set -uo pipefail
-cd "$(dirname "$0")"
+cd "$(dirname "$0")/.."
+root=$PWD
+shopt -s nullglob
+folders=(core/*/spec systems/*/spec)
 size=${1:-small}
 only=${2:-}
-jar=${TLA2TOOLS_JAR:-../target/tla/tla2tools.jar}
+jar=${TLA2TOOLS_JAR:-target/tla/tla2tools.jar}
 [ -r "$jar" ] || { echo "spec/check.sh: $jar is not there: scripts/setup.sh fetches it (or set TLA2TOOLS_JAR)" >&2; exit 2; }
 jar=$(realpath "$jar")
 work=$(mktemp -d)
@@ -48,9 +51,11 @@ complete() {
   return "$wrong"
 }
 
-./citations.sh || failed=1
-complete || failed=1
+spec/citations.sh || failed=1
 printf '%-13s %-18s %-10s %12s %6s  %s\n' module 'must come out' '' states s settings
+for folder in "${folders[@]}"; do
+cd "$root/$folder" || exit 2
+complete || failed=1
 while read -r kind module expected settings; do
   case $kind in ''|\#*) continue ;; esac
   [ "$kind" = small ] || [ "$size" = large ] || continue
@@ -73,8 +78,8 @@ while read -r kind module expected settings; do
   came=$broken
   [ "$status" -eq 0 ] && [ -z "$broken" ] && came=holds
   verdict=ok
-  mkdir -p ../out/spec
-  cp "$work/out" "../out/spec/$number.txt"
+  mkdir -p "$root/out/spec"
+  cp "$work/out" "$root/out/spec/$number.txt"
   if [ "$came" != "$expected" ]; then
     verdict=WRONG
     failed=$((failed + 1))
@@ -82,5 +87,6 @@ while read -r kind module expected settings; do
   printf '%-13s %-18s %-10s %12s %6s  %s\n' "$module" "$expected" "$verdict" "${states:-?}" $((SECONDS - started)) "${settings:-}"
   [ "$verdict" = ok ] || echo "  came out: ${came:-an error} (out/spec/$number.txt has what TLC said)"
 done <checks.txt
+done
 echo "spec: $number checks, $failed wrong"
 [ "$number" -gt 0 ] && [ "$failed" -eq 0 ]

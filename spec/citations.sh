@@ -6,7 +6,8 @@ cd "$(dirname "$0")/.."
 wrong=0
 complain() { echo "spec/citations.sh: $*" >&2; wrong=1; }
 cited=0
-for module in spec/*.tla; do
+shopt -s nullglob
+for module in core/*/spec/*.tla systems/*/spec/*.tla; do
   while IFS=: read -r line rest; do
     read -r file names <<<"${rest#*Code: }"
     [ "$file" = "none:" ] && continue

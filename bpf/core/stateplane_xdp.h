@@ -89,7 +89,7 @@ struct {
 
 /*
  * A bit for each of the addresses above, by their hash: a packet whose bit is not set costs no
- * look-up. User space keeps it (crates/dataplane/src/local_filter.rs).
+ * look-up. User space keeps it (switch/dataplane/src/local_filter.rs).
  */
 #define SP_LOCAL_FILTER_BITS 12
 struct sp_local_filter_value {

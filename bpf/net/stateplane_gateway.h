@@ -7,7 +7,7 @@
  * Owns: what user space tells of ports, and the counts of what is dropped and answered.
  * Must not know: the P4 program, or FlowState.
  *
- * User space writes and reads these maps by their layouts (crates/dataplane/src/gateway.rs).
+ * User space writes and reads these maps by their layouts (switch/dataplane/src/gateway.rs).
  * Integers are in host order, addresses in network order. A port without an entry has no MAC, no
  * address and no reverse-path check.
  */
@@ -29,7 +29,7 @@ struct sp_gateway_port_value {
 	__u8 reverse_path; /* SP_REVERSE_PATH_ */
 	__u8 zero[2];
 };
-_Static_assert(sizeof(struct sp_gateway_port_value) == 48, "crates/dataplane/src/gateway.rs");
+_Static_assert(sizeof(struct sp_gateway_port_value) == 48, "switch/dataplane/src/gateway.rs");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -54,7 +54,7 @@ struct {
 	__uint(max_entries, 1);
 } sp_gateway_settings SEC(".maps");
 
-/* Why gateway_check() said no. The names, in this order: crates/dataplane/src/gateway.rs. */
+/* Why gateway_check() said no. The names, in this order: switch/dataplane/src/gateway.rs. */
 enum sp_gateway_drop {
 	SP_DROP_OTHER_MAC, /* a unicast frame for another MAC */
 	SP_DROP_BROADCAST_FRAME, /* a unicast packet in a broadcast or multicast frame */
@@ -68,7 +68,7 @@ enum sp_gateway_drop {
 	SP_DROP_REASONS, /* as a result: none */
 };
 
-/* The names, in this order: crates/dataplane/src/gateway.rs. */
+/* The names, in this order: switch/dataplane/src/gateway.rs. */
 enum sp_gateway_event {
 	SP_EVENT_ICMP_SENT,
 	SP_EVENT_ICMP_SUPPRESSED,

@@ -2,7 +2,7 @@
  *
  * Owns: per-flow entries, leases as the switch sees them, output commit, the pending ring and the packet generator.
  * Must not know: the P4 program. The compiler defines SP_FLOW_OBJECTS(X) and includes this after stateplane_xdp.h.
- * The messages are described in docs/state-protocol.md; "rule N" below means its rules of the switch.
+ * The messages are described in systems/redplane/docs/state-protocol.md; "rule N" below means its rules of the switch.
  *
  * Invariants:
  * - A value is handed to the program only while the entry's session is the shard's current one and its lease lives, and the entry is not
@@ -77,7 +77,7 @@ enum {
 };
 #define SP_FLOW_PHASES (SP_FLOW_HALF_CLOSED | SP_FLOW_CLOSED | SP_FLOW_HALF_OPEN)
 
-/* Names, for the agent's metrics, stand in crates/switch-agent/src/flow_state.rs in this order. */
+/* Names, for the agent's metrics, stand in switch/agent/src/flow_state.rs in this order. */
 enum sp_flow_stat {
 	SP_STAT_PARKED,
 	SP_STAT_GRANTS,
@@ -168,7 +168,7 @@ _Static_assert(sizeof(struct sp_flow_entry_head) == SP_FLOW_ENTRY_HEAD_BYTES, "t
 
 #define SP_ROUND8(n) (((n) + 7) & ~7)
 
-/* Written by the agent: crates/dataplane/src/flow.rs has the same layouts. */
+/* Written by the agent: switch/dataplane/src/flow.rs has the same layouts. */
 struct sp_flow_settings {
 	__u32 switch_id;
 	__u32 incarnation;
@@ -243,7 +243,7 @@ struct sp_flow_header {
 	__u8 zero;
 	__be64 tag;
 } __attribute__((packed));
-_Static_assert(sizeof(struct sp_flow_header) == SP_FLOW_HEADER_BYTES, "docs/state-protocol.md");
+_Static_assert(sizeof(struct sp_flow_header) == SP_FLOW_HEADER_BYTES, "systems/redplane/docs/state-protocol.md");
 
 struct sp_flow_outer {
 	__u8 destination_mac[6];
@@ -298,7 +298,7 @@ struct sp_flow_scratch {
 
 #include "stateplane_flow_maps.h"
 
-/* Seeded bugs, for tests that must find them (crates/sim/tests/mutations.rs): the emitted C is compiled with -DSP_BUG=number. 0: none. */
+/* Seeded bugs, for tests that must find them (systems/redplane/sim/tests/mutations.rs): the emitted C is compiled with -DSP_BUG=number. 0: none. */
 #ifndef SP_BUG
 #define SP_BUG 0
 #endif

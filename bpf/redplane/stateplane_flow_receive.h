@@ -1,5 +1,5 @@
 /* stateplane_flow_receive.h: the state protocol's messages as the switch takes them. Part of stateplane_flow.h.
- * docs/state-protocol.md has the format; nothing of a message counts before its tag is found right. */
+ * systems/redplane/docs/state-protocol.md has the format; nothing of a message counts before its tag is found right. */
 #ifndef STATEPLANE_FLOW_RECEIVE_H
 #define STATEPLANE_FLOW_RECEIVE_H
 

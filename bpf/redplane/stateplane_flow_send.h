@@ -1,5 +1,5 @@
 /* stateplane_flow_send.h: the state protocol's messages as the switch sends them, and how a packet ends that waits in one.
- * Part of stateplane_flow.h. docs/state-protocol.md has the format. */
+ * Part of stateplane_flow.h. systems/redplane/docs/state-protocol.md has the format. */
 #ifndef STATEPLANE_FLOW_SEND_H
 #define STATEPLANE_FLOW_SEND_H
 

@@ -1,6 +1,6 @@
 /* stateplane_flow_session.h: shards and the sessions with them. Part of stateplane_flow.h.
  *
- * One lease of a session stands for the leases of all flows of it (docs/state-protocol.md, "Sessions"), so a heartbeat per shard prolongs them all. */
+ * One lease of a session stands for the leases of all flows of it (systems/redplane/docs/state-protocol.md, "Sessions"), so a heartbeat per shard prolongs them all. */
 #ifndef STATEPLANE_FLOW_SESSION_H
 #define STATEPLANE_FLOW_SESSION_H
 

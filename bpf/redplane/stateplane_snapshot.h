@@ -1,5 +1,5 @@
 /* stateplane_snapshot.h: SnapshotState objects in the data plane: arrays of slots that packets update at once, and of which whole snapshots
- * go to the store every period (RedPlane §4.4, §5.4, Algorithm 1). Part of stateplane_flow.h. docs/snapshots.md has the rules and the messages.
+ * go to the store every period (RedPlane §4.4, §5.4, Algorithm 1). Part of stateplane_flow.h. systems/redplane/docs/snapshots.md has the rules and the messages.
  *
  * Owns: instances (one entry a key), their slots' two copies, flips. Must not know: the P4 program.
  *
@@ -10,7 +10,7 @@
  * - A snapshot is in flight while seq > acked_seq; there is no flip then, so what is read of it in several goes is of one instant: the flip.
  * - unsaved_ns: when the oldest update came that is in no acknowledged snapshot; 0: there is none. The state that a failure falls back to is the state
  *   of just before that moment, so this is what ε is held against.
- * - Without a lease, an object with MARK or CONTINUE goes on with its own copy, unless the store has said that it is another's (released): docs/snapshots.md,
+ * - Without a lease, an object with MARK or CONTINUE goes on with its own copy, unless the store has said that it is another's (released): systems/redplane/docs/snapshots.md,
  *   "Without a lease". The store takes nothing of it if another switch was granted the key meanwhile (its epoch is over), and then the copy goes.
  * Two CPUs: every update and every read of a slot is under the lock, a packet's updates of several slots in one go; so is the flip. Hence a
  * snapshot holds all of a packet's updates or none. */

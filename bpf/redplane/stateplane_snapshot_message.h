@@ -1,5 +1,5 @@
 /* stateplane_snapshot_message.h: taking snapshots and sending their parts (in the packet generator), and taking in what the store answers.
- * Part of stateplane_flow.h; docs/snapshots.md has the messages and the switch's states. */
+ * Part of stateplane_flow.h; systems/redplane/docs/snapshots.md has the messages and the switch's states. */
 #ifndef STATEPLANE_SNAPSHOT_MESSAGE_H
 #define STATEPLANE_SNAPSHOT_MESSAGE_H
 
@@ -481,7 +481,7 @@ static __always_inline int sp_snapshot_apply(struct xdp_md *xdp, const struct sp
 	return SP_EFFECT_DONE;
 }
 
-/* Sizes of the values: of a grant (see docs/snapshots.md) and of an acknowledgement. */
+/* Sizes of the values: of a grant (see systems/redplane/docs/snapshots.md) and of an acknowledgement. */
 #define SP_SNAPSHOT_CASE_SIZES(name, id, instances, kb, slots, width, slot_bytes, period_us, epsilon_us, overdue)      \
 	case id:                                                                                                       \
 		known = period_us && scratch->key_bytes == kb && scratch->type != SP_UPDATE_ACK &&                     \

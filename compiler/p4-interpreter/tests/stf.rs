@@ -178,7 +178,9 @@ fn run(path: &Path) -> Option<(usize, bool)> {
 #[test]
 fn packet_tests() {
     let mut found = Vec::new();
-    cases(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../p4"), &mut found);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    cases(&root.join("p4"), &mut found);
+    cases(&root.join("systems/redplane/p4"), &mut found);
     found.sort();
     let (mut interpreted, mut trees, mut packets, mut skipped) = (0, 0, 0, Vec::new());
     for path in &found {

@@ -23,8 +23,13 @@ fn run(text: &str) -> usize {
 }
 
 fn seeds() -> Vec<String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../p4");
-    let mut out: Vec<String> = ["include/core.p4", "include/v1model.p4", "include/stateplane.p4", "apps/nat/nat.p4"]
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut out: Vec<String> = [
+        "p4/include/core.p4",
+        "p4/include/v1model.p4",
+        "p4/include/stateplane.p4",
+        "systems/redplane/p4/nat/nat.p4",
+    ]
         .iter()
         .filter_map(|f| fs::read_to_string(root.join(f)).ok())
         // Directives are the preprocessor's: without them the rest is read as it stands.

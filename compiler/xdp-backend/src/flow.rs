@@ -1,4 +1,4 @@
-//! FlowState: the calls into the runtime of stateplane_flow.h, and keys and values in their wire form (docs/state-protocol.md).
+//! FlowState: the calls into the runtime of stateplane_flow.h, and keys and values in their wire form (systems/redplane/docs/state-protocol.md).
 
 use crate::generator::Generator;
 use crate::layout::{Place, scalar_width};

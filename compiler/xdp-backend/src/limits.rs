@@ -17,7 +17,7 @@ const MAX_MAP_BYTES: u64 = 1 << 30;
 const HASH_ENTRY_BYTES: u64 = 48;
 /// XDP's headroom (256 bytes) less what the kernel keeps of it (`struct xdp_frame`).
 const HEADROOM_BYTES: u32 = 216;
-/// Headers of an UPDATE around key and value (docs/state-protocol.md), which stand before the packet.
+/// Headers of an UPDATE around key and value (systems/redplane/docs/state-protocol.md), which stand before the packet.
 const UPDATE_BYTES: u32 = 106;
 
 impl Generator<'_> {

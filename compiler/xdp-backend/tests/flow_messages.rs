@@ -1,4 +1,4 @@
-//! The state protocol's messages as the compiled object makes and takes them, against the codec's own reading of docs/state-protocol.md: tags over packets of
+//! The state protocol's messages as the compiled object makes and takes them, against the codec's own reading of systems/redplane/docs/state-protocol.md: tags over packets of
 //! all sizes, shards, sessions, recall and release.
 
 mod flow_rig;
@@ -92,7 +92,7 @@ fn what_is_not_genuine_changes_nothing() {
     assert_eq!(rig.dataplane.session(u32::from(message.shard)).unwrap().number, 1);
 }
 
-/// docs/state-protocol.md, "Replays".
+/// systems/redplane/docs/state-protocol.md, "Replays".
 #[test]
 fn a_reply_is_known_again_until_seven_others_came_into_its_set() {
     let rig = rig(&[]);

@@ -1,4 +1,4 @@
-//! When the compiled object sends again what is not acknowledged, and how many packets it lets wait for the store: docs/state-protocol.md, "Re-sending" and "Window".
+//! When the compiled object sends again what is not acknowledged, and how many packets it lets wait for the store: systems/redplane/docs/state-protocol.md, "Re-sending" and "Window".
 
 mod flow_rig;
 

@@ -196,7 +196,7 @@ fn an_acknowledged_packet_leaves_by_the_kernel() {
         let reply = Message { port: dataplane::KERNEL_PORT as u16, lease_us: LEASE_US, ..acknowledged(&update) };
         let arriving = rig.arriving(&reply);
 
-        let counter = source("crates/sim/tests/counter.p4");
+        let counter = source("systems/redplane/sim/tests/counter.p4");
         let changed = counter.replace("egress_spec = 3", "egress_spec = KERNEL_PORT");
         assert_ne!(counter, changed);
         let dataplane = load(&changed);

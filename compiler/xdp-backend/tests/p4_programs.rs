@@ -80,9 +80,10 @@ fn programs_pass_the_verifier_and_their_packet_tests() {
         eprintln!("skipped: BPF needs root");
         return;
     }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../p4");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut found = Vec::new();
-    programs(&root, &mut found);
+    programs(&root.join("p4"), &mut found);
+    programs(&root.join("systems/redplane/p4"), &mut found);
     found.sort();
     let wanted = std::env::var("P4_PROGRAM").unwrap_or_default();
     let mut failures = Vec::new();

@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn the_events_names_are_the_runtimes() {
-        let header = include_str!("../../xdp-backend/include/stateplane_flow.h");
+        let header = include_str!("../../../bpf/redplane/stateplane_flow.h");
         let (_, list) = header.split_once("enum sp_flow_stat {").unwrap();
         let (list, _) = list.split_once("SP_STAT_COUNT").unwrap();
         let names: Vec<String> =

@@ -141,7 +141,7 @@ const LOOK_NS: u64 = 20_000_000;
 /// However short the lease, no more often than this.
 const LEAST_INTERVAL_NS: u64 = 1_000_000;
 
-/// When each shard's next heartbeat is due (docs/state-protocol.md, "Sessions" 5).
+/// When each shard's next heartbeat is due (systems/redplane/docs/state-protocol.md, "Sessions" 5).
 #[derive(Default)]
 struct Heartbeats {
     due_ns: Vec<u64>,

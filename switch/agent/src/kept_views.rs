@@ -1,7 +1,7 @@
 //! The controllers' last views, kept in the configuration's `state_directory`, or in the run directory, which a reboot empties: an agent that starts with new maps
 //! sends requests where they went before until a controller answers. No controller can answer before there are routes to this switch, and with them come packets.
 //!
-//! Old views of a cluster do no harm in it. A server that is no head any more answers nothing by itself, and passes requests on or drops them (`docs/state-protocol.md`, "Rules of
+//! Old views of a cluster do no harm in it. A server that is no head any more answers nothing by itself, and passes requests on or drops them (`systems/redplane/docs/state-protocol.md`, "Rules of
 //! the chain" 4); what a switch acts upon are tails' answers, under epochs of which there are no two alike. So a stale view costs lost packets, as having none does.
 
 use crate::config::Config;

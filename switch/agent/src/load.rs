@@ -146,7 +146,7 @@ pub struct NarrowPort {
     pub hosts_mtu: u32,
 }
 
-/// What a message has beside the packet that waits in it, at the most (docs/state-protocol.md).
+/// What a message has beside the packet that waits in it, at the most (systems/redplane/docs/state-protocol.md).
 pub const MESSAGE_BYTES: u32 = 220;
 /// Ethernet's.
 const USUAL_MTU: u32 = 1_500;

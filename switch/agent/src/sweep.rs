@@ -26,7 +26,7 @@ const MOST_RELEASES: u64 = 1_024;
 /// Between two looks at what waits.
 const PAUSE: Duration = Duration::from_millis(5);
 const SECOND_NS: u64 = 1_000_000_000;
-/// Rule 7 of docs/state-protocol.md: a closed flow without packets for so long goes back to the store.
+/// Rule 7 of systems/redplane/docs/state-protocol.md: a closed flow without packets for so long goes back to the store.
 const CLOSED_AFTER_NS: u64 = SECOND_NS;
 /// One that is closed in one direction: longer, because coming back would cost it its mark.
 const HALF_CLOSED_AFTER_NS: u64 = 5 * SECOND_NS;
@@ -243,7 +243,7 @@ impl LocalBefore {
         self.open_ns.max(self.half_open_ns).max(self.closed_ns)
     }
 
-    /// As the store has it (docs/state-protocol.md, "Rules of the store", 8).
+    /// As the store has it (systems/redplane/docs/state-protocol.md, "Rules of the store", 8).
     fn of(&self, value: &[u8], other: &Other) -> u64 {
         let own = entry_flags_of(value);
         let (either, both) = match other {

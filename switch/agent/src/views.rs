@@ -1,4 +1,4 @@
-//! What the controllers say: which server is the head of which shard's chain. A thread reports to them and takes their views. (`docs/state-protocol.md`, "The
+//! What the controllers say: which server is the head of which shard's chain. A thread reports to them and takes their views. (`systems/redplane/docs/state-protocol.md`, "The
 //! controller".) Without any controller the heads stay as they were told last, and the data plane goes on; the last views are kept for an agent that
 //! starts meanwhile (`kept_views.rs`).
 

@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn the_mark_is_the_runtimes() {
-        let header = include_str!("../../xdp-backend/include/stateplane_gateway_slow.h");
+        let header = include_str!("../../../bpf/net/stateplane_gateway_slow.h");
         assert!(header.contains(&format!("#define SP_RELEASED_META {RELEASED:#x}ull")));
     }
 

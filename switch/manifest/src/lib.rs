@@ -276,7 +276,7 @@ pub struct FlowState {
     pub value_offset: u32,
 }
 
-/// A SnapshotState object: arrays of slots, one a key, of which the switch sends snapshots (docs/snapshots.md).
+/// A SnapshotState object: arrays of slots, one a key, of which the switch sends snapshots (systems/redplane/docs/snapshots.md).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotState {
     /// The control plane's name.

@@ -5,7 +5,7 @@
    What the flow holds is a counter: every packet adds one and carries the value out, so that a history is linearizable exactly if
    no value leaves twice and none leaves that is not above all those that had left before its packet came in.
 
-   Names of rules are those of docs/state-protocol.md. Time is relative: Tick ages every message and shortens every lease, so that the
+   Names of rules are those of systems/redplane/docs/state-protocol.md. Time is relative: Tick ages every message and shortens every lease, so that the
    states are finite without an end of time. A switch's clock and the head's run alike here: the drift margin makes that so. *)
 EXTENDS Naturals, Sequences, FiniteSets, TLC
 
@@ -55,12 +55,12 @@ Init ==
     /\ budget = [crashes |-> Crashes, takeovers |-> Takeovers, copies |-> Copies]
 
 -----------------------------------------------------------------------------
-(* The switch (crates/xdp-backend/include/stateplane_flow_*.h) *)
+(* The switch (bpf/redplane/stateplane_flow_*.h) *)
 
 Entry(s) == switch[s].entry
 
 (* "A flow is the switch's while the flow's session is the current one and the session's lease lives." sp_flow_owned *)
-\* Code: crates/xdp-backend/include/stateplane_flow_session.h sp_flow_owned sp_session_lives
+\* Code: bpf/redplane/stateplane_flow_session.h sp_flow_owned sp_session_lives
 Owns(s) ==
     /\ Entry(s).epoch > 0 /\ ~Entry(s).released
     /\ Entry(s).session > 0 /\ Entry(s).session = switch[s].session
@@ -81,8 +81,8 @@ Release(s, state) ==
 Counted(state) == [state EXCEPT !.seq = @ + 1, !.value = @ + 1]
 
 (* A packet comes in (rules of the switch, 1 and 2). *)
-\* Code: crates/xdp-backend/include/stateplane_flow_access.h sp_flow_get sp_flow_set sp_flow_request
-\* Code: crates/xdp-backend/include/stateplane_flow_send.h sp_flow_finish sp_flow_park
+\* Code: bpf/redplane/stateplane_flow_access.h sp_flow_get sp_flow_set sp_flow_request
+\* Code: bpf/redplane/stateplane_flow_send.h sp_flow_finish sp_flow_park
 Arrive(s) ==
     LET packet == Len(begun) + 1 IN
     /\ Len(begun) < Packets
@@ -99,14 +99,14 @@ Arrive(s) ==
     /\ UNCHANGED <<store, sessions, numbers, budget>>
 
 (* A packet that only reads, with nothing in flight: the answer leaves at once. Written down only when somebody learns something. *)
-\* Code: crates/xdp-backend/include/stateplane_flow_access.h sp_flow_get sp_flow_depend
+\* Code: bpf/redplane/stateplane_flow_access.h sp_flow_get sp_flow_depend
 Read(s) ==
     /\ Owns(s) /\ Entry(s).seq = Entry(s).acked /\ Entry(s).value > floor
     /\ floor' = Entry(s).value
     /\ UNCHANGED <<store, sessions, numbers, switch, net, begun, left, budget>>
 
 (* Rule 5: the generator sends again what is not acknowledged, without a packet; rule 7: a release too. *)
-\* Code: crates/xdp-backend/include/stateplane_flow_generator.h sp_flow_generate
+\* Code: bpf/redplane/stateplane_flow_generator.h sp_flow_generate
 Resend(s) ==
     LET state == Entry(s) IN
     /\ state.epoch > 0
@@ -118,7 +118,7 @@ Resend(s) ==
           /\ net' = net \cup {Release(s, state)}
     /\ UNCHANGED <<store, sessions, numbers, switch, begun, left, floor, budget>>
 
-\* Code: crates/xdp-backend/include/stateplane_flow_generator.h sp_flow_heartbeat
+\* Code: bpf/redplane/stateplane_flow_generator.h sp_flow_heartbeat
 Heartbeat(s) ==
     /\ Heartbeats
     /\ switch[s].session > 0
@@ -127,7 +127,7 @@ Heartbeat(s) ==
     /\ UNCHANGED <<store, sessions, numbers, switch, begun, left, floor, budget>>
 
 (* Rule 7: unasked, with no update pending. *)
-\* Code: crates/xdp-backend/include/stateplane_flow_sweep.h sp_flow_is_done sp_flow_claim
+\* Code: bpf/redplane/stateplane_flow_sweep.h sp_flow_is_done sp_flow_claim
 GiveBack(s) ==
     LET state == [Entry(s) EXCEPT !.released = TRUE] IN
     /\ ~Published
@@ -138,14 +138,14 @@ GiveBack(s) ==
     /\ UNCHANGED <<store, sessions, numbers, begun, left, floor, budget>>
 
 (* Rule 7: removed no sooner than two seconds (the window) after the answer to the release. *)
-\* Code: crates/xdp-backend/include/stateplane_flow_sweep.h sp_flow_claim
+\* Code: bpf/redplane/stateplane_flow_sweep.h sp_flow_claim
 Forget(s) ==
     /\ Entry(s).released
     /\ Entry(s).gone > Window + 1 \/ ("forget_early" \in Bugs /\ Entry(s).gone > 0)
     /\ switch' = [switch EXCEPT ![s].entry = NoEntry]
     /\ UNCHANGED <<store, sessions, numbers, net, begun, left, floor, budget>>
 
-\* Code: crates/switch-agent/src/incarnation.rs rest_of_first_tick
+\* Code: switch/agent/src/incarnation.rs rest_of_first_tick
 Crash(s) ==
     /\ budget.crashes > 0
     /\ budget' = [budget EXCEPT !.crashes = @ - 1]
@@ -153,7 +153,7 @@ Crash(s) ==
     /\ UNCHANGED <<store, sessions, numbers, net, begun, left, floor>>
 
 (* Rule 4 and "Sessions" 1: a lease counts from when the request was sent. *)
-\* Code: crates/xdp-backend/include/stateplane_flow_session.h sp_session_take
+\* Code: bpf/redplane/stateplane_flow_session.h sp_session_take
 Prolonged(s, m) ==
     LET lease == IF "lease_from_reply" \in Bugs THEN Lease ELSE IF m.age >= Lease THEN 0 ELSE Lease - m.age IN
     IF m.session > switch[s].session THEN [switch[s] EXCEPT !.session = m.session, !.left = lease]
@@ -161,7 +161,7 @@ Prolonged(s, m) ==
     ELSE switch[s]
 
 (* Rule 3. *)
-\* Code: crates/xdp-backend/include/stateplane_flow_receive.h sp_flow_install
+\* Code: bpf/redplane/stateplane_flow_receive.h sp_flow_install
 Granted(state, m) ==
     IF m.epoch > state.epoch \/ (Published /\ (state.epoch = 0 \/ m.seq > state.seq))
       THEN [NoEntry EXCEPT !.epoch = m.epoch, !.seq = m.seq, !.acked = m.seq, !.value = m.value, !.session = m.session]
@@ -169,7 +169,7 @@ Granted(state, m) ==
     ELSE state
 
 (* Rules 3, 6 and 7: what a switch does with a reply. The packet of a grant runs through the program again. *)
-\* Code: crates/xdp-backend/include/stateplane_flow_receive.h sp_flow_apply sp_flow_acknowledge sp_flow_recall sp_flow_forget sp_flow_is_replayed sp_flow_let_go
+\* Code: bpf/redplane/stateplane_flow_receive.h sp_flow_apply sp_flow_acknowledge sp_flow_recall sp_flow_forget sp_flow_is_replayed sp_flow_let_go
 SwitchTakes(s, m) ==
     LET mine == m.life = switch[s].life /\ m.age <= Window
         base == Prolonged(s, m)
@@ -210,14 +210,14 @@ SwitchTakes(s, m) ==
        /\ UNCHANGED <<store, sessions, numbers, begun>>
 
 -----------------------------------------------------------------------------
-(* The head (crates/state-store/src/core) *)
+(* The head (systems/redplane/store/src/core) *)
 
 (* A life that began later is heard, an earlier one no more (old_incarnation). *)
-\* Code: crates/state-store/src/core/request.rs acceptable
+\* Code: systems/redplane/store/src/core/request.rs acceptable
 Heard(m) == m.life >= sessions[m.switch].life
 
 (* "Sessions" 1 and 3: what the head knows of the sender's session once it has taken the request. A new session's number is `fresh`. *)
-\* Code: crates/state-store/src/core/request.rs hear begin_session
+\* Code: systems/redplane/store/src/core/request.rs hear begin_session
 Session(m) ==
     LET known == sessions[m.switch] IN
     IF known.number = 0 \/ known.life # m.life
@@ -237,8 +237,8 @@ Alive == /\ store.owner # Nobody
          /\ sessions[store.owner].left > 0
 
 (* Rules 2, 3 and 6: a grant, or a recall while the request waits (it stays in the network). *)
-\* Code: crates/state-store/src/core/request.rs lease_request grant grant_again end_session
-\* Code: crates/state-store/src/core/recall.rs hold send_recall
+\* Code: systems/redplane/store/src/core/request.rs lease_request grant grant_again end_session
+\* Code: systems/redplane/store/src/core/recall.rs hold send_recall
 TakesRequest(m) ==
     LET session == Session(m)
         epoch == IF Published \/ Owner(m) THEN Max(store.epoch, 1) ELSE store.epoch + 1
@@ -259,7 +259,7 @@ TakesRequest(m) ==
                     [epoch |-> epoch, seq |-> store.seq, value |-> store.value, packet |-> m.packet]}
 
 (* Rule 4. *)
-\* Code: crates/state-store/src/core/request.rs update owned acknowledge
+\* Code: systems/redplane/store/src/core/request.rs update owned acknowledge
 TakesUpdate(m) ==
     LET session == Session(m)
         current == Published \/ "no_epoch" \in Bugs \/ (Owner(m) /\ m.epoch = store.epoch)
@@ -276,8 +276,8 @@ TakesUpdate(m) ==
        /\ net' = (net \ {m}) \cup {IF current THEN acked ELSE refused}
 
 (* Rule 7. *)
-\* Code: crates/state-store/src/core/request.rs release
-\* Code: crates/state-store/src/core/recall.rs end_recall
+\* Code: systems/redplane/store/src/core/request.rs release
+\* Code: systems/redplane/store/src/core/recall.rs end_recall
 TakesRelease(m) ==
     LET session == Session(m)
         current == Owner(m) /\ m.epoch = store.epoch
@@ -291,7 +291,7 @@ TakesRelease(m) ==
        /\ numbers' = Max(numbers, session.number)
        /\ net' = (net \ {m}) \cup (IF never THEN {} ELSE {Reply(m, "RELEASE_ACK", session) @@ [epoch |-> m.epoch]})
 
-\* Code: crates/state-store/src/core/request.rs heartbeat
+\* Code: systems/redplane/store/src/core/request.rs heartbeat
 TakesHeartbeat(m) ==
     LET known == sessions[m.switch]
         session == Session(m)
@@ -301,7 +301,7 @@ TakesHeartbeat(m) ==
                                      THEN {Reply(m, "HEARTBEAT_ACK", session) @@ [epoch |-> 0]} ELSE {})
        /\ UNCHANGED store
 
-\* Code: crates/state-store/src/core/request.rs request acceptable
+\* Code: systems/redplane/store/src/core/request.rs request acceptable
 StoreTakes(m) ==
     /\ \/ ~Heard(m) /\ net' = net \ {m} /\ UNCHANGED <<store, sessions, numbers>>
        \/ Heard(m) /\ m.type = "REQUEST" /\ TakesRequest(m)
@@ -311,8 +311,8 @@ StoreTakes(m) ==
     /\ UNCHANGED <<switch, begun, left, floor, budget>>
 
 (* A new head has every answered entry; what leases the old one prolonged it does not know ("Sessions" 2). *)
-\* Code: crates/state-store/src/core/mod.rs take_over
-\* Code: crates/state-store/src/core/chain.rs adopt_as_member
+\* Code: systems/redplane/store/src/core/mod.rs take_over
+\* Code: systems/redplane/store/src/core/chain.rs adopt_as_member
 Takeover ==
     /\ budget.takeovers > 0
     /\ budget' = [budget EXCEPT !.takeovers = @ - 1]

@@ -27,7 +27,7 @@ Once(type, s) == calm => <<type, s>> \notin done /\ done' = done \cup {<<type, s
 Hot == ~calm => done' = done
 
 (* A packet of the flow comes to Asker again and again; here it only asks, so that counts stay finite. *)
-\* Code: crates/xdp-backend/include/stateplane_flow_access.h sp_flow_request
+\* Code: bpf/redplane/stateplane_flow_access.h sp_flow_request
 Wants == ~Owns(Asker) /\ ~Under(Asker, "REQUEST") /\ <<"REQUEST", Asker>> \notin done
 Ask ==
     /\ calm /\ Wants /\ Once("REQUEST", Asker)

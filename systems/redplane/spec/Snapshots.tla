@@ -1,6 +1,6 @@
 ------------------------------ MODULE Snapshots ------------------------------
 (* Lazy snapshots of one structure of slots while packets go on updating it (RedPlane 5.4, Algorithm 1, with numbers for tags as
-   docs/snapshots.md has them), sent part by part over a network that delays, loses and repeats, put together by the store, and
+   systems/redplane/docs/snapshots.md has them), sent part by part over a network that delays, loses and repeats, put together by the store, and
    taken up by the switch that has the structure next. One slot is one part here.
 
    Updates, flips and the reading of a slot hold the instance's lock, so each is one step. *)
@@ -50,7 +50,7 @@ Init ==
     /\ instant = <<>>
 
 (* sp_snapshot_add: the first update of a slot since the flip leaves the newest value in the copy that the snapshot is read from. *)
-\* Code: crates/xdp-backend/include/stateplane_snapshot.h sp_snapshot_access sp_slot_access
+\* Code: bpf/redplane/stateplane_snapshot.h sp_snapshot_access sp_slot_access
 Update(touched) ==
     /\ updates < Updates
     /\ updates' = updates + 1
@@ -63,7 +63,7 @@ Update(touched) ==
     /\ UNCHANGED <<number, taking, acked, epoch, net, coming, whole, instant, former>>
 
 (* Snapshot `number` is taken, interval number + 1 begins. The next waits until this one is acknowledged whole. *)
-\* Code: crates/xdp-backend/include/stateplane_snapshot_message.h sp_snapshot_decide
+\* Code: bpf/redplane/stateplane_snapshot_message.h sp_snapshot_decide
 Flip ==
     /\ ~taking
     /\ instant' = (<<epoch, number>> :> Now) @@ instant
@@ -74,7 +74,7 @@ Flip ==
     /\ UNCHANGED <<copy, tag, epoch, updates, net, coming, whole, former>>
 
 (* The generator reads a slot and sends it, and again until it is acknowledged. Reading brings the tag up to date. *)
-\* Code: crates/xdp-backend/include/stateplane_snapshot_message.h sp_snapshot_generate sp_snapshot_read_part
+\* Code: bpf/redplane/stateplane_snapshot_message.h sp_snapshot_generate sp_snapshot_read_part
 Send(slot) ==
     LET newer == tag[slot] = number
         value == IF newer THEN copy[slot][(number - 1) % 2] ELSE Active(slot)
@@ -86,7 +86,7 @@ Send(slot) ==
        /\ UNCHANGED <<number, taking, acked, epoch, updates, coming, whole, instant, former>>
 
 (* "The store", 2 and 3. *)
-\* Code: crates/state-store/src/core/snapshots.rs snapshot take effects
+\* Code: systems/redplane/store/src/core/snapshots.rs snapshot take effects
 Take(m) ==
     LET same == coming.epoch = m.epoch /\ coming.number = m.number
         older == m.epoch < coming.epoch \/ (m.epoch = coming.epoch /\ m.number < coming.number)
@@ -107,7 +107,7 @@ Take(m) ==
                                THEN [put EXCEPT !.slots = slots @@ (IF whole.epoch = 0 THEN Zeros ELSE whole.slots)] ELSE whole
        /\ UNCHANGED <<copy, tag, number, taking, acked, epoch, updates, instant, former>>
 
-\* Code: crates/xdp-backend/include/stateplane_snapshot_message.h sp_snapshot_acknowledge
+\* Code: bpf/redplane/stateplane_snapshot_message.h sp_snapshot_acknowledge
 Acknowledged(m) ==
     LET all == acked \cup {m.slot} IN
     /\ m.type = "ACK" /\ m.epoch = epoch /\ taking /\ m.number = number - 1
@@ -116,8 +116,8 @@ Acknowledged(m) ==
     /\ UNCHANGED <<copy, tag, number, epoch, updates, net, coming, whole, instant, former>>
 
 (* Another switch: the newest whole snapshot in both copies, its number goes on ("The store", 4 and 5). *)
-\* Code: crates/state-store/src/core/snapshots.rs send_snapshot
-\* Code: crates/xdp-backend/include/stateplane_snapshot_message.h sp_snapshot_install sp_snapshot_take_part
+\* Code: systems/redplane/store/src/core/snapshots.rs send_snapshot
+\* Code: bpf/redplane/stateplane_snapshot_message.h sp_snapshot_install sp_snapshot_take_part
 Grant ==
     LET slots == IF whole.epoch = 0 THEN Zeros ELSE whole.slots IN
     /\ epoch < Grants
@@ -132,14 +132,14 @@ Grant ==
     /\ UNCHANGED <<updates, net, whole, instant>>
 
 (* "Without a lease": the owner before counts on in its copy, and sends snapshots of it (taken and read in one step here: that they are of one instant is checked above). *)
-\* Code: crates/xdp-backend/include/stateplane_snapshot.h sp_snapshot_access sp_snapshot_goes_on
+\* Code: bpf/redplane/stateplane_snapshot.h sp_snapshot_access sp_snapshot_goes_on
 FormerUpdate(touched) ==
     /\ former.on /\ updates < Updates
     /\ updates' = updates + 1
     /\ former' = [former EXCEPT !.slots = [slot \in Slots |-> IF slot \in touched THEN @[slot] + 1 ELSE @[slot]]]
     /\ UNCHANGED <<copy, tag, number, taking, acked, epoch, net, coming, whole, instant>>
 
-\* Code: crates/xdp-backend/include/stateplane_snapshot_message.h sp_snapshot_decide sp_snapshot_generate
+\* Code: bpf/redplane/stateplane_snapshot_message.h sp_snapshot_decide sp_snapshot_generate
 FormerSnapshot ==
     /\ former.on /\ former.number <= Updates + 1 \* (bound)
     /\ instant' = (<<former.epoch, former.number>> :> former.slots) @@ instant
@@ -148,7 +148,7 @@ FormerSnapshot ==
     /\ UNCHANGED <<copy, tag, number, taking, acked, epoch, updates, coming, whole>>
 
 (* REFUSED: a part of an epoch that is over came to the store. The copy goes, with all that is in no snapshot of the store. *)
-\* Code: crates/xdp-backend/include/stateplane_snapshot_message.h sp_snapshot_forget
+\* Code: bpf/redplane/stateplane_snapshot_message.h sp_snapshot_forget
 FormerRefused(m) ==
     /\ former.on /\ m.type = "PART" /\ m.epoch = former.epoch
     /\ former' = [former EXCEPT !.on = FALSE, !.slots = Zeros]

@@ -1,4 +1,4 @@
-/* nat_handwritten.c: the yardstick. An XDP NAT written by hand, for speed, that does the work of p4/apps/nat with -DNAT_LOCAL: same parsing, same
+/* nat_handwritten.c: the yardstick. An XDP NAT written by hand, for speed, that does the work of systems/redplane/p4/nat with -DNAT_LOCAL: same parsing, same
  * checks, same translation of TCP, UDP, ICMP echo and ICMP errors, same counters, same use of the kernel's routes. It belongs to no product: only
  * stateplane-bench loads it, to say how close compiled P4 comes. What needs an agent it drops where
  * nat.p4 does not: packets that the kernel would send on, ICMP errors of its own, fragments after the

@@ -30,7 +30,7 @@ struct {
 	__type(value, __u64[2]);
 } reflected SEC(".maps");
 
-#define EXTERNAL_PREFIX 0xcb007100 /* 203.0.113.0/28: the pool of lab/nat.toml */
+#define EXTERNAL_PREFIX 0xcb007100 /* 203.0.113.0/28: the pool of systems/redplane/lab/nat.toml */
 #define EXTERNAL_MASK 0xfffffff0
 
 /* Where the stamp is in frames that come to `reflect` and to `collect`: behind UDP's header, or where -D says. */

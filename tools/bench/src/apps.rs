@@ -39,7 +39,7 @@ pub struct Traffic {
 pub struct App {
     /// As experiments show it.
     pub name: &'static str,
-    /// Its folder in `p4/apps`, and program.
+    /// Its folder in `systems/redplane/p4`, and program.
     pub folder: &'static str,
     /// Its lab, with mode `plain` besides the next.
     pub lab: &'static str,
@@ -70,7 +70,7 @@ pub struct App {
 const SYNC_COUNTER: App = App {
     name: "sync counter",
     folder: "flow_counter",
-    lab: "lab/flow_counter.toml",
+    lab: "systems/redplane/lab/flow_counter.toml",
     mode: REPLICATED,
     local: "COUNTER_LOCAL",
     size: Some(("COUNTER_FLOWS", 1)),
@@ -89,7 +89,7 @@ pub const ALL: &[App] = &[
     App {
         name: "NAT",
         folder: "nat",
-        lab: "lab/nat.toml",
+        lab: "systems/redplane/lab/nat.toml",
         mode: REPLICATED,
         local: "NAT_LOCAL",
         size: Some(("NAT_ENTRIES", 2)),
@@ -105,7 +105,7 @@ pub const ALL: &[App] = &[
     App {
         name: "firewall",
         folder: "firewall",
-        lab: "lab/firewall.toml",
+        lab: "systems/redplane/lab/firewall.toml",
         mode: REPLICATED,
         local: "FIREWALL_LOCAL",
         size: Some(("FIREWALL_CONNECTIONS", 1)),
@@ -121,7 +121,7 @@ pub const ALL: &[App] = &[
     App {
         name: "load balancer",
         folder: "load_balancer",
-        lab: "lab/load_balancer.toml",
+        lab: "systems/redplane/lab/load_balancer.toml",
         mode: REPLICATED,
         local: "LOAD_BALANCER_LOCAL",
         size: Some(("LOAD_BALANCER_ENTRIES", 2)),
@@ -137,7 +137,7 @@ pub const ALL: &[App] = &[
     App {
         name: "gateway",
         folder: "serving_gateway",
-        lab: "lab/serving_gateway.toml",
+        lab: "systems/redplane/lab/serving_gateway.toml",
         mode: REPLICATED,
         local: "SERVING_GATEWAY_LOCAL",
         size: Some(("SERVING_GATEWAY_USERS", 1)),
@@ -153,7 +153,7 @@ pub const ALL: &[App] = &[
     App {
         name: "heavy hitter",
         folder: "heavy_hitter",
-        lab: "lab/heavy_hitter.toml",
+        lab: "systems/redplane/lab/heavy_hitter.toml",
         mode: REPLICATED,
         local: "HEAVY_HITTER_LOCAL",
         size: None,
@@ -177,7 +177,7 @@ pub const ALL: &[App] = &[
     App {
         name: "key-value, 10 % updates",
         folder: "key_value",
-        lab: "lab/key_value.toml",
+        lab: "systems/redplane/lab/key_value.toml",
         mode: REPLICATED,
         local: "KEY_VALUE_LOCAL",
         size: Some(("KEY_VALUE_KEYS", 1)),
@@ -272,7 +272,7 @@ impl App {
 
     /// Whether the repository has its program and lab.
     pub fn there(&self, root: &std::path::Path) -> bool {
-        root.join(self.lab).exists() && root.join("p4/apps").join(self.folder).is_dir()
+        root.join(self.lab).exists() && root.join("systems/redplane/p4").join(self.folder).is_dir()
     }
 }
 

@@ -33,9 +33,9 @@ fn finish(mut command: Command, what: &str) -> Result<()> {
 }
 
 impl Places {
-    /// Compiles an app of `p4/apps` with these macros defined, to an object of this name; its path.
+    /// Compiles an app of `systems/redplane/p4` with these macros defined, to an object of this name; its path.
     pub fn compile_p4(&self, app: &str, name: &str, defines: &[&str]) -> Result<PathBuf> {
-        let source = self.root.join("p4/apps").join(app).join(format!("{app}.p4"));
+        let source = self.root.join("systems/redplane/p4").join(app).join(format!("{app}.p4"));
         let object = self.output.join(format!("{name}.o"));
         let mut command = Command::new(&self.stateplane);
         command.arg("compile").arg(&source).arg("-o").arg(&object);
@@ -46,14 +46,14 @@ impl Places {
         Ok(object)
     }
 
-    /// Compiles a C program of `bench/`; the object's path.
+    /// Compiles a C program of `setups/`; the object's path.
     pub fn compile_c(&self, name: &str) -> Result<PathBuf> {
         self.compile_c_as(name, name, &[])
     }
 
     /// The same with these macros defined (`NAME=VALUE`), to an object of another name; once in the life of this process.
     pub fn compile_c_as(&self, name: &str, object: &str, defines: &[String]) -> Result<PathBuf> {
-        let source = self.root.join("bench").join(format!("{name}.c"));
+        let source = self.root.join("tools/bench/setups").join(format!("{name}.c"));
         let words: Vec<String> = std::iter::once(object.to_owned()).chain(defines.iter().cloned()).collect();
         let object = self.output.join(format!("{}.o", words.join("-").replace(['=', '/'], "_")));
         let mut compiled = COMPILED.lock().map_err(|_| anyhow!("compiling {} panicked before", source.display()))?;

@@ -19,7 +19,7 @@ pub const REMOTE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 80);
 pub const REMOTE_PORT: u16 = 7;
 /// Conversations of one inside host, at ports from [`FIRST_PORT`].
 const FLOWS_OF_A_HOST: u32 = 16;
-/// See [`FLOWS_OF_A_HOST`]; bench/traffic.c counts the same way.
+/// See [`FLOWS_OF_A_HOST`]; tools/bench/setups/traffic.c counts the same way.
 const FIRST_PORT: u16 = 20_000;
 const TTL: u8 = 64;
 

@@ -71,7 +71,7 @@ pub fn sum_percpu(map: &MapHandle, offset: usize) -> Result<u64> {
     Ok(values.iter().filter_map(word).map(u64::from_ne_bytes).sum())
 }
 
-/// Puts frames, none longer than `most_bytes` (FRAME_BYTES of the object's source), into the list of an object that includes bench/feed.h; the first comes next.
+/// Puts frames, none longer than `most_bytes` (FRAME_BYTES of the object's source), into the list of an object that includes tools/bench/setups/feed.h; the first comes next.
 pub fn write_frames(object: &CObject, frames: &[Vec<u8>], most_bytes: usize) -> Result<()> {
     if let Some(frame) = frames.iter().find(|frame| frame.len() > most_bytes) {
         bail!("a frame of {} bytes is longer than {most_bytes}", frame.len());

@@ -13,7 +13,7 @@ use libbpf_rs::Link;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// FRAME_BYTES of bench/probe.c: what it makes of a packet; the rest, if there is more, is zero.
+/// FRAME_BYTES of tools/bench/setups/probe.c: what it makes of a packet; the rest, if there is more, is zero.
 const FRAME_BYTES: usize = 128;
 /// The longest frame that links of the labs take.
 const LONGEST_BYTES: usize = 1_514;

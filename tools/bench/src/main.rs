@@ -45,7 +45,7 @@ struct How {
     /// Fewer rounds and shorter runs: about eight minutes for all, with wide spreads
     #[arg(long)]
     quick: bool,
-    /// Only this application, by its folder in p4/apps, where an experiment has several; may be given again
+    /// Only this application, by its folder in systems/redplane/p4, where an experiment has several; may be given again
     #[arg(long = "app", value_name = "FOLDER", value_parser = clap::builder::PossibleValuesParser::new(bench::apps::folders()))]
     apps: Vec<String>,
     /// Play this capture's conversations (pcap or pcapng) instead of the packets of fig08, fig09, fig10 and fig12
@@ -64,8 +64,8 @@ struct How {
 
 fn places(how: &How) -> Result<Places> {
     let root = how.root.canonicalize().with_context(|| how.root.display().to_string())?;
-    if !root.join("p4/apps").is_dir() {
-        bail!("{}: no p4/apps here; give the repository with --root", root.display());
+    if !root.join("systems/redplane/p4").is_dir() {
+        bail!("{}: no systems/redplane/p4 here; give the repository with --root", root.display());
     }
     let beside = std::env::current_exe().ok().and_then(|path| Some(path.parent()?.join("stateplane")));
     let stateplane = match &how.stateplane {

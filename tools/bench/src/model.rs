@@ -1,4 +1,4 @@
-//! The analytical model of the state protocol's bandwidth: what messages a switch's traffic makes, by docs/state-protocol.md and docs/snapshots.md alone. It is
+//! The analytical model of the state protocol's bandwidth: what messages a switch's traffic makes, by systems/redplane/docs/state-protocol.md and systems/redplane/docs/snapshots.md alone. It is
 //! computed, not fitted; experiments compare it with what was on the wire.
 
 use crate::trace::numbers_by_flow;
@@ -19,7 +19,7 @@ const PART_SET_BYTES: f64 = 8.0;
 /// A session's heartbeats in each lease.
 const HEARTBEATS_A_LEASE: f64 = 3.0;
 
-/// A switch's `REPORT`s to each controller in each second, and as many `HEARD`s back (docs/state-protocol.md, "The controller").
+/// A switch's `REPORT`s to each controller in each second, and as many `HEARD`s back (systems/redplane/docs/state-protocol.md, "The controller").
 const REPORTS_A_SECOND: f64 = 20.0;
 /// The least time between two UPDATEs of a flow that the generator sends (`resend_timeout_us` of a switch's configuration, its default).
 const GENERATED_EVERY_S: f64 = 0.005;

@@ -1,6 +1,6 @@
 //! Nanoseconds a packet: one program at a time, by BPF_PROG_RUN.
 //!
-//! BPF_PROG_RUN repeats a program on one frame as the last run left it, so a translator would soon see its own output. `replay` (bench/traffic.c) writes the
+//! BPF_PROG_RUN repeats a program on one frame as the last run left it, so a translator would soon see its own output. `replay` (tools/bench/setups/traffic.c) writes the
 //! next frame over it and tail-calls the translator; the same with a program that does nothing, timed in the same round, is subtracted. Rounds alternate
 //! between the systems, so that what disturbs the machine disturbs all; the ratios are taken round by round.
 

@@ -1,6 +1,6 @@
 //! Round-trip times through one switch of a lab, packet by packet.
 //!
-//! Packets go out by a packet socket on the router before the switch and come back from an XDP program on the router behind it (bench/probe.c); another notes when they
+//! Packets go out by a packet socket on the router before the switch and come back from an XDP program on the router behind it (tools/bench/setups/probe.c); another notes when they
 //! are back. So what is timed is: send system call, link, switch, link, reflection, link, switch, link; no host's network stack, and no process that has to wake up.
 //! One packet is under way at a time.
 
@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// SLOTS of bench/probe.c.
+/// SLOTS of tools/bench/setups/probe.c.
 const PROBE_SLOTS: usize = 131_072;
 const MAGIC: u32 = 0x7072_6f62;
 /// Bytes of magic, number and time.
@@ -161,7 +161,7 @@ fn packet_socket() -> std::io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Attaches a program of an object of bench/probe.c to a router's interface towards a switch.
+/// Attaches a program of an object of tools/bench/setups/probe.c to a router's interface towards a switch.
 ///
 /// # Errors
 /// The interface is missing, or has a program.

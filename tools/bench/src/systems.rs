@@ -99,7 +99,7 @@ impl System {
         Ok(System { name, kind: Kind::P4(Box::new(dataplane)) })
     }
 
-    /// Loads bench/nat_handwritten.c; to be called in the translator's namespace.
+    /// Loads tools/bench/setups/nat_handwritten.c; to be called in the translator's namespace.
     pub fn hand_written(object: &Path, bindings: u32, network: &Network) -> Result<System> {
         let object = CObject::load(object, &[("bindings", bindings)])?;
         let ports = object.map("ports")?;
@@ -127,7 +127,7 @@ impl System {
         Ok(System { name: "hand-written C", kind: Kind::HandWritten(object) })
     }
 
-    /// Sets up nftables in the translator's namespace; `traffic` is bench/traffic.c.
+    /// Sets up nftables in the translator's namespace; `traffic` is tools/bench/setups/traffic.c.
     pub fn nftables(traffic: &Path, network: &Network) -> Result<System> {
         let last = Ipv4Addr::from(u32::from(EXTERNAL.0) + EXTERNAL_ADDRESSES - 1);
         let rules = format!(

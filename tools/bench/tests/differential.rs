@@ -25,7 +25,7 @@ fn root() -> PathBuf {
 fn compile(folder: &Path) -> Result<(PathBuf, PathBuf)> {
     let local = folder.join("nat.o");
     let options = p4_syntax::Options { defines: vec!["NAT_LOCAL".to_owned()], ..Default::default() };
-    let outcome = p4_check::check_file(&root().join("p4/apps/nat/nat.p4"), &options);
+    let outcome = p4_check::check_file(&root().join("systems/redplane/p4/nat/nat.p4"), &options);
     let program = outcome.program.as_ref().with_context(|| outcome.render(false))?;
     let options = xdp_backend::Options { program_name: "nat.p4".to_owned(), ..Default::default() };
     let compiled = xdp_backend::compile(program, &options, &local)?;

@@ -16,11 +16,11 @@ fn help_is_helped_with() {
 
 #[test]
 fn commands_end_quietly() {
-    let nat = concat!(env!("CARGO_MANIFEST_DIR"), "/../../p4/apps/nat/nat.p4");
+    let nat = concat!(env!("CARGO_MANIFEST_DIR"), "/../../systems/redplane/p4/nat/nat.p4");
     // The example with its secrets beside it.
     let folder = tempfile::tempdir().expect("a folder");
     let example = folder.path().join("store.toml");
-    let text = include_str!("../../../docs/store.example.toml");
+    let text = include_str!("../../../systems/redplane/docs/store.example.toml");
     std::fs::write(&example, text).expect("a configuration");
     let secrets = folder.path().join("secrets.toml");
     let made = Command::new(env!("CARGO_BIN_EXE_stateplane")).args(["keys", "generate"]).arg(&secrets).output();
@@ -45,7 +45,7 @@ fn commands_end_quietly() {
 
 #[test]
 fn a_full_disk_is_an_error() {
-    let nat = concat!(env!("CARGO_MANIFEST_DIR"), "/../../p4/apps/nat/nat.p4");
+    let nat = concat!(env!("CARGO_MANIFEST_DIR"), "/../../systems/redplane/p4/nat/nat.p4");
     let full = std::fs::File::options().write(true).open("/dev/full").expect("a device that is always full");
     let mut command = Command::new(env!("CARGO_BIN_EXE_stateplane"));
     let output = command.args(["check", "--json", nat]).stdout(full).stderr(Stdio::piped()).output().expect("runs");

@@ -23,7 +23,7 @@ fn is_there(program: &str) -> bool {
 #[test]
 fn every_configuration_on_the_page_is_good() {
     let folder = tempfile::tempdir().unwrap();
-    let program = repository().join("p4/apps/nat/nat.p4");
+    let program = repository().join("systems/redplane/p4/nat/nat.p4");
     let compiled =
         Command::new(STATEPLANE).arg("compile").arg(program).arg("-o").arg(folder.path().join("nat.o")).output();
     let compiled = compiled.unwrap();
@@ -67,13 +67,13 @@ fn every_configuration_on_the_other_pages_is_good() {
             let kind = if block.starts_with("[[table") { "switch" } else { "store" };
             *parts.entry(kind).or_default() += &format!("{block}\n");
         }
-        let Some(app) = page.strip_prefix("docs/apps/").and_then(|name| name.strip_suffix(".md")) else { continue };
+        let Some(app) = page.strip_prefix("systems/redplane/docs/apps/").and_then(|name| name.strip_suffix(".md")) else { continue };
         for (kind, part) in parts {
             let [whole, object, start] = match kind {
                 "switch" => ["switch-s1.toml", "[[table]]", "object = \"nat.o\""],
                 _ => ["store.toml", "[wal]", "manifest = \"nat.json\""],
             };
-            let program = repository().join(format!("p4/apps/{app}/{app}.p4"));
+            let program = repository().join(format!("systems/redplane/p4/{app}/{app}.p4"));
             let out = folder.path().join(format!("{app}.o"));
             let compiled = Command::new(STATEPLANE).arg("compile").arg(program).arg("-o").arg(out).output().unwrap();
             assert!(compiled.status.success(), "{}", said(&compiled));
@@ -93,7 +93,7 @@ fn every_configuration_on_the_other_pages_is_good() {
 /// All pages of the documentation, sorted.
 fn pages() -> Vec<String> {
     let mut found = vec![];
-    for folder in ["", "docs/", "docs/apps/", "bench/", "spec/"] {
+    for folder in ["", "docs/", "systems/redplane/docs/", "systems/redplane/docs/apps/", "tools/bench/", "spec/"] {
         for entry in std::fs::read_dir(repository().join(folder)).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
             if name.ends_with(".md") {
@@ -306,7 +306,7 @@ fn running() -> String {
         assert!(Command::new("ip").args(line.split(' ')).status().unwrap().success(), "ip {line}");
     }
     let folder = tempfile::tempdir().unwrap();
-    let program = repository().join("p4/apps/nat/nat.p4");
+    let program = repository().join("systems/redplane/p4/nat/nat.p4");
     let object = folder.path().join("nat.o");
     let compiled = Command::new(STATEPLANE).arg("compile").arg(program).arg("-o").arg(object).output().unwrap();
     assert!(compiled.status.success(), "{}", said(&compiled));

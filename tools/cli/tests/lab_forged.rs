@@ -205,7 +205,7 @@ impl Numbered {
         came()
     }
 
-    /// A switch knows copies of replies by their tags (docs/state-protocol.md, "Replays"), and here are far fewer than it remembers.
+    /// A switch knows copies of replies by their tags (systems/redplane/docs/state-protocol.md, "Replays"), and here are far fewer than it remembers.
     fn none_came_twice(&self) {
         let arrived = self.arrived.lock().expect("arrived");
         let twice: Vec<_> = arrived.iter().filter(|(_, times)| **times > 1).collect();

@@ -9,7 +9,7 @@ use common::{TestLab, one_at_a_time, skip, wait_for};
 use std::collections::BTreeMap;
 use tenants::{Flow, Injector, Load, Logged, PacketLog, SLOTS, Sketch, count, estimate, packets};
 
-/// As lab/heavy_hitter.toml has them.
+/// As systems/redplane/lab/heavy_hitter.toml has them.
 const MARKED: u8 = 10;
 const DROPPED: u8 = 20;
 const COUNTED: u8 = 30;

@@ -24,7 +24,7 @@ const CLIENTS: u64 = 6;
 /// Each client asks from so many ports by turns.
 const PORTS: u64 = 7;
 
-/// A request or a reply: docs/apps/key_value.md.
+/// A request or a reply: systems/redplane/docs/apps/key_value.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Message {
     operation: u8,

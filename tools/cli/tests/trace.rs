@@ -85,7 +85,7 @@ fn files_are_told_line_by_line() {
     let folder = tempfile::tempdir().unwrap();
     let (secrets_path, ring) = secrets(folder.path());
     let path = capture(folder.path(), &ring);
-    let nat = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../p4/apps/nat/nat.p4");
+    let nat = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems/redplane/p4/nat/nat.p4");
     let object = folder.path().join("nat.o");
     let compiled = Command::new(STATEPLANE).arg("compile").arg(nat).arg("-o").arg(&object).output().unwrap();
     assert!(compiled.status.success(), "{}", text(&compiled.stderr));
@@ -176,7 +176,7 @@ fn a_living_store_is_listened_to() {
     let (secrets_path, _) = secrets(folder.path());
     let secrets_path = secrets_path.to_str().unwrap();
     let config = folder.path().join("store.toml");
-    let page = include_str!("../../../docs/store.example.toml");
+    let page = include_str!("../../../systems/redplane/docs/store.example.toml");
     let config_text: String = page
         .lines()
         .filter(|line| !line.starts_with("metrics"))

@@ -17,7 +17,7 @@ const MOST_BYTES: usize = 8 << 10;
 const ETCD: &[u8] = b"name = \"c\"\nlisten = \"10.0.0.1:5408\"\nsecrets = \"s\"\netcd = [\"https://e1.example.net:2379/\", \"https://[::1]:2379\"]\netcd_prefix = \"/p/\"\netcd_ca_file = \"ca\"\netcd_cert_file = \"c\"\netcd_key_file = \"k\"\netcd_user = \"u\"\netcd_password_file = \"p\"\n";
 
 fn put(target: &str, name: &str, bytes: &[u8]) -> Outcome {
-    let folder = Path::new("fuzz/corpus").join(target);
+    let folder = Path::new("tools/fuzz-targets/fuzz/corpus").join(target);
     fs::create_dir_all(&folder)?;
     if bytes.len() <= MOST_BYTES {
         fs::File::create(folder.join(name))?.write_all(bytes)?;
@@ -191,7 +191,7 @@ fn main() -> Outcome {
     logs()
 }
 
-/// The items of a log, as docs/state-protocol.md has them: kind, 0, shard (2), length (4), the rest.
+/// The items of a log, as systems/redplane/docs/state-protocol.md has them: kind, 0, shard (2), length (4), the rest.
 fn item(kind: u8, shard: u16, numbers: &[u64], rest: &[u8]) -> Vec<u8> {
     let mut bytes = vec![kind, 0];
     bytes.extend(shard.to_be_bytes());

@@ -13,7 +13,7 @@ mod texts;
 /// A door.
 #[derive(Clone, Copy)]
 pub struct Target {
-    /// The names of its folder in `fuzz/corpus` and of its binary in `fuzz/fuzz_targets`.
+    /// The names of its folder in `tools/fuzz-targets/fuzz/corpus` and of its binary in `tools/fuzz-targets/fuzz/fuzz_targets`.
     pub name: &'static str,
     /// Feeds it an input.
     pub run: fn(&[u8]),

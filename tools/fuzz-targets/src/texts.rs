@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn each_message_of_the_corpus_is_read_by_its_own_type() {
-        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/message_json"));
+        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/message_json"));
         let text = |name: &str| std::fs::read(folder.join(name)).unwrap();
         assert!(serde_json::from_slice::<StateQuery>(&text("query")).is_ok());
         assert!(serde_json::from_slice::<StateAnswer>(&text("answer")).is_ok());

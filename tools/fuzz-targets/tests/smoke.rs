@@ -14,7 +14,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 const MOST_BYTES: usize = 16 << 10;
 
 fn corpus(target: &Target) -> Vec<(PathBuf, Vec<u8>)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target.name);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target.name);
     let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut found: Vec<(PathBuf, Vec<u8>)> =
         entries.map(|entry| entry.unwrap().path()).map(|path| (path.clone(), std::fs::read(path).unwrap())).collect();
@@ -145,7 +145,7 @@ fn corpora_and_mutations() {
 /// Every door has its cargo-fuzz binary, and every binary a door.
 #[test]
 fn every_target_has_its_binary() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz");
     let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
     for target in TARGETS {
         let source = std::fs::read_to_string(folder.join(format!("fuzz_targets/{}.rs", target.name))).unwrap();

@@ -1,4 +1,4 @@
-//! What the switch must hold of each flow, by docs/state-protocol.md ("Rules of the switch"): a model of its FlowState map, and of what each message from
+//! What the switch must hold of each flow, by systems/redplane/docs/state-protocol.md ("Rules of the switch"): a model of its FlowState map, and of what each message from
 //! the store may do to it.
 
 use crate::nat::{Binding, Key, word16};

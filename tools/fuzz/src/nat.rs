@@ -1,4 +1,4 @@
-//! What the NAT must do with a frame: written from the comments of p4/apps/nat/nat.p4, docs/state-protocol.md and the RFCs, on whole frames, without
+//! What the NAT must do with a frame: written from the comments of systems/redplane/p4/nat/nat.p4, systems/redplane/docs/state-protocol.md and the RFCs, on whole frames, without
 //! a look at the emitted code.
 
 use crate::checksum;

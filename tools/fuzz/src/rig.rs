@@ -145,7 +145,7 @@ pub fn compile(folder: &Path, mode: Mode) -> Result<PathBuf> {
     };
     let object = folder.join(name);
     let options = p4_syntax::Options { defines, ..Default::default() };
-    let outcome = p4_check::check_file(&root().join("p4/apps/nat/nat.p4"), &options);
+    let outcome = p4_check::check_file(&root().join("systems/redplane/p4/nat/nat.p4"), &options);
     let program = outcome.program.as_ref().with_context(|| outcome.render(false))?;
     let options = xdp_backend::Options { program_name: "nat.p4".to_owned(), ..Default::default() };
     let compiled = xdp_backend::compile(program, &options, &object)?;

@@ -1,6 +1,6 @@
 //! Cases against the hand-written fixture object. Needs root.
 
-#[path = "../../dataplane/tests/fixture/mod.rs"]
+#[path = "../../../switch/dataplane/tests/fixture/mod.rs"]
 mod fixture;
 
 use dataplane::{Dataplane, Object, Settings};

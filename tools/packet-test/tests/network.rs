@@ -1,6 +1,6 @@
 //! A case's own network, as the kernel answers for it. Needs root.
 
-#[path = "../../dataplane/tests/fixture/mod.rs"]
+#[path = "../../../switch/dataplane/tests/fixture/mod.rs"]
 mod fixture;
 
 use dataplane::{Dataplane, Object, Settings};

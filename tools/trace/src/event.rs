@@ -71,7 +71,7 @@ pub enum Body {
     Chain(ChainBody),
     /// Between servers or switches and a controller.
     Control {
-        /// As `docs/state-protocol.md` calls it.
+        /// As `systems/redplane/docs/state-protocol.md` calls it.
         #[serde(rename = "type")]
         name: &'static str,
         /// What it says, in short.
@@ -103,7 +103,7 @@ pub enum Body {
 /// A message between switch and store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MessageBody {
-    /// As `docs/state-protocol.md` calls it.
+    /// As `systems/redplane/docs/state-protocol.md` calls it.
     #[serde(rename = "type")]
     pub name: &'static str,
     /// The state object's number; 0: none.
@@ -149,7 +149,7 @@ pub struct MessageBody {
 /// A message of a chain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ChainBody {
-    /// As `docs/state-protocol.md` calls it.
+    /// As `systems/redplane/docs/state-protocol.md` calls it.
     #[serde(rename = "type")]
     pub name: String,
     /// Flags that are set.
@@ -158,7 +158,7 @@ pub struct ChainBody {
     pub sender: u64,
     /// The receiver's, as the sender knows it.
     pub receiver: u64,
-    /// See `docs/state-protocol.md`.
+    /// See `systems/redplane/docs/state-protocol.md`.
     pub index: u64,
     /// The last entry known to be at the tail.
     pub committed: u64,

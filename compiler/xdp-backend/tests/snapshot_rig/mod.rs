@@ -44,7 +44,7 @@ pub struct Part {
 }
 
 pub fn rig(defines: &[&str], virtual_clock: bool) -> Rig {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sim/tests/sketch.p4");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems/redplane/sim/tests/sketch.p4");
     let defines = defines.iter().map(ToString::to_string).collect();
     let outcome = p4_check::check_file(&source, &p4_syntax::Options { defines, ..Default::default() });
     let program = outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));

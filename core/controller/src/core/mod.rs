@@ -1,4 +1,4 @@
-//! The sans-IO core of a controller: `(now, report or timer) -> views`. The rules, and why they lose nothing, are in `docs/state-protocol.md`, "The controller".
+//! The sans-IO core of a controller: `(now, report or timer) -> views`. The rules, and why they lose nothing, are in `systems/redplane/docs/state-protocol.md`, "The controller".
 //!
 //! Owns who is alive and who is in which chain; must not know sockets, clocks, files, or what the store stores. Each decision is a new `Views` with the next
 //! version; it is sent to nobody before the caller has said that it is persistent.

@@ -2,7 +2,7 @@
 #![allow(dead_code)]
 
 mod checks;
-#[path = "../../../state-store/tests/common/machine.rs"]
+#[path = "../../../../systems/redplane/store/tests/common/machine.rs"]
 mod machine;
 mod switch;
 
@@ -371,7 +371,7 @@ impl World {
     }
 
     /// Whether some server with every shard's state is left if this one dies. One at an end of a link that is cut, or was a moment ago, does not count: it may be about to
-    /// lose its places, and its state with them, so its partner's death would be one failure more than a chain survives (docs/state-protocol.md, "Rules of the controller", 10).
+    /// lose its places, and its state with them, so its partner's death would be one failure more than a chain survives (systems/redplane/docs/state-protocol.md, "Rules of the controller", 10).
     fn is_spare(&self, at: usize) -> bool {
         let Some(node) = &self.nodes[at] else { return false };
         let me = node.me();

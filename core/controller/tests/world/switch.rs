@@ -1,4 +1,4 @@
-//! Model switches: docs/state-protocol.md, "Rules of the switch", cut down to what the store can see of them.
+//! Model switches: systems/redplane/docs/state-protocol.md, "Rules of the switch", cut down to what the store can see of them.
 
 use super::{COUNTER, Clock, Datagram, MS, SHARDS, SWITCHES, World, keys, server_address, switch_address};
 use state_protocol::{Flags, Message, MessageType, Owner, shard_of};

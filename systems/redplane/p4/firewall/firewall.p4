@@ -6,7 +6,7 @@
 // One record per connection, of both families (IPv4 addresses as ::ffff:a.b.c.d, RFC 4291 2.5.5.2) and for both directions: the inside end comes first in the
 // key. It changes at a connection's steps only (opened, answered, each FIN, reset): packets in between read it.
 // Which state a switch has a lease on decides what it can do without the store, so both directions of a connection should go through one switch;
-// docs/apps/firewall.md says how routers see to that. Where they do not, the lease goes to and fro.
+// systems/redplane/docs/apps/firewall.md says how routers see to that. Where they do not, the lease goes to and fro.
 //
 // A packet is checked and routed as by a gateway (RFC 1812, RFC 8200): gateway_check() drops what
 // is malformed, not for this switch or from where its source cannot be. What is too big for its
@@ -20,7 +20,7 @@
 // - Other protocols, other ICMP types, IPv6 extension headers but a fragment's: dropped between
 //   inside and outside (`unsupported`).
 //
-// docs/apps/packets.md has each kind of packet, beside nftables.
+// systems/redplane/docs/apps/packets.md has each kind of packet, beside nftables.
 //
 // -DFIREWALL_LOCAL: the same without fault tolerance.
 // -DFIREWALL_PICK_UP: an inside host's segment that only acknowledges opens a connection, too, as

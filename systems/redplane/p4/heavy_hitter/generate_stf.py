@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the packet tests of heavy_hitter.p4 (*.stf) beside itself: python3 p4/apps/heavy_hitter/generate_stf.py
+"""Writes the packet tests of heavy_hitter.p4 (*.stf) beside itself: python3 systems/redplane/p4/heavy_hitter/generate_stf.py
 
 The expectations come from a count-min sketch of its own, so rows, columns and the hash are checked too."""
 import collections

@@ -5,7 +5,7 @@
 // memory, and which asks the store first. A reply to an update leaves only when the update is on every server of the chain, so the store is
 // linearizable per key: who reads after a reply sees what it said, whichever switch either went through.
 //
-// A request and its reply have the same form (kv_t below, docs/apps/key_value.md). A request that comes twice is carried out twice: a client that
+// A request and its reply have the same form (kv_t below, systems/redplane/docs/apps/key_value.md). A request that comes twice is carried out twice: a client that
 // sends again writes the same value once more (the version tells), or uses COMPARE_AND_SET, which can succeed only once a version.
 //
 // -DKEY_VALUE_LOCAL: the same without fault tolerance; each switch then has a store of its own.

@@ -1,7 +1,7 @@
 // load_balancer.p4: a layer-4 load balancer for TCP and UDP, that outlives its switch.
 //
 // Clients send to a virtual address and port; each conversation gets a backend of its own, by weight, by load or by Maglev's hashing (the store's allocator
-// BACKENDS decides: docs/apps/load_balancer.md), and keeps it, whatever becomes of the list of backends meanwhile. The destination is rewritten towards
+// BACKENDS decides: systems/redplane/docs/apps/load_balancer.md), and keeps it, whatever becomes of the list of backends meanwhile. The destination is rewritten towards
 // the backend, and the source of its answers back. A conversation is two bindings, one for each direction, made together as a NAT's are: each has a lease
 // of its own, so the two directions may go through different switches.
 //
@@ -20,7 +20,7 @@
 // malformed, not for this switch or from where its source cannot be. What is too big for its route
 // is answered with ICMP if it must not be fragmented. Otherwise this host's kernel sends it
 // (KERNEL_PORT), as it does what has an unresolved next hop. Fragments have the ports of their
-// first one, whichever comes first. docs/apps/packets.md has each kind of packet, beside nftables.
+// first one, whichever comes first. systems/redplane/docs/apps/packets.md has each kind of packet, beside nftables.
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
@@ -71,7 +71,7 @@ struct five_tuple_t {
 }
 
 // Who talks to whom. The client stands first in both directions: a conversation's two keys differ in the server alone (the virtual address, or the
-// backend), which has no say in where they are kept, so the store can pick any backend (docs/state-protocol.md, "BACKENDS").
+// backend), which has no say in where they are kept, so the store can pick any backend (systems/redplane/docs/state-protocol.md, "BACKENDS").
 struct conversation_t {
     bit<32> client;
     bit<32> server;

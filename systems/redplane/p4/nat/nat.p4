@@ -26,7 +26,7 @@
 //   translation (`unsupported`).
 // - An inside host cannot ping an external address: nobody would answer (`unknown_inbound`).
 //
-// docs/apps/packets.md has each kind of packet, beside nftables.
+// systems/redplane/docs/apps/packets.md has each kind of packet, beside nftables.
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>

@@ -6,7 +6,7 @@
 //
 // A user is known by the IPv4 address that it was given. Its record says which tunnels are its: the TEID and address of the base station, for packets to
 // the user, and the TEID that the base station must use, for packets from it. Signalling packets (UDP 2123) from a mobility manager create, modify (handover to
-// another base station) and delete it; their form is our own, modelled on GTPv2-C (TS 29.274): docs/apps/serving_gateway.md. The switch itself carries them out
+// another base station) and delete it; their form is our own, modelled on GTPv2-C (TS 29.274): systems/redplane/docs/apps/serving_gateway.md. The switch itself carries them out
 // and turns the packet round as the answer, which leaves only when the update is on every server of the chain. Users' packets read the record.
 //
 // What it does not do, on purpose, and what then happens:
@@ -24,7 +24,7 @@
 // other tunnel packets are then sent in fragments by this host's kernel (KERNEL_PORT), which also
 // sends what has an unresolved next hop. One from a tunnel that is too big for its route is
 // answered to the base station, whose tunnel then has a smaller MTU (as RFC 4459, 3.2, has it), or
-// fragmented. docs/apps/packets.md has each kind of packet.
+// fragmented. systems/redplane/docs/apps/packets.md has each kind of packet.
 //
 // -DSERVING_GATEWAY_LOCAL: the same without fault tolerance.
 #include <core.p4>

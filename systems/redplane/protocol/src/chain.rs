@@ -1,4 +1,4 @@
-//! Messages between the servers of a chain: `docs/state-protocol.md`, "The chain".
+//! Messages between the servers of a chain: `systems/redplane/docs/state-protocol.md`, "The chain".
 
 use crate::bytes::{Reader, Writer};
 use crate::{Effect, EncodeError, HEADER_BYTES, Kind, MAGIC, MAX_MESSAGE_BYTES, Malformed, VERSION, kind};

@@ -1,4 +1,4 @@
-//! Messages between servers or switches and controllers: `docs/state-protocol.md`, "The controller".
+//! Messages between servers or switches and controllers: `systems/redplane/docs/state-protocol.md`, "The controller".
 
 use crate::{EncodeError, HEADER_BYTES, Kind, MAGIC, MOST_SHARDS, Malformed, VERSION, kind};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Tags: who signs with which secret, and what is genuine. `docs/state-protocol.md`, "Tags".
+//! Tags: who signs with which secret, and what is genuine. `systems/redplane/docs/state-protocol.md`, "Tags".
 
 use crate::siphash::SipHash;
 use crate::{HEADER_BYTES, MAGIC};

@@ -1,6 +1,6 @@
 //! The state protocol on the wire: how a switch talks to the state store, and how the store's servers talk to each other.
 //!
-//! This crate owns the byte layouts of `docs/state-protocol.md` and every way in which bytes can fail to follow them. It knows no
+//! This crate owns the byte layouts of `systems/redplane/docs/state-protocol.md` and every way in which bytes can fail to follow them. It knows no
 //! sockets, clocks or state: `&[u8]` in, borrowed structs out, and back, without allocation. `KeyRing` makes and checks the tags.
 
 mod bytes;

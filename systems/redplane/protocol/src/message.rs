@@ -1,4 +1,4 @@
-//! Messages between a switch and the store: `docs/state-protocol.md`, "Header" and "Messages".
+//! Messages between a switch and the store: `systems/redplane/docs/state-protocol.md`, "Header" and "Messages".
 
 use crate::bytes::{Reader, Writer};
 use crate::{

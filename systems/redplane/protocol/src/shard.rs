@@ -1,4 +1,4 @@
-//! Which shard a key belongs to: `docs/state-protocol.md`, "Shards". Switches compute the same in C.
+//! Which shard a key belongs to: `systems/redplane/docs/state-protocol.md`, "Shards". Switches compute the same in C.
 
 use crate::MAX_KEY_BYTES;
 

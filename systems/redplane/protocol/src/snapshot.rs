@@ -1,4 +1,4 @@
-//! Parts of snapshots, as `SNAPSHOT` and `SNAPSHOT_STATE` carry them in the place of the packet and as the chain's effects do. `docs/snapshots.md`.
+//! Parts of snapshots, as `SNAPSHOT` and `SNAPSHOT_STATE` carry them in the place of the packet and as the chain's effects do. `systems/redplane/docs/snapshots.md`.
 
 use crate::bytes::{Reader, Writer};
 use crate::{EncodeError, MAX_KEY_BYTES, Message};

@@ -54,8 +54,8 @@ impl Program {
         let folder = tempfile::tempdir().map_err(|error| format!("a temporary folder: {error}"))?;
         let (name, text) = match kind {
             Kind::Snapshots => ("sketch.p4", include_str!("../tests/sketch.p4")),
-            Kind::Nat => ("nat.p4", include_str!("../../../p4/apps/nat/nat.p4")),
-            Kind::Balancer => ("load_balancer.p4", include_str!("../../../p4/apps/load_balancer/load_balancer.p4")),
+            Kind::Nat => ("nat.p4", include_str!("../../p4/nat/nat.p4")),
+            Kind::Balancer => ("load_balancer.p4", include_str!("../../p4/load_balancer/load_balancer.p4")),
             _ => ("counter.p4", include_str!("../tests/counter.p4")),
         };
         let source = folder.path().join(name);

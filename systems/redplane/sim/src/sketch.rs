@@ -173,7 +173,7 @@ impl SketchChecker {
         Some(format!("tenant {tenant} is granted with snapshot {}; {newest} was acknowledged", grant.seq))
     }
 
-    /// A packet left a switch, which has a lease on its tenant (`owns`) or not. Without one only what the program declared may leave (docs/snapshots.md, "Without a
+    /// A packet left a switch, which has a lease on its tenant (`owns`) or not. Without one only what the program declared may leave (systems/redplane/docs/snapshots.md, "Without a
     /// lease"). Returns whether ε is to be held against it.
     pub(crate) fn leaves(&mut self, switch: usize, frame: &[u8], epoch: u32, owns: bool) -> Result<bool, String> {
         let Some(tenant) = tenant_of(frame) else { return Ok(false) };

@@ -36,7 +36,7 @@ const DATA_PLANE: [(&str, u32, Kind); 16] = [
     ("NeverOverdue", 18, Kind::Snapshots),
 ];
 
-/// Not a bug by itself: another rule stands behind it, so that nothing that can be seen changes (docs/correctness.md, "Can the checks fail?").
+/// Not a bug by itself: another rule stands behind it, so that nothing that can be seen changes (systems/redplane/docs/correctness.md, "Can the checks fail?").
 const COVERED: [Mutation; 1] = [Mutation::NoEpochCheck];
 
 /// Caught within some twenty runs.

@@ -1,4 +1,4 @@
-//! NAT_PORTS of `docs/state-protocol.md`: bindings in pairs, ports that run out and come back.
+//! NAT_PORTS of `systems/redplane/docs/state-protocol.md`: bindings in pairs, ports that run out and come back.
 
 mod common;
 

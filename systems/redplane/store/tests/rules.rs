@@ -1,4 +1,4 @@
-//! Each rule of `docs/state-protocol.md`, "Rules of the store", on a chain in one process with a clock that the test sets.
+//! Each rule of `systems/redplane/docs/state-protocol.md`, "Rules of the store", on a chain in one process with a clock that the test sets.
 
 mod common;
 
@@ -515,7 +515,7 @@ fn rule_8_who_becomes_head_again_frees_nothing_that_was_used_meanwhile() {
     assert_eq!(chain.head().records().len(), 0);
 }
 
-/// docs/snapshots.md, "The store", 6: the bound is the shard's.
+/// systems/redplane/docs/snapshots.md, "The store", 6: the bound is the shard's.
 #[test]
 fn snapshots_of_all_objects_together_are_bounded() {
     const SKETCHES: [u16; 2] = [8, 9];

@@ -1,4 +1,4 @@
-//! Each rule of `docs/state-protocol.md`, "Sessions" and "Tags", on a chain in one process with a clock that the test sets.
+//! Each rule of `systems/redplane/docs/state-protocol.md`, "Sessions" and "Tags", on a chain in one process with a clock that the test sets.
 
 mod common;
 

@@ -67,9 +67,9 @@ struct Up {
     _lab: Running,
 }
 
-/// Starts conntrackd on both switches, with the configuration of bench/conntrackd.toml, over the fabric.
+/// Starts conntrackd on both switches, with the configuration of tools/bench/setups/conntrackd.toml, over the fabric.
 fn start_conntrackd(context: &Context, lab: &Running) -> Result<()> {
-    let topology = Topology::read(&context.places.root.join("bench/conntrackd.toml"))?;
+    let topology = Topology::read(&context.places.root.join("tools/bench/setups/conntrackd.toml"))?;
     for (node, other) in [("s1", "s2"), ("s2", "s1")] {
         let daemons = topology.node.get(node).map_or(&[][..], |n| &n.daemon);
         let config = daemons.iter().find(|d| d.name == "conntrackd").and_then(|d| d.config.as_ref());
@@ -85,7 +85,7 @@ fn start_conntrackd(context: &Context, lab: &Running) -> Result<()> {
             ("node_dir", directory.display().to_string()),
         ];
         let vars = vars.map(|(name, value)| (name.to_owned(), value)).into();
-        let text = lab::template::expand(config.context("bench/conntrackd.toml has no conntrackd")?, &vars)
+        let text = lab::template::expand(config.context("tools/bench/setups/conntrackd.toml has no conntrackd")?, &vars)
             .map_err(anyhow::Error::msg)?;
         let path = directory.join("conntrackd.toml");
         std::fs::write(&path, text).with_context(|| path.display().to_string())?;
@@ -96,7 +96,7 @@ fn start_conntrackd(context: &Context, lab: &Running) -> Result<()> {
 }
 
 fn bring_up(context: &Context, system: &System) -> Result<Up> {
-    let lab = Running::up(context, Wanted { file: "lab/nat.toml", mode: system.mode, prefer: Some("s1"), vars: &[] })?;
+    let lab = Running::up(context, Wanted { file: "systems/redplane/lab/nat.toml", mode: system.mode, prefer: Some("s1"), vars: &[] })?;
     let mut controller = None;
     match system.addition {
         Addition::Nothing => {}

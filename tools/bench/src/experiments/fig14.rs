@@ -45,19 +45,19 @@ struct System {
 const SYSTEMS: [System; 4] = [
     System {
         name: "stateplane",
-        lab: Wanted { file: "lab/nat.toml", mode: "replicated", prefer: Some("s1"), vars: &[] },
+        lab: Wanted { file: "systems/redplane/lab/nat.toml", mode: "replicated", prefer: Some("s1"), vars: &[] },
     },
     System {
         name: "keepalived + conntrackd",
-        lab: Wanted { file: "bench/conntrackd.toml", mode: "conntrackd", prefer: None, vars: &[] },
+        lab: Wanted { file: "tools/bench/setups/conntrackd.toml", mode: "conntrackd", prefer: None, vars: &[] },
     },
     System {
         name: "keepalived + conntrackd, strict",
-        lab: Wanted { file: "bench/conntrackd.toml", mode: "strict", prefer: None, vars: &[] },
+        lab: Wanted { file: "tools/bench/setups/conntrackd.toml", mode: "strict", prefer: None, vars: &[] },
     },
     System {
         name: "keepalived alone",
-        lab: Wanted { file: "bench/conntrackd.toml", mode: "alone", prefer: None, vars: &[] },
+        lab: Wanted { file: "tools/bench/setups/conntrackd.toml", mode: "alone", prefer: None, vars: &[] },
     },
 ];
 

@@ -1,4 +1,4 @@
-//! The experiments: one module each, with its description in `bench/NAME.toml`.
+//! The experiments: one module each, with its description in `setups/NAME.toml`.
 //!
 //! An experiment is one entry in [`ALL`]. It gets a [`Context`] and gives an [`Outcome`]; what becomes of that (files, the page, the
 //! terminal) is the same for all.
@@ -27,14 +27,14 @@ use std::time::Instant;
 pub struct Experiment {
     /// Its name on the command line and of its files.
     pub name: &'static str,
-    /// `bench/NAME.toml`.
+    /// `setups/NAME.toml`.
     page: &'static str,
     /// Whether a capture can be given, to be played instead of its own packets.
     pub plays_a_trace: bool,
     run: fn(&Context) -> Result<Outcome>,
 }
 
-/// What `bench/NAME.toml` says.
+/// What `setups/NAME.toml` says.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Descriptor {
@@ -50,17 +50,17 @@ pub struct Descriptor {
 
 /// All experiments, in the order of the page.
 pub const ALL: &[Experiment] = &[
-    experiment("nat", include_str!("../../../../bench/nat.toml"), nat::run),
-    Experiment { plays_a_trace: true, ..experiment("fig08", include_str!("../../../../bench/fig08.toml"), fig08::run) },
-    Experiment { plays_a_trace: true, ..experiment("fig09", include_str!("../../../../bench/fig09.toml"), fig09::run) },
-    Experiment { plays_a_trace: true, ..experiment("fig10", include_str!("../../../../bench/fig10.toml"), fig10::run) },
-    experiment("fig11", include_str!("../../../../bench/fig11.toml"), fig11::run),
-    Experiment { plays_a_trace: true, ..experiment("fig12", include_str!("../../../../bench/fig12.toml"), fig12::run) },
-    experiment("fig13", include_str!("../../../../bench/fig13.toml"), fig13::run),
-    experiment("sessions", include_str!("../../../../bench/sessions.toml"), sessions::run),
-    experiment("fig14", include_str!("../../../../bench/fig14.toml"), fig14::run),
-    experiment("fig15", include_str!("../../../../bench/fig15.toml"), fig15::run),
-    experiment("table2", include_str!("../../../../bench/table2.toml"), table2::run),
+    experiment("nat", include_str!("../../setups/nat.toml"), nat::run),
+    Experiment { plays_a_trace: true, ..experiment("fig08", include_str!("../../setups/fig08.toml"), fig08::run) },
+    Experiment { plays_a_trace: true, ..experiment("fig09", include_str!("../../setups/fig09.toml"), fig09::run) },
+    Experiment { plays_a_trace: true, ..experiment("fig10", include_str!("../../setups/fig10.toml"), fig10::run) },
+    experiment("fig11", include_str!("../../setups/fig11.toml"), fig11::run),
+    Experiment { plays_a_trace: true, ..experiment("fig12", include_str!("../../setups/fig12.toml"), fig12::run) },
+    experiment("fig13", include_str!("../../setups/fig13.toml"), fig13::run),
+    experiment("sessions", include_str!("../../setups/sessions.toml"), sessions::run),
+    experiment("fig14", include_str!("../../setups/fig14.toml"), fig14::run),
+    experiment("fig15", include_str!("../../setups/fig15.toml"), fig15::run),
+    experiment("table2", include_str!("../../setups/table2.toml"), table2::run),
 ];
 
 const fn experiment(name: &'static str, page: &'static str, run: fn(&Context) -> Result<Outcome>) -> Experiment {
@@ -143,7 +143,7 @@ impl Experiment {
     /// # Errors
     /// The file that was compiled in is not what it should be (a test looks).
     pub fn descriptor(&self) -> Result<Descriptor> {
-        toml::from_str(self.page).with_context(|| format!("bench/{}.toml", self.name))
+        toml::from_str(self.page).with_context(|| format!("tools/bench/setups/{}.toml", self.name))
     }
 
     /// Runs it, writes its files, and prints its rows.

@@ -1,4 +1,4 @@
-//! A million flows of one switch: what keeps their leases (docs/state-protocol.md, "Sessions"), and what becomes of them when they are idle.
+//! A million flows of one switch: what keeps their leases (systems/redplane/docs/state-protocol.md, "Sessions"), and what becomes of them when they are idle.
 
 use super::Context;
 use crate::labs::{Running, Wanted};
@@ -300,7 +300,7 @@ struct GivenBack {
 fn give_back(context: &Context, flows: usize, time: Duration) -> Result<GivenBack> {
     // (`release_after_s` of this lab is the product's default.)
     let vars = &[("flows", "1048576")];
-    let wanted = Wanted { file: "lab/flow_counter.toml", mode: "replicated", prefer: Some(SWITCH), vars };
+    let wanted = Wanted { file: "systems/redplane/lab/flow_counter.toml", mode: "replicated", prefer: Some(SWITCH), vars };
     let lab = Running::up(context, wanted)?;
     lab.fail("s2")?;
     with_arrivals(&lab, flows, |sender, arrivals| {
@@ -348,7 +348,7 @@ pub fn run(context: &Context) -> Result<Outcome> {
     let counts: &[usize] = context.pick(&[1_000, 10_000, 100_000], &[1_000, 100_000, 1_000_000]);
     let time = Duration::from_secs(context.pick(3, 10));
     let wanted = Wanted {
-        file: "lab/flow_counter.toml",
+        file: "systems/redplane/lab/flow_counter.toml",
         mode: "replicated",
         prefer: Some(SWITCH),
         vars: &[("flows", "1048576"), ("release_after_s", "7200")],

@@ -133,7 +133,7 @@ fn rows(app: &App, with: &Usage, without: &Usage) -> Vec<Row> {
 pub fn run(context: &Context) -> Result<Outcome> {
     let root = &context.places.root;
     // A program once: its other modes take the same maps.
-    let once = |app: &&App| app.mode == REPLICATED && root.join("p4/apps").join(app.folder).is_dir();
+    let once = |app: &&App| app.mode == REPLICATED && root.join("systems/redplane/p4").join(app.folder).is_dir();
     let apps: Vec<&App> = ALL.iter().filter(once).collect();
     let (mut rows_, mut notes, mut groups) = (Vec::new(), Vec::new(), Vec::new());
     let mut data = serde_json::Map::new();

@@ -8,10 +8,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// The topology that `lab up` and `demo` use without an argument; it compiles the NAT of the source tree around it.
-const NAT_TOPOLOGY: &str = "lab/nat.toml";
+const NAT_TOPOLOGY: &str = "systems/redplane/lab/nat.toml";
 
 /// The other topology of `lab chaos`.
-const COUNTER_TOPOLOGY: &str = "lab/flow_counter.toml";
+const COUNTER_TOPOLOGY: &str = "systems/redplane/lab/flow_counter.toml";
 
 /// Where this lab is written to when there is no source tree around.
 const BUILTIN: &str = "/run/stateplane/builtin";
@@ -19,7 +19,7 @@ const BUILTIN: &str = "/run/stateplane/builtin";
 /// Command line of `stateplane lab`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
-  stateplane lab up                          the NAT lab of lab/nat.toml
+  stateplane lab up                          the NAT lab of systems/redplane/lab/nat.toml
   stateplane lab up my.toml --name mine      another topology, another name
   stateplane lab status --json
   stateplane lab exec inside -- ping -c1 198.51.100.10
@@ -147,7 +147,7 @@ struct Up {
     after_help = "Faults are drawn from the seed, the round's number and the topology alone: with the same seed they come again, also of a single round:
   stateplane lab chaos --seed 7 --from 31 --rounds 1
 
-What is a violation is defined in crates/lab/src/chaos/mod.rs. OUT/chaos.json has every round and violation, OUT/history-LAB.jsonl every counted packet,
+What is a violation is defined in tools/lab/src/chaos/mod.rs. OUT/chaos.json has every round and violation, OUT/history-LAB.jsonl every counted packet,
 OUT/LAB-round-N the logs as they were after a round with a violation."
 )]
 struct Chaos {
@@ -163,7 +163,7 @@ struct Chaos {
     /// The first round's number.
     #[arg(long, default_value_t = 1)]
     from: u64,
-    /// A topology that says what chaos sends through it; several run side by side. By default lab/nat.toml and lab/flow_counter.toml.
+    /// A topology that says what chaos sends through it; several run side by side. By default systems/redplane/lab/nat.toml and systems/redplane/lab/flow_counter.toml.
     #[arg(long = "topology", value_name = "FILE")]
     topologies: Vec<PathBuf>,
     /// One of the topologies' modes; by default the first of each.
@@ -190,8 +190,8 @@ pub(crate) fn key_value(text: &str) -> std::result::Result<(String, String), Str
 fn builtin_topology(root: &Path) -> Result<PathBuf> {
     let topology = root.join(NAT_TOPOLOGY);
     let files = [
-        (&topology, include_str!("../../../../lab/nat.toml")),
-        (&root.join("p4/apps/nat/nat.p4"), include_str!("../../../../p4/apps/nat/nat.p4")),
+        (&topology, include_str!("../../../../systems/redplane/lab/nat.toml")),
+        (&root.join("systems/redplane/p4/nat/nat.p4"), include_str!("../../../../systems/redplane/p4/nat/nat.p4")),
     ];
     for (path, text) in files {
         if let Some(folder) = path.parent() {
@@ -360,7 +360,7 @@ mod tests {
         let (topology, folder) = read_topology(Some(&path)).expect("read");
         assert!(topology.node.contains_key("s1"));
         // As the topology's commands name it.
-        let program = folder.join("../p4/apps/nat/nat.p4");
+        let program = folder.join("../systems/redplane/p4/nat/nat.p4");
         assert!(p4_check::check_file(&program, &Default::default()).program.is_some());
         std::fs::remove_dir_all(&root).expect("remove");
     }

@@ -25,7 +25,7 @@ const EXAMPLES: &str = "Examples:
 
 /// The compiled programs, the store and the controller on a simulated network with faults. Exit code 1: something did not hold; what, and the shortest run that
 /// shows it, is printed. 2: it could not be run. 130: it was interrupted; nothing failed until then.
-/// Needs root (it loads the programs into the kernel). docs/correctness.md says what is checked.
+/// Needs root (it loads the programs into the kernel). systems/redplane/docs/correctness.md says what is checked.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

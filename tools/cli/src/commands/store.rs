@@ -17,7 +17,7 @@ const EXAMPLES: &str = "Examples:
   stateplane store status --address 10.2.1.10:5407 --secrets fabric.secrets
   stateplane state list --store 10.2.1.10:5407 --secrets fabric.secrets      what it has
 
-docs/store.example.toml is a commented configuration.";
+systems/redplane/docs/store.example.toml is a commented configuration.";
 
 /// Command line of `stateplane store`.
 #[derive(clap::Args, Debug)]
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn workers_on_the_port_of_a_controller_are_refused() {
         let page = include_str!("../../../../docs/deploy.md");
-        let example = include_str!("../../../../docs/store.example.toml")
+        let example = include_str!("../../../../systems/redplane/docs/store.example.toml")
             .replace("listen = \"10.0.3.1:5407\"\n", "")
             .replace("controllers = [\"10.0.3.1:5408\"]", "controllers = [\"10.2.1.10:5408\"]");
         let check = |more: &str, listen: &str| {
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn leases_that_switches_cannot_use_are_refused() {
-        let example = include_str!("../../../../docs/store.example.toml").replace("\nhold_ms", "\n# hold_ms");
+        let example = include_str!("../../../../systems/redplane/docs/store.example.toml").replace("\nhold_ms", "\n# hold_ms");
         assert!(example.contains("lease_ms = 250\n"));
         for (text, part) in [
             ("lease_ms = 250\n", None),

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const EXAMPLES: &str = "\
 Examples:
   stateplane test nat.p4 nat.stf                 compiles nat.p4, runs the case
-  stateplane test p4/apps/nat/nat.p4 p4/apps/nat/*.stf
+  stateplane test systems/redplane/p4/nat/nat.p4 systems/redplane/p4/nat/*.stf
   stateplane test --object nat.o nat.stf         an object that is compiled already, with nat.json beside it
 
 A case's own lines say what it needs: `# define: NAME` a preprocessor macro, `# port:`, `# neighbor:` and `# route:` a network around it,

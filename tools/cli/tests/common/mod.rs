@@ -39,7 +39,9 @@ pub fn one_at_a_time() -> MutexGuard<'static, ()> {
 
 /// A topology of the source tree.
 pub fn topology(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab").join(file)
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let shared = root.join("tools/lab/topologies").join(file);
+    if shared.exists() { shared } else { root.join("systems/redplane/lab").join(file) }
 }
 
 /// Runs the binary.

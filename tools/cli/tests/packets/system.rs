@@ -18,7 +18,7 @@ pub enum App {
 /// Something that the suite is run through.
 #[derive(Clone, Copy, Debug)]
 pub struct System {
-    /// Of `lab/edge.toml`.
+    /// Of `tools/lab/topologies/edge.toml`.
     pub mode: &'static str,
     pub app: App,
     /// What nftables has for it; none: it is that.

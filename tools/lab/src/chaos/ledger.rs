@@ -15,7 +15,7 @@ use std::fmt;
 
 /// How long a packet may be in a store, which holds requests for other switches' flows (`hold_ms` is at most 900), and how old a reply may be that a switch takes: one second.
 const HELD_NS: u64 = 1_000_000_000;
-/// Requests of a switch to a shard that may be unanswered at a time (a switch's `window_packets` by default); it drops what would be another one (docs/state-protocol.md, "Window").
+/// Requests of a switch to a shard that may be unanswered at a time (a switch's `window_packets` by default); it drops what would be another one (systems/redplane/docs/state-protocol.md, "Window").
 const WINDOW: usize = 128;
 /// The times of faults and those of packets are taken by different threads.
 const SLACK_NS: u64 = 50_000_000;
@@ -455,7 +455,7 @@ impl Ledger {
             // Nor do those for flows of one that cannot be reached.
             Broken::Routing(..) => asked,
         });
-        // A head that is to hand over drops requests, and who is no head any more does (docs/state-protocol.md, "Rules of the chain", 9).
+        // A head that is to hand over drops requests, and who is no head any more does (systems/redplane/docs/state-protocol.md, "Rules of the chain", 9).
         let changed = || match form {
             Form::Asked { shard } | Form::Update { shard, .. } => {
                 let views = self.views.get(&shard)?;

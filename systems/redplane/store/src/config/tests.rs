@@ -3,7 +3,7 @@
 use super::objects::NS_PER_S;
 use super::*;
 
-const GOOD: &str = include_str!("../../../../docs/store.example.toml");
+const GOOD: &str = include_str!("../../../docs/store.example.toml");
 
 fn problem(from: &str, to: &str) -> String {
     assert!(GOOD.contains(from), "the example has no `{from}`");

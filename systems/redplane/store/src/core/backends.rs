@@ -1,4 +1,4 @@
-//! The BACKENDS allocator: which backend a new conversation goes to, and how many each has. `docs/apps/load_balancer.md`.
+//! The BACKENDS allocator: which backend a new conversation goes to, and how many each has. `systems/redplane/docs/apps/load_balancer.md`.
 //!
 //! How many conversations a backend has is a function of the records, so every server of a chain counts the same, and one that takes over goes on with it.
 //! Which backends there are is the operator's, and may change while the store runs: what is in no list any more keeps its conversations.

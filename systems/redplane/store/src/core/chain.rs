@@ -1,4 +1,4 @@
-//! The chain: views, links, entries in order, acknowledgements. `docs/state-protocol.md`, "The chain", has the rules and why they hold.
+//! The chain: views, links, entries in order, acknowledgements. `systems/redplane/docs/state-protocol.md`, "The chain", has the rules and why they hold.
 //!
 //! A server takes chain messages of its own view only, and from the neighbour that the view names, incarnation included. So a server that was taken out of
 //! the chain can order nothing and answer nothing any more, whatever it believes to be.

@@ -1,4 +1,4 @@
-//! The first value of a flow: zeros, or a NAT's or load balancer's binding with its reverse. `docs/state-protocol.md`, "NAT_PORTS".
+//! The first value of a flow: zeros, or a NAT's or load balancer's binding with its reverse. `systems/redplane/docs/state-protocol.md`, "NAT_PORTS".
 
 use super::mutation::{self, Mutation};
 use super::nat::NatKey;

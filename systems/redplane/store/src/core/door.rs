@@ -1,4 +1,4 @@
-//! The door: what comes in is genuine, what goes out is signed. `docs/state-protocol.md`, "Tags".
+//! The door: what comes in is genuine, what goes out is signed. `systems/redplane/docs/state-protocol.md`, "Tags".
 
 use super::output::Outputs;
 use state_protocol::{KeyRing, NotGenuine};

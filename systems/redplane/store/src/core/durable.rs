@@ -1,4 +1,4 @@
-//! A replica's side of durability: what it writes down, and what waits until that is durable. `docs/state-protocol.md`, "Durability".
+//! A replica's side of durability: what it writes down, and what waits until that is durable. `systems/redplane/docs/state-protocol.md`, "Durability".
 //!
 //! An entry goes to the successor, and its answer to the switch, only when it is durable here. So whatever a successor has is durable at all servers before
 //! it, and an answer is durable on all.

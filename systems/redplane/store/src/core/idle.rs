@@ -1,4 +1,4 @@
-//! What the head takes away: records that nobody owns and nobody uses, sessions of switches that are gone. `docs/state-protocol.md`, "Rules of the
+//! What the head takes away: records that nobody owns and nobody uses, sessions of switches that are gone. `systems/redplane/docs/state-protocol.md`, "Rules of the
 //! store", 8, and "Sessions", 3.
 
 use super::mutation::{self, Mutation};

@@ -1,4 +1,4 @@
-//! What a server writes down so that it is the same server after a power cut, and how that is read again. `docs/state-protocol.md`, "Durability".
+//! What a server writes down so that it is the same server after a power cut, and how that is read again. `systems/redplane/docs/state-protocol.md`, "Durability".
 //!
 //! The core appends items to `Outputs::journal`; the caller makes them durable, in order, and says so with `Node::durable`. Reading them back, up to
 //! any item that was durable, gives the state that this server may go on with.

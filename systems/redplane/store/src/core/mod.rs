@@ -2,7 +2,7 @@
 //! it is.
 //!
 //! Owns the records, sessions, held requests, allocators and the chain's order; must not know sockets, clocks or files. Time is the caller's, in ns
-//! of any clock that does not go back. The rules are those of `docs/state-protocol.md`: `door` has what is genuine, `request`, `create`, `recall` and
+//! of any clock that does not go back. The rules are those of `systems/redplane/docs/state-protocol.md`: `door` has what is genuine, `request`, `create`, `recall` and
 //! `idle` what the head decides, `records` and `sessions` what its effects do, `chain` the chain's order.
 
 pub mod backends;

@@ -1,4 +1,4 @@
-//! Flows that one switch owns and another has packets of: holding its requests, recalling the flow, giving it on. `docs/state-protocol.md`, "Rules of
+//! Flows that one switch owns and another has packets of: holding its requests, recalling the flow, giving it on. `systems/redplane/docs/state-protocol.md`, "Rules of
 //! the store", 6, and "Sessions", 6.
 
 use super::request::{Held, Request};

@@ -1,4 +1,4 @@
-//! The head's answers to a switch's requests: `docs/state-protocol.md`, "Rules of the store".
+//! The head's answers to a switch's requests: `systems/redplane/docs/state-protocol.md`, "Rules of the store".
 
 use super::idle::NOBODY;
 use super::sessions::{NoSession, REPLAY_WINDOW_NS};

@@ -1,4 +1,4 @@
-//! The requests of the last second, so that none is taken twice: `docs/state-protocol.md`, "Replays".
+//! The requests of the last second, so that none is taken twice: `systems/redplane/docs/state-protocol.md`, "Replays".
 
 use super::sessions::REPLAY_WINDOW_NS;
 use std::collections::HashSet;

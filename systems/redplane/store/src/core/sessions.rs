@@ -1,4 +1,4 @@
-//! Sessions: one lease for all the flows that one life of one switch owns in this shard (`docs/state-protocol.md`, "Sessions").
+//! Sessions: one lease for all the flows that one life of one switch owns in this shard (`systems/redplane/docs/state-protocol.md`, "Sessions").
 //!
 //! Who has which session is replicated, by effects. How long it lives is the head's to know, and a new head's to begin anew.
 
@@ -105,7 +105,7 @@ impl Sessions {
         self.by_owner.iter_mut()
     }
 
-    /// Whether a session may begin with this request. Incarnations grow (docs/state-protocol.md, "Header"), so a lower one is a replay, or a clock
+    /// Whether a session may begin with this request. Incarnations grow (systems/redplane/docs/state-protocol.md, "Header"), so a lower one is a replay, or a clock
     /// that went back.
     pub fn may_begin(&self, owner: &Owner, request_ns: u64) -> Result<(), NoSession> {
         match self.lives.get(&owner.switch_id) {

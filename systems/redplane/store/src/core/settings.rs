@@ -173,7 +173,7 @@ impl Settings {
     /// How long the store counts a session's lease as running from the moment that the head received the request, in ns.
     ///
     /// The switch counts `lease_us` from when it sent the request, on its own clock; sent ≤ received, and the drift margin covers a
-    /// switch's clock that runs slower than ours (docs/state-protocol.md, "Sessions", 1).
+    /// switch's clock that runs slower than ours (systems/redplane/docs/state-protocol.md, "Sessions", 1).
     pub fn store_lease_ns(&self) -> u64 {
         let lease_ns = u64::from(self.lease_us) * 1_000;
         let drift_ppm = if mutation::is(Mutation::DriftIgnored) { 0 } else { self.clock_drift_ppm };

@@ -1,4 +1,4 @@
-//! Snapshots of slot arrays: per key the newest whole one, and the one whose parts are coming in. `docs/snapshots.md`.
+//! Snapshots of slot arrays: per key the newest whole one, and the one whose parts are coming in. `systems/redplane/docs/snapshots.md`.
 //!
 //! A part is an effect of the chain like any other, so all servers put the same snapshots together; only a whole one takes the place of the last.
 

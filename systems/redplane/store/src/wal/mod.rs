@@ -1,4 +1,4 @@
-//! The write-ahead log: what the core writes down, in files. `docs/state-protocol.md`, "Durability", has the rules.
+//! The write-ahead log: what the core writes down, in files. `systems/redplane/docs/state-protocol.md`, "Durability", has the rules.
 //!
 //! `frame` is the bytes, `writer` the thread that writes and synchronises, and this module the directory: which files there are, what they say, what is wrong with
 //! them. A checkpoint begins a new file; once it is durable the files before it are removed. So the directory holds at most two checkpoints and what was written

@@ -1,4 +1,4 @@
-//! A model of a switch: docs/state-protocol.md, "Rules of the switch", for counters that packets write and read, and NAT bindings.
+//! A model of a switch: systems/redplane/docs/state-protocol.md, "Rules of the switch", for counters that packets write and read, and NAT bindings.
 #![allow(dead_code)]
 
 use super::{COUNTER, MS, NAT, SECOND, message, release, update};
