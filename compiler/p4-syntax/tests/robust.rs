@@ -24,17 +24,13 @@ fn run(text: &str) -> usize {
 
 fn seeds() -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut out: Vec<String> = [
-        "p4/include/core.p4",
-        "p4/include/v1model.p4",
-        "p4/include/stateplane.p4",
-        "systems/redplane/p4/nat/nat.p4",
-    ]
-        .iter()
-        .filter_map(|f| fs::read_to_string(root.join(f)).ok())
-        // Directives are the preprocessor's: without them the rest is read as it stands.
-        .map(|t| t.lines().filter(|l| !l.starts_with('#')).collect::<Vec<_>>().join("\n"))
-        .collect();
+    let mut out: Vec<String> =
+        ["p4/include/core.p4", "p4/include/v1model.p4", "p4/include/stateplane.p4", "systems/redplane/p4/nat/nat.p4"]
+            .iter()
+            .filter_map(|f| fs::read_to_string(root.join(f)).ok())
+            // Directives are the preprocessor's: without them the rest is read as it stands.
+            .map(|t| t.lines().filter(|l| !l.starts_with('#')).collect::<Vec<_>>().join("\n"))
+            .collect();
     out.push(CORNERS.into());
     out
 }

@@ -67,7 +67,10 @@ fn every_configuration_on_the_other_pages_is_good() {
             let kind = if block.starts_with("[[table") { "switch" } else { "store" };
             *parts.entry(kind).or_default() += &format!("{block}\n");
         }
-        let Some(app) = page.strip_prefix("systems/redplane/docs/apps/").and_then(|name| name.strip_suffix(".md")) else { continue };
+        let Some(app) = page.strip_prefix("systems/redplane/docs/apps/").and_then(|name| name.strip_suffix(".md"))
+        else {
+            continue;
+        };
         for (kind, part) in parts {
             let [whole, object, start] = match kind {
                 "switch" => ["switch-s1.toml", "[[table]]", "object = \"nat.o\""],

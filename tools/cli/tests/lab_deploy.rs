@@ -520,7 +520,8 @@ fn the_page_works() {
         site.write(name, "/etc/bird/bird.conf", &router(name));
         site.bird(name);
     }
-    std::os::unix::fs::symlink(repository().join("systems"), site.machine("st1").root.join("systems")).expect("the programs");
+    std::os::unix::fs::symlink(repository().join("systems"), site.machine("st1").root.join("systems"))
+        .expect("the programs");
     site.configure(&page);
     let sections: Vec<&str> = page.split("\n## ").collect();
     for (number, section) in (1..=5).zip(&sections[1..]) {

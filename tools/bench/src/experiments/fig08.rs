@@ -85,8 +85,9 @@ fn start_conntrackd(context: &Context, lab: &Running) -> Result<()> {
             ("node_dir", directory.display().to_string()),
         ];
         let vars = vars.map(|(name, value)| (name.to_owned(), value)).into();
-        let text = lab::template::expand(config.context("tools/bench/setups/conntrackd.toml has no conntrackd")?, &vars)
-            .map_err(anyhow::Error::msg)?;
+        let text =
+            lab::template::expand(config.context("tools/bench/setups/conntrackd.toml has no conntrackd")?, &vars)
+                .map_err(anyhow::Error::msg)?;
         let path = directory.join("conntrackd.toml");
         std::fs::write(&path, text).with_context(|| path.display().to_string())?;
         let command = ["conntrackd".to_owned(), "-C".to_owned(), path.display().to_string()];
@@ -96,7 +97,10 @@ fn start_conntrackd(context: &Context, lab: &Running) -> Result<()> {
 }
 
 fn bring_up(context: &Context, system: &System) -> Result<Up> {
-    let lab = Running::up(context, Wanted { file: "systems/redplane/lab/nat.toml", mode: system.mode, prefer: Some("s1"), vars: &[] })?;
+    let lab = Running::up(
+        context,
+        Wanted { file: "systems/redplane/lab/nat.toml", mode: system.mode, prefer: Some("s1"), vars: &[] },
+    )?;
     let mut controller = None;
     match system.addition {
         Addition::Nothing => {}

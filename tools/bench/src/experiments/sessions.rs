@@ -300,7 +300,8 @@ struct GivenBack {
 fn give_back(context: &Context, flows: usize, time: Duration) -> Result<GivenBack> {
     // (`release_after_s` of this lab is the product's default.)
     let vars = &[("flows", "1048576")];
-    let wanted = Wanted { file: "systems/redplane/lab/flow_counter.toml", mode: "replicated", prefer: Some(SWITCH), vars };
+    let wanted =
+        Wanted { file: "systems/redplane/lab/flow_counter.toml", mode: "replicated", prefer: Some(SWITCH), vars };
     let lab = Running::up(context, wanted)?;
     lab.fail("s2")?;
     with_arrivals(&lab, flows, |sender, arrivals| {

@@ -197,7 +197,8 @@ mod tests {
         let path = folder.join("x.p4");
         std::fs::write(
             &path,
-            include_str!("../../../../systems/redplane/p4/nat/nat.p4").replace("NAT_ENTRIES 131072", "NAT_ENTRIES 4000000000"),
+            include_str!("../../../../systems/redplane/p4/nat/nat.p4")
+                .replace("NAT_ENTRIES 131072", "NAT_ENTRIES 4000000000"),
         )
         .expect("write");
         let args =

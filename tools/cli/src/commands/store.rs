@@ -228,7 +228,8 @@ mod tests {
 
     #[test]
     fn leases_that_switches_cannot_use_are_refused() {
-        let example = include_str!("../../../../systems/redplane/docs/store.example.toml").replace("\nhold_ms", "\n# hold_ms");
+        let example =
+            include_str!("../../../../systems/redplane/docs/store.example.toml").replace("\nhold_ms", "\n# hold_ms");
         assert!(example.contains("lease_ms = 250\n"));
         for (text, part) in [
             ("lease_ms = 250\n", None),

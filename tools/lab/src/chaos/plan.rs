@@ -247,7 +247,8 @@ mod tests {
     use std::path::Path;
 
     fn nat() -> Topology {
-        Topology::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems/redplane/lab/nat.toml")).expect("the NAT lab")
+        Topology::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems/redplane/lab/nat.toml"))
+            .expect("the NAT lab")
     }
 
     fn with_controller() -> Site {
