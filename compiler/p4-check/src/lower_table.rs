@@ -116,6 +116,7 @@ impl Lowerer<'_> {
             const_default: def.const_default,
             entries,
             const_entries: def.const_entries,
+            smallest_priority_wins: smallest_wins(def),
             size,
             attached,
             annotations,
@@ -186,8 +187,7 @@ impl Lowerer<'_> {
 
     /// The priorities of entries that can be changed: those that are not written follow (spec §14.2.1.4).
     fn priorities(&mut self, def: &hir::TableDef, entries: &mut [ir::Entry]) {
-        let ranked = def.keys.iter().any(|k| matches!(&*k.match_kind, "ternary" | "range" | "optional"));
-        if def.const_entries || !ranked {
+        if !has_priorities(def) {
             return entries.iter_mut().for_each(|e| e.priority = None);
         }
         let delta = def.priority_delta.clone().unwrap_or_else(|| BigInt::from(1));
@@ -205,8 +205,7 @@ impl Lowerer<'_> {
                 self.report(p4_syntax::Diagnostic::error(d.span, text).help(help));
             }
             next = if largest { &given - &delta } else { &given + &delta };
-            let smallest = !largest || planted(Mutation::SmallestPriority);
-            e.priority = Some(if smallest { most - given } else { given });
+            e.priority = Some(given);
         }
     }
 
@@ -383,4 +382,13 @@ fn flag_exits(block: &mut ir::Block, flag: &ir::Expr) {
         made.push(s);
     }
     *block = made;
+}
+
+/// Whether the entries of a table have priorities: `const entries` are in the order of the source.
+fn has_priorities(def: &hir::TableDef) -> bool {
+    !def.const_entries && def.keys.iter().any(|k| matches!(&*k.match_kind, "ternary" | "range" | "optional"))
+}
+
+fn smallest_wins(def: &hir::TableDef) -> bool {
+    has_priorities(def) && (!def.largest_priority_wins || planted(Mutation::SmallestPriority))
 }

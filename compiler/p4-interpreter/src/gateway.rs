@@ -26,7 +26,7 @@ struct First {
 }
 
 /// What the switch remembers.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Gateway {
     counts: BTreeMap<&'static str, u64>,
     fragments: BTreeMap<FragmentKey, First>,

@@ -109,7 +109,7 @@ pub(crate) fn undefined<T>(what: impl Into<String>) -> Run<T> {
 }
 
 /// The packet under way.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Packet {
     /// As it came in.
     pub bytes: Vec<u8>,
@@ -124,6 +124,7 @@ pub(crate) struct Packet {
 }
 
 /// A switch that runs one program: its registers, counters and tables live from packet to packet.
+#[derive(Clone)]
 pub struct Interpreter<'p> {
     pub(crate) program: &'p Program,
     pub(crate) storage: Vec<Value>,

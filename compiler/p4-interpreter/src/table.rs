@@ -23,13 +23,12 @@ pub struct RuntimeEntry {
     source: Vec<Match>,
     /// From the control plane, one a key.
     matches: Vec<KeyMatch>,
-    /// Larger wins.
     priority: i128,
     action: ActionCall,
 }
 
 impl RuntimeEntry {
-    /// An entry of the control plane; `priority`: larger wins (tables with ternary keys).
+    /// An entry of the control plane. Priorities are those of tables with ternary keys.
     pub fn new(matches: Vec<KeyMatch>, priority: u32, action: ActionCall) -> RuntimeEntry {
         RuntimeEntry { source: Vec::new(), matches, priority: i128::from(priority), action }
     }
@@ -139,6 +138,7 @@ impl Interpreter<'_> {
             }
             let rank = match lpm {
                 Some(key) => i128::from(entry.prefix(key, widths[key])),
+                None if table.smallest_priority_wins => -entry.priority,
                 None => entry.priority,
             };
             if best.is_none_or(|(known, _)| rank > known) {

@@ -614,6 +614,8 @@ pub struct Table {
     pub entries: Vec<Entry>,
     /// The entries cannot be changed, nor others added.
     pub const_entries: bool,
+    /// Of entries that match, the one with the smallest priority wins; else the largest.
+    pub smallest_priority_wins: bool,
     /// How many entries it must hold; None: not said (v1model: 1024).
     pub size: Option<u64>,
     /// Attached direct counters, meters and other properties by name: (property, extern instance).

@@ -119,6 +119,7 @@ impl Generator<'_> {
             default_map,
             default_action: manifest_call(self.program, table, &table.default_action),
             const_default: table.const_default,
+            smallest_priority_wins: table.smallest_priority_wins,
             initial_entries,
             const_entries,
             size,

@@ -108,6 +108,7 @@ fn router() -> Program {
         const_default: false,
         entries: Vec::new(),
         const_entries: false,
+        smallest_priority_wins: false,
         size: Some(100),
         attached: Vec::new(),
         annotations: Vec::new(),

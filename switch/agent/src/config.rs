@@ -190,7 +190,7 @@ pub struct Entry {
     /// Matches by key name.
     #[serde(default)]
     pub key: BTreeMap<String, Scalar>,
-    /// Higher wins.
+    /// Higher wins, or smaller if the table has `largest_priority_wins = false`.
     pub priority: Option<u32>,
     /// Control-plane name.
     pub action: String,

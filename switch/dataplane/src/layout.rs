@@ -147,6 +147,7 @@ mod tests {
             default_map: None,
             default_action: ActionCall { action: 0, arguments: vec![] },
             const_default: false,
+            smallest_priority_wins: false,
             initial_entries: vec![],
             const_entries: vec![],
             size: 16,

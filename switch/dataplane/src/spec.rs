@@ -29,7 +29,8 @@ pub struct ActionSpec {
 pub struct EntrySpec {
     /// Keys.
     pub keys: Vec<KeySpec>,
-    /// Higher wins; ternary tables only.
+    /// Higher wins, or smaller if the table says so (`largest_priority_wins = false`); ternary tables only. Without one
+    /// an entry yields to all others.
     #[serde(default)]
     pub priority: Option<u32>,
     /// What it runs.
@@ -92,7 +93,8 @@ impl TableRef<'_> {
         if spec.priority.is_some_and(|priority| priority != 0) && !ternary {
             return self.fail("it has no priorities: its keys are matched exactly or by longest prefix");
         }
-        Ok(Entry { matches, priority: spec.priority.unwrap_or(0), action: self.resolve_action(&spec.action)? })
+        let priority = spec.priority.unwrap_or(if ternary { self.table.rank(0) } else { 0 });
+        Ok(Entry { matches, priority, action: self.resolve_action(&spec.action)? })
     }
 
     /// Resolves the keys of an entry.

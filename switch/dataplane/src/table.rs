@@ -24,7 +24,7 @@ pub struct ActionCall {
 pub struct Entry {
     /// One a key.
     pub matches: Vec<Match>,
-    /// Ternary tables: higher wins. Others: 0.
+    /// Ternary tables: higher wins, or smaller if the table says so (`largest_priority_wins = false`). Others: 0.
     pub priority: u32,
     /// What it runs.
     pub action: ActionCall,
@@ -129,7 +129,7 @@ impl<'a> TableRef<'a> {
         for entry in list {
             let entry = self.read_manifest_entry(entry)?;
             match entries.iter_mut().find(|known| self.same_entry(known, &entry)) {
-                Some(known) if known.priority < entry.priority => *known = entry,
+                Some(known) if self.table.rank(known.priority) < self.table.rank(entry.priority) => *known = entry,
                 Some(_) => {}
                 None => entries.push(entry),
             }
@@ -291,7 +291,8 @@ impl<'a> TableRef<'a> {
         };
         if let Some(ternary) = self.ternary()? {
             let (key, mask) = self.ternary_key(&matches);
-            return ternary.write(&key, &mask, entry.priority, value, update, self.table.direct_counter);
+            let rank = self.table.rank(entry.priority);
+            return ternary.write(&key, &mask, rank, value, update, self.table.direct_counter);
         }
         let (map, key) = self.map_and_key(&matches)?;
         write_value(map, &key, value, update, self.table.direct_counter.map(|offset| offset as usize))
@@ -343,7 +344,7 @@ impl<'a> TableRef<'a> {
         }
     }
 
-    /// All entries: const ones as written, ternary ones by falling priority.
+    /// All entries: const ones as written, ternary ones in the order in which they win.
     pub fn list(&self) -> Result<Vec<Listed>> {
         if !self.table.const_entries.is_empty() {
             let listed = |entry| {
@@ -362,7 +363,7 @@ impl<'a> TableRef<'a> {
         };
         found.sort_by_key(|listed| {
             let values: Vec<u128> = listed.entry.matches.iter().map(Match::value).collect();
-            (std::cmp::Reverse(listed.entry.priority), values)
+            (std::cmp::Reverse(self.table.rank(listed.entry.priority)), values)
         });
         Ok(found)
     }
@@ -382,12 +383,12 @@ impl<'a> TableRef<'a> {
         let Some(ternary) = self.ternary()? else { return Ok(vec![]) };
         let keys = &self.table.keys;
         let entries = ternary.list()?;
-        let listed = entries.into_iter().map(|(key, mask, priority, value)| {
+        let listed = entries.into_iter().map(|(key, mask, rank, value)| {
             let values = layout::read_key_struct(keys, &key);
             let masks = layout::read_key_struct(keys, &mask);
             let matches =
                 keys.iter().enumerate().map(|(index, key)| Match::from_mask(values[index], masks[index], key.width));
-            self.listed(matches.collect(), priority, &value)
+            self.listed(matches.collect(), self.table.rank(rank), &value)
         });
         Ok(listed.collect())
     }

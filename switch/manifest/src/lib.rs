@@ -70,7 +70,7 @@ pub enum TableKind {
     },
     /// Tuple space search (also tables with several LPM keys, or LPM beside ternary): `masks_map` is an array of `max_masks` masks (each a key struct,
     /// then `u32 max_priority`, `u32 in_use`), sorted by falling max_priority; `map` is a hash of { u32 mask_index, u32 zero, masked key struct } to value
-    /// { u32 priority (higher wins), u32 zero, the usual value }.
+    /// { u32 rank (higher wins), u32 zero, the usual value }. The rank is the priority, or 2^32 - 1 less it ([`Table::rank`]).
     Ternary {
         /// BPF map name of the entries.
         map: String,
@@ -101,6 +101,9 @@ pub struct Table {
     pub default_action: ActionCall,
     /// The default cannot be changed.
     pub const_default: bool,
+    /// Of entries that match, the one with the smallest priority wins (`largest_priority_wins = false`).
+    #[serde(default)]
+    pub smallest_priority_wins: bool,
     /// Entries of the source that are not const: the loader adds them.
     pub initial_entries: Vec<Entry>,
     /// Const entries. If `kind` is const, they are compiled into the code; else the loader adds
@@ -215,7 +218,7 @@ pub struct Entry {
     pub matches: Vec<KeyMatch>,
     /// What it runs.
     pub action: ActionCall,
-    /// Ternary tables: higher wins.
+    /// Ternary tables: higher wins, unless [`Table::smallest_priority_wins`].
     pub priority: u32,
 }
 
@@ -354,6 +357,13 @@ pub enum Error {
         /// In the file.
         found: u32,
     },
+}
+
+impl Table {
+    /// The priority as the map has it, where the highest wins; and back.
+    pub fn rank(&self, priority: u32) -> u32 {
+        if self.smallest_priority_wins { u32::MAX - priority } else { priority }
+    }
 }
 
 impl Manifest {

@@ -47,6 +47,15 @@ const CLOCK_START_NS: u64 = 1_000_000_000;
 /// Entries of equal priority: the first one wins, as it does in the reference switch. Priorities are scaled to leave room for that.
 const ORDERS: u32 = 4096;
 
+/// A priority with room for the order of the entries that have it.
+fn scaled(priority: u32, order: u32) -> dataplane::Result<u32> {
+    priority.checked_mul(ORDERS).and_then(|scaled| scaled.checked_add(order)).ok_or_else(|| dataplane::Error::Value {
+        what: "priority".to_owned(),
+        text: priority.to_string(),
+        reason: format!("must be below {}", u32::MAX / ORDERS),
+    })
+}
+
 impl<'a> Runner<'a> {
     /// Prepares a case on a freshly loaded object (loaded in test mode, with the virtual clock).
     pub fn new(dataplane: &'a Dataplane, case: &'a Case) -> Runner<'a> {
@@ -104,17 +113,18 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Gives the program's own entries priorities that compare with those of `add` lines. (Of tables where the
-    /// smallest priority wins they are larger than any of an `add` line: they stay.)
+    /// Gives the program's own entries priorities that compare with those of `add` lines.
     fn scale_initial_entries(&self) -> dataplane::Result<()> {
+        if !self.case.commands.iter().any(|(_, command)| matches!(command, Command::Add { .. })) {
+            return Ok(());
+        }
         for described in &self.dataplane.manifest().tables {
             if !matches!(described.kind, manifest::TableKind::Ternary { .. }) {
                 continue;
             }
             let table = self.dataplane.table(&described.name)?;
             for mut entry in table.initial_entries()? {
-                let scaled = entry.priority.checked_mul(ORDERS).and_then(|scaled| scaled.checked_add(ORDERS - 1));
-                entry.priority = scaled.unwrap_or(entry.priority);
+                entry.priority = scaled(entry.priority, described.rank(ORDERS - 1) % ORDERS)?;
                 table.write(&entry, Write::Set)?;
             }
         }
@@ -243,17 +253,10 @@ impl<'a> Runner<'a> {
             return table.write(&table.resolve(&spec)?, Write::Add);
         }
         // (ORDERS - 1 is for the program's own entries.)
-        let order = (ORDERS - 2).saturating_sub(self.adds);
+        let order = table.description().rank((ORDERS - 2).saturating_sub(self.adds)) % ORDERS;
         self.adds += 1;
-        let priority = spec.priority.unwrap_or(1);
-        let Some(scaled) = priority.checked_mul(ORDERS).and_then(|scaled| scaled.checked_add(order)) else {
-            return Err(dataplane::Error::Value {
-                what: "priority".to_owned(),
-                text: priority.to_string(),
-                reason: format!("must be below {}", u32::MAX / ORDERS),
-            });
-        };
-        table.write(&table.resolve(&EntrySpec { priority: Some(scaled), ..spec.clone() })?, Write::Add)
+        let priority = scaled(spec.priority.unwrap_or(1), order)?;
+        table.write(&table.resolve(&EntrySpec { priority: Some(priority), ..spec.clone() })?, Write::Add)
     }
 
     /// More packets have come out than were expected so far.

@@ -2,7 +2,7 @@
 //!
 //! | line | meaning |
 //! | --- | --- |
-//! | `add TABLE [PRIORITY] KEY:VALUE… ACTION(NAME:VALUE, …) [= HANDLE]` | adds an entry; a higher priority wins; arguments also by position |
+//! | `add TABLE [PRIORITY] KEY:VALUE… ACTION(NAME:VALUE, …) [= HANDLE]` | adds an entry; a higher priority wins, or a smaller one where the table says so; arguments also by position |
 //! | `setdefault TABLE ACTION(…)` | sets the default action |
 //! | `packet PORT HEX…` | a packet comes in; spaces between digits are free |
 //! | `expect PORT HEX…` | a packet goes out: `*` is any nibble, `$` at the end means that the packet ends there, otherwise it may go on |

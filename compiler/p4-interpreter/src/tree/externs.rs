@@ -12,6 +12,7 @@ use super::{Halt, MAX_ELEMENTS, Run, Tree, broken, undefined, unsupported};
 use crate::{Count, DROP_PORT, hash};
 
 /// An extern object.
+#[derive(Clone)]
 pub(crate) enum External {
     Register { name: String, width: u32, signed: bool, values: Vec<BigInt> },
     Counter { name: String, counts: Vec<Count> },

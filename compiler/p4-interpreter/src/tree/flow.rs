@@ -15,6 +15,7 @@ const HIT: u32 = 0;
 const MISS: u32 = 1;
 
 /// The flows of one object.
+#[derive(Clone)]
 pub(crate) struct Flows {
     /// As many as this switch can hold.
     size: usize,

@@ -77,7 +77,7 @@ pub(crate) fn unsupported<T>(what: impl Into<String>) -> Run<T> {
 }
 
 /// What one execution of a function, action, parser or control has.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Frame {
     /// Its parameters and local variables, as far as declared.
     pub values: HashMap<LocalId, Data>,
@@ -90,7 +90,7 @@ pub(crate) struct Frame {
 }
 
 /// The packet under way.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Packet {
     /// As it came in.
     pub bytes: Vec<u8>,
@@ -113,6 +113,7 @@ pub(crate) struct Packet {
 }
 
 /// A switch that runs one checked program: its registers, counters and tables live from packet to packet.
+#[derive(Clone)]
 pub struct Tree<'h> {
     pub(crate) hir: &'h Hir,
     /// Top-level instances.

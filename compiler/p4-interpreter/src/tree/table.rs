@@ -102,6 +102,7 @@ pub(crate) struct Entry {
 }
 
 /// A table of an instance.
+#[derive(Clone)]
 pub(crate) struct TableState<'h> {
     pub name: String,
     pub def: &'h TableDef,
@@ -190,12 +191,7 @@ impl<'h> Tree<'h> {
                 None => follows,
             });
         }
-        Ok(match largest_wins {
-            true => priorities,
-            // The control plane has one convention for all tables: larger wins. The smallest is
-            // the largest there.
-            false => priorities.into_iter().map(|priority| u32::MAX - priority).collect(),
-        })
+        Ok(priorities.into_iter().map(|priority| rank(def, priority)).collect())
     }
 
     /// A match with its constants evaluated.
@@ -247,8 +243,8 @@ impl<'h> Tree<'h> {
         let (matches, priority, call) = entry.parts();
         let action = self.runtime_call(table, call)?;
         let rules: Vec<Rule> = matches.iter().cloned().map(Rule::Bits).collect();
-        let rank = BigInt::from(priority);
         let state = &self.tables[table];
+        let rank = rank(state.def, BigInt::from(priority));
         let ranked = has_priorities(state.def);
         let widths: Vec<u32> = state.def.keys.iter().map(|key| self.key_width(&key.expr.ty).unwrap_or(0)).collect();
         let same = |known: &Entry| {
@@ -387,6 +383,11 @@ impl<'h> Tree<'h> {
 /// Whether its entries have priorities (spec §14.2.1.4).
 fn has_priorities(def: &TableDef) -> bool {
     def.keys.iter().any(|key| matches!(&*key.match_kind, "ternary" | "range" | "optional"))
+}
+
+/// A priority as what is larger wins.
+fn rank(def: &TableDef, priority: BigInt) -> BigInt {
+    if def.largest_priority_wins { priority } else { -priority }
 }
 
 fn data_params(params: &[ParamDef]) -> Vec<&ParamDef> {

@@ -49,7 +49,7 @@ enum Action {
         /// ACTION, then PARAMETER=VALUE… (or values in order).
         #[arg(short, long, num_args = 1.., required = true)]
         action: Vec<String>,
-        /// Higher wins (ternary tables).
+        /// Higher wins, or smaller if the table has `largest_priority_wins = false` (ternary tables).
         #[arg(short, long)]
         priority: Option<u32>,
         /// If there is such an entry, change its action.

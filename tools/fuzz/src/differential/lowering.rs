@@ -26,8 +26,10 @@ pub struct Compared {
     pub programs: u64,
     /// Programs with something that one of the two does not interpret.
     pub skipped: u64,
-    /// Programs that came to something undefined; until there they were compared.
+    /// Of the programs, those with packets that came to something undefined: these packets were taken back.
     pub undefined: u64,
+    /// Such packets.
+    pub undefined_packets: u64,
     /// Packets compared.
     pub packets: u64,
     /// Entries added to tables.
@@ -36,7 +38,7 @@ pub struct Compared {
     pub mismatches: u64,
     /// Constructs that programs have (coverage.rs), and how many programs have each.
     pub kinds: BTreeMap<String, u64>,
-    /// Why programs were not compared to the end, and how often.
+    /// Why programs or packets were not compared, and how often.
     pub reasons: BTreeMap<String, u64>,
 }
 
@@ -53,8 +55,14 @@ impl fmt::Display for Compared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} programs compared, {} mismatches ({} not interpreted, {} undefined somewhere); {} packets, {} entries",
-            self.programs, self.mismatches, self.skipped, self.undefined, self.packets, self.entries
+            "{} programs compared, {} mismatches ({} not interpreted); {} packets ({} undefined, in {} programs), {} entries",
+            self.programs,
+            self.mismatches,
+            self.skipped,
+            self.packets,
+            self.undefined_packets,
+            self.undefined,
+            self.entries
         )
     }
 }
@@ -87,7 +95,7 @@ pub fn lowering(plan: &Plan) -> Result<Compared> {
         }
     }
     for (reason, count) in &compared.reasons {
-        println!("lowering: not compared to the end {count} times: {reason}");
+        println!("lowering: not compared {count} times: {reason}");
     }
     coverage::tell("lowering", &compared.kinds);
     Ok(compared)
@@ -128,17 +136,23 @@ pub fn program(text: &str, seed: u64, packets: usize, compared: &mut Compared) -
     let frames = traffic(0, packets, &mut random);
     let mut history = Vec::new();
     compared.entries += fill(program, &frames, &mut lowered, &mut tree, &mut random, &mut history)?;
+    let undefined_before = compared.undefined_packets;
     for (port, frame) in &frames {
-        history.push(format!("packet {port} {}", hex(frame)));
+        let before = tree.clone();
         let expected = match tree.run(frame, *port, NOW_US) {
             Ok(verdict) => verdict,
             Err(Stop::Undefined(what)) => {
-                compared.undefined += 1;
+                // What it did is taken back; the packets behind it are compared.
+                tree = before;
+                compared.undefined_packets += 1;
                 compared.note(&what);
-                return Ok(());
+                continue;
             }
-            Err(stop) => return Err(format!("as written: {stop}\n{}", history.join("\n"))),
+            Err(stop) => {
+                return Err(format!("as written: {stop}\n{}\npacket {port} {}", history.join("\n"), hex(frame)));
+            }
         };
+        history.push(format!("packet {port} {}", hex(frame)));
         let found = lowered.run(frame, *port, NOW_US);
         compared.packets += 1;
         if found.as_ref() != Ok(&expected) {
@@ -150,8 +164,9 @@ pub fn program(text: &str, seed: u64, packets: usize, compared: &mut Compared) -
             return Err(format!("{story}\n{}", history.join("\n")));
         }
     }
-    state(program, &lowered, &tree, &|_| true).map_err(|story| format!("{story}\n{}", history.join("\n")))?;
+    state(program, &lowered, &tree).map_err(|story| format!("{story}\n{}", history.join("\n")))?;
     compared.programs += 1;
+    compared.undefined += u64::from(compared.undefined_packets > undefined_before);
     Ok(())
 }
 
@@ -217,14 +232,9 @@ fn fill(
     Ok(added)
 }
 
-/// Registers, counters and direct counters after the last packet, of what is `known` by its name.
-pub(super) fn state(
-    program: &Program,
-    lowered: &Interpreter<'_>,
-    tree: &Tree<'_>,
-    known: &dyn Fn(&str) -> bool,
-) -> Result<(), String> {
-    for (index, object) in program.externs.iter().enumerate().filter(|(_, object)| known(&object.name)) {
+/// Registers, counters and direct counters after the last packet.
+pub(super) fn state(program: &Program, lowered: &Interpreter<'_>, tree: &Tree<'_>) -> Result<(), String> {
+    for (index, object) in program.externs.iter().enumerate() {
         let id = ExternId(index as u32);
         let same = match object.extern_type.as_str() {
             "register" => lowered.register(id) == tree.register(&object.name),
@@ -235,7 +245,7 @@ pub(super) fn state(
             return Err(format!("{} {} differs", object.extern_type, object.name));
         }
     }
-    for (index, table) in program.tables.iter().enumerate().filter(|(_, table)| known(&table.name)) {
+    for (index, table) in program.tables.iter().enumerate() {
         let (found, expected) = (lowered.direct_counters(TableId(index as u32)), tree.direct_counters(&table.name));
         if found != expected {
             return Err(format!("direct counters of {}: as written {expected:?}, as elaborated {found:?}", table.name));

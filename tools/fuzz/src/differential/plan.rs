@@ -51,8 +51,10 @@ pub struct Summary {
     pub programs: u64,
     /// Programs refused with an error, by the back end or the verifier.
     pub refused: u64,
-    /// Programs that came to something undefined; until there they were compared.
+    /// Of the programs, those with packets that came to something undefined: these packets were taken back.
     pub undefined: u64,
+    /// Such packets.
+    pub undefined_packets: u64,
     /// Programs with a mismatch.
     pub mismatches: u64,
     /// Packets compared.
@@ -77,13 +79,14 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} programs compared, {} of them on two CPUs, {} mismatches ({} refused, {} undefined somewhere); {} packets: {} forwarded, {} changed; {} entries, {} registers and counters",
+            "{} programs compared, {} of them on two CPUs, {} mismatches ({} refused); {} packets ({} undefined, in {} programs): {} forwarded, {} changed; {} entries, {} registers and counters",
             self.programs,
             self.shared,
             self.mismatches,
             self.refused,
-            self.undefined,
             self.packets,
+            self.undefined_packets,
+            self.undefined,
             self.forwarded,
             self.changed,
             self.entries,

@@ -261,14 +261,12 @@ pub(super) struct Pair<'a> {
     pub(super) loaded: &'a Loaded<'a>,
     /// The program as it is written; None: it has something that is not interpreted.
     pub(super) written: Option<Tree<'a>>,
-    /// Programs that came to something undefined there. They go on as they were elaborated.
-    pub(super) unwritten: Vec<bool>,
     /// The program as it was elaborated: says which of front end and back end is wrong.
     pub(super) reference: Interpreter<'a>,
     /// What was done, for the report.
     pub(super) history: Vec<String>,
-    /// Programs that came to something undefined.
-    pub(super) open: Vec<bool>,
+    /// Programs with packets that came to something undefined: these were taken back.
+    pub(super) undefined: Vec<bool>,
 }
 
 fn compare(
@@ -289,20 +287,17 @@ fn compare(
         Err(Stop::Unsupported(_)) => None,
         Err(stop) => return wrong("as written", stop.to_string()),
     };
-    let open = vec![false; programs as usize];
-    let mut pair =
-        Pair { loaded, unwritten: vec![written.is_none(); open.len()], written, reference, history: Vec::new(), open };
+    let undefined = vec![false; programs as usize];
+    let mut pair = Pair { loaded, written, reference, history: Vec::new(), undefined };
     let keys = keys_seen(loaded.program, &frames)?;
     for (index, keys) in keys.iter().enumerate() {
         summary.entries += pair.fill(TableId(index as u32), keys, &mut random)?;
     }
     for (port, frame) in &frames {
-        if !pair.open[*port as usize] {
-            pair.step(*port, frame, summary)?;
-        }
+        pair.step(*port, frame, summary)?;
     }
     summary.elements += pair.state()?;
-    summary.undefined += pair.open.iter().filter(|open| **open).count() as u64;
+    summary.undefined += pair.undefined.iter().filter(|undefined| **undefined).count() as u64;
     summary.programs += u64::from(programs);
     Ok(())
 }
@@ -373,23 +368,19 @@ impl Pair<'_> {
 
     fn step(&mut self, port: u32, frame: &[u8], summary: &mut Summary) -> Result<(), Finding> {
         self.history.push(format!("packet {port} {}", hex(frame)));
-        let written = self.as_written(port, frame)?;
-        let found = self.reference.run(frame, port, NOW_US);
-        if let Some(expected) = &written
-            && found.as_ref() != Ok(expected)
+        let Some((written, expected)) = self.expected(port, frame)? else {
+            self.history.pop();
+            self.undefined[port as usize] = true;
+            summary.undefined_packets += 1;
+            return Ok(());
+        };
+        if let Some(written) = &written
+            && *written != expected
         {
-            let found = found.map_or_else(|stop| stop.to_string(), |found| shown(&found));
-            let told = format!("as written    {}\nas elaborated {found}\n{}", shown(expected), self.told());
+            let (written, expected) = (shown(written), shown(&expected));
+            let told = format!("as written    {written}\nas elaborated {expected}\n{}", self.told());
             return wrong("front end", told);
         }
-        let expected = match found {
-            Ok(expected) => expected,
-            Err(Stop::Undefined(_)) => {
-                self.open[port as usize] = true;
-                return Ok(());
-            }
-            Err(stop) => return wrong("interpreter", stop.to_string()),
-        };
         summary.written += u64::from(written.is_some());
         let outcome = match self.loaded.dataplane.run(frame, port, NOW_US * 1000) {
             Ok(outcome) => outcome,
@@ -411,16 +402,30 @@ impl Pair<'_> {
         wrong("packet", format!("expected {}\nfound    {}\n{}", shown(&expected), shown(&found), self.told()))
     }
 
-    /// What the program as it is written does; None: it does not say.
-    fn as_written(&mut self, port: u32, frame: &[u8]) -> Result<Option<Verdict>, Finding> {
-        let Some(tree) = self.written.as_mut().filter(|_| !self.unwritten[port as usize]) else { return Ok(None) };
-        match tree.run(frame, port, NOW_US) {
-            Ok(verdict) => Ok(Some(verdict)),
+    /// What the program does, as it is written (None: that is not interpreted) and as it was
+    /// elaborated. None if the specification leaves it open: then the packet is taken back.
+    fn expected(&mut self, port: u32, frame: &[u8]) -> Result<Option<(Option<Verdict>, Verdict)>, Finding> {
+        let before = (self.written.clone(), self.reference.clone());
+        let written = self.written.as_mut().map(|tree| tree.run(frame, port, NOW_US));
+        let written = match written.transpose() {
+            Ok(written) => written,
             Err(Stop::Undefined(_)) => {
-                self.unwritten[port as usize] = true;
+                self.written = before.0;
+                return Ok(None);
+            }
+            Err(stop) => return wrong("as written", format!("{stop}\n{}", self.told())),
+        };
+        match (self.reference.run(frame, port, NOW_US), written) {
+            (Ok(found), written) => Ok(Some((written, found))),
+            (Err(stop), Some(written)) => {
+                let told = format!("as written    {}\nas elaborated {stop}\n{}", shown(&written), self.told());
+                wrong("front end", told)
+            }
+            (Err(Stop::Undefined(_)), None) => {
+                self.reference = before.1;
                 Ok(None)
             }
-            Err(stop) => wrong("as written", format!("{stop}\n{}", self.told())),
+            (Err(stop), None) => wrong("interpreter", stop.to_string()),
         }
     }
 
@@ -428,16 +433,6 @@ impl Pair<'_> {
         let from = self.history.len().saturating_sub(60);
         self.history[from..].join("\n")
     }
-
-    pub(super) fn is_open(&self, name: &str) -> bool {
-        is_open(&self.open, name)
-    }
-}
-
-/// Whether what has this name belongs to a program that came to something undefined.
-pub(super) fn is_open(open: &[bool], name: &str) -> bool {
-    let of = |program: usize| open.len() == 1 || name.contains(&format!(".c{program}."));
-    open.iter().enumerate().any(|(program, open)| *open && of(program))
 }
 
 fn shown(verdict: &Verdict) -> String {

@@ -1,28 +1,23 @@
 //! What stays in registers and counters, on all sides.
 
 use super::lowering;
-use super::run::{Finding, Pair, internal, is_open, wrong};
+use super::run::{Finding, Pair, internal, wrong};
 use p4_ir::{ExternId, TableId};
 
 impl Pair<'_> {
     /// Registers and counters; how many elements.
     pub(super) fn state(&self) -> Result<u64, Finding> {
         if let Some(tree) = &self.written {
-            let known = |name: &str| !is_open(&self.unwritten, name);
-            let same = lowering::state(self.loaded.program, &self.reference, tree, &known);
+            let same = lowering::state(self.loaded.program, &self.reference, tree);
             same.or_else(|story| wrong("front end", format!("{story}\n{}", self.told())))?;
         }
         let mut elements = 0;
-        let known = |instance: &&(usize, &p4_ir::ExternInstance)| !self.is_open(&instance.1.name);
-        let instances: Vec<(usize, &p4_ir::ExternInstance)> = self.loaded.program.externs.iter().enumerate().collect();
-        for (index, instance) in instances.iter().filter(known) {
-            let id = ExternId(*index as u32);
+        for (index, instance) in (0..).zip(&self.loaded.program.externs) {
+            let id = ExternId(index);
             elements += self.register(id, &instance.name)? + self.counter(id, &instance.name)?;
         }
         for (index, table) in (0..).zip(&self.loaded.program.tables) {
-            if !self.is_open(&table.name) {
-                elements += self.direct_counter(TableId(index), table)?;
-            }
+            elements += self.direct_counter(TableId(index), table)?;
         }
         Ok(elements)
     }

@@ -51,10 +51,13 @@ pub(super) fn next_keys<'s>(before: &'s Vec<BigInt>, seen: &'s [Vec<BigInt>], ra
     if random.random_bool(0.5) { before } else { &seen[random.random_range(0..seen.len())] }
 }
 
-/// The priority of the entry with this number: above those of the source's entries, and no other's.
-/// Entries do not come in the order of their priorities, nor do their masks.
+/// The priority of the entry with this number: above those of the source's entries, or between those
+/// that are written and those that are not (table.rs), and no other's. Entries do not come in the
+/// order of their priorities, nor do their masks.
 pub(super) fn entry_priority(rank: u32, random: &mut StdRng) -> u32 {
-    1000 + 8 * random.random_range(0..100) + rank
+    let base =
+        if random.random() { 1000 + 8 * random.random_range(0..100) } else { 100 + 8 * random.random_range(0..15) };
+    base + rank
 }
 
 pub(super) fn entry_mask(kind: &str, width: u32, random: &mut StdRng) -> u128 {

@@ -52,8 +52,7 @@ pub(super) fn compare(loaded: &Loaded<'_>, seed: u64, summary: &mut Summary) -> 
     for _ in 0..BURSTS {
         burst(&loaded.dataplane, &frames)?;
     }
-    let (written, unwritten, open) = (None, vec![false], vec![false]);
-    let pair = Pair { loaded, written, unwritten, reference, history, open };
+    let pair = Pair { loaded, written: None, reference, history, undefined: vec![false] };
     summary.elements += pair.state()?;
     summary.packets += u64::from(2 * BURSTS * PACKETS);
     summary.programs += 1;
