@@ -60,11 +60,11 @@ fn texts() -> Outcome {
     }
     copy("stf", "p4/tests", ".stf", 12)?;
     put("stf", "setup", b"# define: A=1\n# port: 0 mac 02:00:00:00:00:a0 address 10.0.0.1/24\n# route: 0.0.0.0/0 via 10.0.0.5 port 0\nadd t k:0x10/8 a(1)\nsetdefault t a(x:1)\nwait\nclock 5\ncheck_counter c(1) packets >= 3\ncheck_register r(0) == 7\nno_packet\n")?;
-    copy("store_config", "docs", "store.example.toml", 1)?;
+    copy("store_config", "systems/redplane/docs", "store.example.toml", 1)?;
     copy("controller_config", "docs", "controller.example.toml", 1)?;
     put("controller_config", "etcd", ETCD)?;
     copy("switch_config", "docs", "switch.example.toml", 1)?;
-    copy("lab_topology", "lab", ".toml", 8)?;
+    copy("lab_topology", "systems/redplane/lab", ".toml", 8)?;
     put("secrets_file", "two", b"send = 1\n[[secret]]\nid = 0\nhex = \"000102030405060708090a0b0c0d0e0f\"\n[[secret]]\nid = 1\nhex = \"101112131415161718191a1b1c1d1e1f\"\n")?;
     put("manifest", "small", br#"{"version":1,"program":"p.p4","tables":[{"name":"i.t","keys":[{"name":"k","match_kind":"exact","width":8,"offset":0,"bytes":1}],"actions":[{"action":0,"default_only":false,"table_only":false}],"kind":"exact","map":"i_t","key_bytes":4,"default_map":null,"default_action":{"action":0,"arguments":["1"]},"const_default":true,"initial_entries":[{"matches":[{"match":"exact","value":"7"}],"action":{"action":0,"arguments":["1"]},"priority":1}],"const_entries":[],"size":1024,"value_bytes":8,"direct_counter":null,"location":"p.p4:1:1"}],"actions":[{"name":"i.a","parameters":[{"name":"p","width":8,"offset":8,"bytes":1}]}],"registers":[],"counters":[],"flow_states":[],"errors":["NoError"],"max_ports":512,"drop_port":511,"headroom_bytes":0}"#)?;
     Ok(())
