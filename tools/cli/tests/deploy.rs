@@ -2,7 +2,7 @@
 
 mod page;
 
-use page::{blocks, read, repository};
+use page::{blocks, markdown, read, repository};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ fn every_configuration_on_the_other_pages_is_good() {
     keys(folder.path());
     let deploy = read("docs/deploy.md");
     let mut checked = vec![];
-    for page in pages() {
+    for page in markdown() {
         let text = read(&page);
         let mut parts: BTreeMap<&str, String> = BTreeMap::new();
         for block in page::texts(&text, "toml") {
@@ -91,22 +91,6 @@ fn every_configuration_on_the_other_pages_is_good() {
         }
     }
     assert_eq!(checked, ["heavy_hitter switch", "load_balancer store"], "a new one belongs in this list");
-}
-
-/// All pages of the documentation, sorted.
-fn pages() -> Vec<String> {
-    let mut found = vec![];
-    for folder in ["", "docs/", "systems/redplane/docs/", "systems/redplane/docs/apps/", "tools/bench/", "spec/"] {
-        for entry in std::fs::read_dir(repository().join(folder)).unwrap() {
-            let name = entry.unwrap().file_name().into_string().unwrap();
-            if name.ends_with(".md") {
-                found.push(format!("{folder}{name}"));
-            }
-        }
-    }
-    found.sort();
-    assert!(found.len() >= 15, "{found:?}");
-    found
 }
 
 /// Makes the fabric's shared secrets.
@@ -194,7 +178,7 @@ fn is_known(page: &str, line: &str) {
 #[test]
 fn every_command_on_the_pages_is_one() {
     let mut seen = BTreeSet::new();
-    for page in pages() {
+    for page in markdown() {
         let text = read(&page);
         let inline = text.split('`').skip(1).step_by(2);
         let lines = [page::texts(&text, "sh"), page::texts(&text, "")].concat();

@@ -1,4 +1,4 @@
-//! `docs/deploy.md` as tests see it.
+//! The repository's files and its pages as tests see them.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::path::{Path, PathBuf};
@@ -9,6 +9,36 @@ pub fn repository() -> PathBuf {
 
 pub fn read(path: &str) -> String {
     std::fs::read_to_string(repository().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// All files of the repository, from its root, sorted; without hidden ones and what builds leave.
+pub fn tree() -> Vec<String> {
+    fn walk(folder: &Path, prefix: &str, found: &mut Vec<String>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            if name.starts_with('.') || ["target", "out", "__pycache__"].contains(&name.as_str()) {
+                continue;
+            }
+            let path = format!("{prefix}{name}");
+            if entry.file_type().unwrap().is_dir() {
+                walk(&entry.path(), &format!("{path}/"), found);
+            } else {
+                found.push(path);
+            }
+        }
+    }
+    let mut found = vec![];
+    walk(&repository(), "", &mut found);
+    found.sort();
+    found
+}
+
+/// All pages of the documentation.
+pub fn markdown() -> Vec<String> {
+    let pages: Vec<String> = tree().into_iter().filter(|path| path.ends_with(".md")).collect();
+    assert!(pages.len() >= 15, "{pages:?}");
+    pages
 }
 
 /// A page's blocks of a language.

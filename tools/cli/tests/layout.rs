@@ -1,0 +1,245 @@
+//! The layout: systems plug in from above, and every page names files that are there.
+//!
+//! A system is `systems/X`, `bpf/X` and its include file; nothing else names it, and no crate below
+//! the systems depends on one (ARCHITECTURE.md, "The dependency rule"). RedPlane came first and its
+//! names stand in every layer, so two lists say where they still do: `layout/names.txt` (files) and
+//! `layout/dependencies.txt` (arrows that point the wrong way). The lists are the debt that the
+//! platform's seams remove. They only get shorter: what is not listed fails, and so does a line that
+//! is no longer true. `tools/bench` and `tools/lab` put systems together to compare them, and pages
+//! link to them; both may name them.
+
+mod page;
+
+use page::{markdown, read, repository, tree};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path, PathBuf};
+
+/// Folders and files in which a system may be named.
+const MAY_NAME: [&str; 7] = [
+    "systems/",
+    "bpf/redplane/",
+    "tools/bench/",
+    "tools/lab/",
+    "tools/fuzz-targets/fuzz/corpus/",
+    "tools/cli/tests/layout",
+    // The list of the workspace's crates.
+    "Cargo.toml",
+];
+
+/// Names of RedPlane's, as code has them. (`RedPlane §5.2` cites the paper, and is none.)
+const NAMES: [&str; 7] =
+    ["redplane", "FlowState", "SnapshotState", "flow_state", "snapshot_state", "state_store", "state_protocol"];
+
+/// Which layers the crates of a layer may depend on.
+const MAY_USE: [(&str, &[&str]); 5] = [
+    ("compiler", &["compiler", "switch/manifest"]),
+    ("core", &["core"]),
+    ("switch", &["switch", "core"]),
+    ("systems", &["systems", "switch", "core", "compiler"]),
+    ("tools", &["tools", "systems", "switch", "core", "compiler"]),
+];
+
+/// The lines of a list; what follows `#` is a comment.
+fn list(path: &str) -> BTreeSet<String> {
+    let text = read(path);
+    let lines: Vec<_> = text.lines().map(|line| line.split('#').next().unwrap_or("").trim()).collect();
+    lines.into_iter().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+/// A list that only gets shorter.
+fn ratchet(path: &str, found: &BTreeMap<String, String>) {
+    let listed = list(path);
+    let more: Vec<_> = found.iter().filter(|(name, _)| !listed.contains(*name)).collect();
+    let more: String = more.into_iter().map(|(name, what)| format!("{name} # {what}\n")).collect();
+    assert!(more.is_empty(), "a system is named or used, and {path} does not list it; use a seam:\n{more}");
+    let gone: Vec<_> = listed.iter().filter(|name| !found.contains_key(*name)).collect();
+    assert!(gone.is_empty(), "no longer true; remove from {path}: {gone:#?}");
+}
+
+#[test]
+fn nothing_below_a_system_names_it() {
+    let mut found = BTreeMap::new();
+    for path in tree() {
+        if path.ends_with(".md") || MAY_NAME.iter().any(|prefix| path.starts_with(prefix)) {
+            continue;
+        }
+        let Ok(text) = std::fs::read_to_string(repository().join(&path)) else { continue };
+        let count = text.lines().filter(|line| NAMES.iter().any(|name| line.contains(name))).count();
+        if count > 0 {
+            found.insert(path, format!("lines: {count}"));
+        }
+    }
+    ratchet("tools/cli/tests/layout/names.txt", &found);
+}
+
+/// What a Cargo.toml says about its crate.
+struct Crate {
+    folder: String,
+    name: String,
+    /// Each with whether only tests need it.
+    uses: Vec<(String, bool)>,
+}
+
+fn crates() -> Vec<Crate> {
+    let mut found = vec![];
+    for path in tree() {
+        let Some(folder) = path.strip_suffix("/Cargo.toml").filter(|folder| !folder.ends_with("/fuzz")) else {
+            continue;
+        };
+        let table: toml::Table = toml::from_str(&read(&path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let name = table["package"]["name"].as_str().unwrap().to_owned();
+        let mut uses = vec![];
+        for (section, for_tests) in [("dependencies", false), ("build-dependencies", false), ("dev-dependencies", true)]
+        {
+            let names = table.get(section).and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::keys);
+            uses.extend(names.map(|name| (name.clone(), for_tests)));
+        }
+        found.push(Crate { folder: folder.to_owned(), name, uses });
+    }
+    assert!(found.len() > 20, "crates: {}", found.len());
+    found
+}
+
+/// Tests may use a tool or a lower layer's fixture, but no system.
+#[test]
+fn dependencies_point_down() {
+    let crates = crates();
+    let folders: BTreeMap<&str, &str> = crates.iter().map(|one| (one.name.as_str(), one.folder.as_str())).collect();
+    let mut found = BTreeMap::new();
+    for one in &crates {
+        let layer = one.folder.split('/').next().unwrap();
+        let (_, allowed) = MAY_USE.iter().find(|(name, _)| *name == layer).unwrap_or_else(|| {
+            panic!("{}: a crate belongs in one of {:?}", one.folder, MAY_USE.map(|(name, _)| name));
+        });
+        for (used, for_tests) in &one.uses {
+            let Some(folder) = folders.get(used.as_str()) else { continue };
+            let down = allowed.iter().any(|layer| Path::new(folder).starts_with(layer));
+            if !down && (!for_tests || folder.starts_with("systems/")) {
+                let kind = if *for_tests { " (tests)" } else { "" };
+                found.insert(format!("{} -> {folder}{kind}", one.folder), used.clone());
+            }
+        }
+    }
+    ratchet("tools/cli/tests/layout/dependencies.txt", &found);
+}
+
+/// A path without `.` and `..`; nothing if it leaves the repository.
+fn plain(path: &Path) -> Option<PathBuf> {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir if !plain.pop() => return None,
+            Component::Normal(name) => plain.push(name),
+            _ => {}
+        }
+    }
+    Some(plain)
+}
+
+/// The files of the repository, and the folders that they are in.
+struct Tree(BTreeSet<PathBuf>);
+
+impl Tree {
+    fn new() -> Tree {
+        let files: Vec<PathBuf> = tree().into_iter().map(PathBuf::from).collect();
+        Tree(files.iter().flat_map(|file| file.ancestors()).map(Path::to_owned).collect())
+    }
+
+    fn has(&self, path: &Path) -> bool {
+        plain(path).is_some_and(|path| self.0.contains(&path))
+    }
+
+    /// Whether a file that `page` names is there: from the repository's root, from the page's folder,
+    /// or somewhere in the page's own crate.
+    fn resolves(&self, page: &Path, named: &str) -> bool {
+        let own: PathBuf = page.components().take(if page.starts_with("systems") { 3 } else { 2 }).collect();
+        self.has(Path::new(named))
+            || self.has(&page.parent().unwrap().join(named))
+            || self.0.iter().any(|path| path.starts_with(&own) && path.ends_with(named))
+    }
+}
+
+#[test]
+fn every_link_on_the_pages_leads_somewhere() {
+    let tree = Tree::new();
+    let (mut seen, mut broken) = (0, vec![]);
+    for page in markdown() {
+        for rest in read(&page).split("](").skip(1) {
+            let link = rest.split([')', ' ', '\n']).next().unwrap();
+            let target = link.split('#').next().unwrap();
+            if target.is_empty() || link.contains("://") {
+                continue;
+            }
+            seen += 1;
+            if !tree.has(&Path::new(&page).parent().unwrap().join(target)) {
+                broken.push(format!("{page}: {link}"));
+            }
+        }
+    }
+    assert!(seen > 40, "links: {seen}");
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+/// Endings of files that pages and comments name.
+const ENDINGS: [&str; 12] =
+    [".rs", ".md", ".toml", ".h", ".c", ".p4", ".stf", ".sh", ".py", ".tla", ".cfg", ".service"];
+
+/// Folders at the root, today's and former ones: what begins with one is meant from the root.
+const ROOTS: [&str; 16] = [
+    "compiler", "bpf", "core", "switch", "systems", "tools", "p4", "docs", "deploy", "spec", "scripts", "crates",
+    "apps", "bench", "fuzz", "lab",
+];
+
+/// Files of other projects that are cited: the page, and the file.
+const ELSEWHERE: [(&str, &str); 1] = [("p4/include/v1model.p4", "docs/simple_switch.md")];
+
+/// The files that a text names, such as `core/secrets/src/lib.rs`; without those whose name has a
+/// part to be filled in (`NAME`, `*`, `<app>`).
+fn named_files(text: &str) -> impl Iterator<Item = &str> {
+    let in_path = |letter: char| letter.is_ascii_alphanumeric() || "_-./*<>{}$~:".contains(letter);
+    text.split(move |letter: char| !in_path(letter)).map(|word| word.trim_end_matches(['.', ':'])).filter(|word| {
+        let plain = word.bytes().all(|letter| letter.is_ascii_alphanumeric() || b"_-./".contains(&letter));
+        let (root, rest) = word.split_once('/').unwrap_or_default();
+        let open = word.split(['/', '.']).any(|part| part.len() > 1 && part == part.to_uppercase() && part != "README");
+        plain && !open && !rest.is_empty() && ROOTS.contains(&root) && ENDINGS.iter().any(|end| word.ends_with(end))
+    })
+}
+
+/// In pages, scripts, configurations, and comments (and texts) of code.
+#[test]
+fn every_file_that_is_named_is_there() {
+    let tree = Tree::new();
+    let (mut seen, mut missing) = (0, BTreeSet::new());
+    for path in page::tree() {
+        let known = ENDINGS.iter().any(|end| path.ends_with(end)) || path == "Makefile";
+        // This file has names that are not there, to be found.
+        if !known || path.contains("/corpus/") || path == "tools/cli/tests/layout.rs" {
+            continue;
+        }
+        let text = read(&path);
+        for (number, line) in text.lines().enumerate() {
+            if line.trim_start().starts_with("#include <") {
+                continue;
+            }
+            for named in named_files(line) {
+                seen += 1;
+                if !tree.resolves(Path::new(&path), named) && !ELSEWHERE.contains(&(path.as_str(), named)) {
+                    missing.insert(format!("{path}:{}: {named}", number + 1));
+                }
+            }
+        }
+    }
+    assert!(seen > 200, "files named: {seen}");
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+#[test]
+fn a_file_that_is_not_there_is_found() {
+    let text = "see `crates/gone/src/lib.rs`, docs/lab.md. docs/NAME.md and core/*/spec, no/path/of.ours";
+    let found: Vec<&str> = named_files(text).collect();
+    assert_eq!(found, ["crates/gone/src/lib.rs", "docs/lab.md"]);
+    let tree = Tree::new();
+    let page = Path::new("docs/deploy.md");
+    assert!(tree.resolves(page, found[1]) && !tree.resolves(page, found[0]));
+    assert!(tree.has(Path::new("docs/../core")) && !tree.has(Path::new("docs/../../core")));
+}
