@@ -184,10 +184,10 @@ fn every_link_on_the_pages_leads_somewhere() {
 const ENDINGS: [&str; 12] =
     [".rs", ".md", ".toml", ".h", ".c", ".p4", ".stf", ".sh", ".py", ".tla", ".cfg", ".service"];
 
-/// Folders at the root, today's and former ones: what begins with one is meant from the root.
-const ROOTS: [&str; 16] = [
+/// Folders at the root, today's and former ones, and those of a crate: what begins with one is a path.
+const ROOTS: [&str; 19] = [
     "compiler", "bpf", "core", "switch", "systems", "tools", "p4", "docs", "deploy", "spec", "scripts", "crates",
-    "apps", "bench", "fuzz", "lab",
+    "apps", "bench", "fuzz", "lab", "src", "tests", "examples",
 ];
 
 /// Files of other projects that are cited: the page, and the file.
@@ -200,7 +200,8 @@ fn named_files(text: &str) -> impl Iterator<Item = &str> {
     text.split(move |letter: char| !in_path(letter)).map(|word| word.trim_end_matches(['.', ':'])).filter(|word| {
         let plain = word.bytes().all(|letter| letter.is_ascii_alphanumeric() || b"_-./".contains(&letter));
         let (root, rest) = word.split_once('/').unwrap_or_default();
-        let open = word.split(['/', '.']).any(|part| part.len() > 1 && part == part.to_uppercase() && part != "README");
+        let open =
+            word.split(['/', '.', '_']).any(|part| part.len() > 1 && part == part.to_uppercase() && part != "README");
         plain && !open && !rest.is_empty() && ROOTS.contains(&root) && ENDINGS.iter().any(|end| word.ends_with(end))
     })
 }
@@ -235,7 +236,8 @@ fn every_file_that_is_named_is_there() {
 
 #[test]
 fn a_file_that_is_not_there_is_found() {
-    let text = "see `crates/gone/src/lib.rs`, docs/lab.md. docs/NAME.md and core/*/spec, no/path/of.ours";
+    let text =
+        "see `crates/gone/src/lib.rs`, docs/lab.md. docs/NAME.md, docs/lab_APP.md and core/*/spec, no/path/of.ours";
     let found: Vec<&str> = named_files(text).collect();
     assert_eq!(found, ["crates/gone/src/lib.rs", "docs/lab.md"]);
     let tree = Tree::new();
