@@ -1,6 +1,6 @@
 //! The XDP back end: typed IR → restricted C → `clang -target bpf` → an object and its manifest.
 //!
-//! It owns: v1model's behaviour on XDP (simple_switch.md), the layout of maps, the emitted C and its runtime header (`include/`).
+//! It owns: v1model's behaviour on XDP (simple_switch.md), the layout of maps, the emitted C and its runtime headers (`bpf/`).
 //! It must not know: P4 syntax, how objects are run on ports.
 //!
 //! The pipeline is one function of labels and gotos over local variables; clang keeps what is hot in registers, and what nobody reads vanishes.

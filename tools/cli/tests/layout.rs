@@ -193,6 +193,13 @@ const ROOTS: [&str; 19] = [
 /// Files of other projects that are cited: the page, and the file.
 const ELSEWHERE: [(&str, &str); 1] = [("p4/include/v1model.p4", "docs/simple_switch.md")];
 
+/// Whether a path has a part to be filled in, such as `NAME.toml`, `lab_APP.rs` or `systems/X`.
+fn to_fill_in(path: &str) -> bool {
+    path.split(['/', '.', '_']).any(|part| {
+        part != "README" && part.starts_with(|first: char| first.is_ascii_uppercase()) && part == part.to_uppercase()
+    })
+}
+
 /// The files that a text names, such as `core/secrets/src/lib.rs`; without those whose name has a
 /// part to be filled in (`NAME`, `*`, `<app>`).
 fn named_files(text: &str) -> impl Iterator<Item = &str> {
@@ -200,10 +207,41 @@ fn named_files(text: &str) -> impl Iterator<Item = &str> {
     text.split(move |letter: char| !in_path(letter)).map(|word| word.trim_end_matches(['.', ':'])).filter(|word| {
         let plain = word.bytes().all(|letter| letter.is_ascii_alphanumeric() || b"_-./".contains(&letter));
         let (root, rest) = word.split_once('/').unwrap_or_default();
-        let open =
-            word.split(['/', '.', '_']).any(|part| part.len() > 1 && part == part.to_uppercase() && part != "README");
-        plain && !open && !rest.is_empty() && ROOTS.contains(&root) && ENDINGS.iter().any(|end| word.ends_with(end))
+        plain
+            && !to_fill_in(word)
+            && !rest.is_empty()
+            && ROOTS.contains(&root)
+            && ENDINGS.iter().any(|end| word.ends_with(end))
     })
+}
+
+/// The paths that stand alone between backticks on a page, with or without an ending.
+fn quoted_paths(page: &str) -> impl Iterator<Item = &str> {
+    page.split('`').skip(1).step_by(2).map(|text| text.trim_end_matches('/')).filter(|text| {
+        let plain = text.bytes().all(|letter| letter.is_ascii_alphanumeric() || b"_-./".contains(&letter));
+        let made = ["out/", "target/"].iter().any(|folder| text.starts_with(folder));
+        plain
+            && !to_fill_in(text)
+            && !made
+            && text.contains('/')
+            && text.starts_with(|first: char| first.is_ascii_alphabetic())
+    })
+}
+
+#[test]
+fn every_path_in_backticks_on_the_pages_is_there() {
+    let tree = Tree::new();
+    let (mut seen, mut missing) = (0, BTreeSet::new());
+    for page in markdown() {
+        for path in quoted_paths(&read(&page)) {
+            seen += 1;
+            if !tree.resolves(Path::new(&page), path) {
+                missing.insert(format!("{page}: {path}"));
+            }
+        }
+    }
+    assert!(seen > 100, "paths: {seen}");
+    assert!(missing.is_empty(), "{missing:#?}");
 }
 
 /// In pages, scripts, configurations, and comments (and texts) of code.
