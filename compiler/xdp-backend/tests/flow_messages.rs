@@ -6,8 +6,9 @@ mod flow_rig;
 use dataplane::Verdict;
 use dataplane::flow::{SweepBefore, Swept};
 use flow_rig::*;
-use state_protocol::{Flags, HEADER_BYTES, KeyRing, Message, MessageType, Secret};
+use state_protocol::{Flags, Message, MessageType};
 use std::net::Ipv4Addr;
+use wire::{HEADER_BYTES, KeyRing, Secret};
 
 #[test]
 fn tags_of_packets_of_every_size() {

@@ -6,11 +6,11 @@ pub use config_file::Problem;
 use config_file::{require, require_distinct};
 use secrets::{SecretsError, SecretsFile};
 use serde::Deserialize;
-use state_protocol::{KeyRing, MOST_SHARDS};
 use std::io::Read;
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV4};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use wire::{KeyRing, MOST_SHARDS};
 
 /// Certificates, keys and passwords are smaller.
 const MOST_CREDENTIAL_BYTES: u64 = 1 << 20;

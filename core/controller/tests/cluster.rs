@@ -5,7 +5,7 @@
 mod world;
 
 use proptest::prelude::*;
-use state_protocol::{Control, Report, Reporter};
+use wire::{Control, Report, Reporter};
 use world::{
     Cut, Datagram, MS, SECOND, SERVERS, SHARDS, World, controller_address, keys, server_address, switch_address,
 };

@@ -1,8 +1,8 @@
 //! What servers sent in earlier lives, sent again by somebody with good tags, takes nothing from those that live now.
 
 use controller::core::{Controller, Input, Outputs, Settings};
-use state_protocol::{Control, Joining, Member, Report, Reporter, ShardReport, ShardView, Views};
 use std::net::{Ipv4Addr, SocketAddrV4};
+use wire::{Control, Joining, Member, Report, Reporter, ShardReport, ShardView, Views};
 
 const MS: u64 = 1_000_000;
 const DEAD_NS: u64 = 250 * MS;

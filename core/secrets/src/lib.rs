@@ -1,6 +1,6 @@
 //! The file of shared secrets that switches, store servers and controllers read: reading, checking, changing, writing.
 //!
-//! Owns the file's format and its permissions; what a tag is belongs to `state-protocol`.
+//! Owns the file's format and its permissions; what a tag is belongs to `wire`.
 //!
 //! ```toml
 //! send = 0
@@ -12,12 +12,12 @@
 
 use config_file::ConfigError;
 use serde::Deserialize;
-use state_protocol::{KeyRing, MOST_SECRETS, SECRET_BYTES, Secret};
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
+use wire::{KeyRing, MOST_SECRETS, SECRET_BYTES, Secret};
 
 const MODE: u32 = 0o600;
 

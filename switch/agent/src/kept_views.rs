@@ -10,10 +10,10 @@ use crate::error::{Error, Result};
 use crate::run_dir::RunDirectory;
 use dataplane::flow::MOST_SHARDS;
 use serde::{Deserialize, Serialize};
-use state_protocol::Views;
 use std::io::Read;
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
+use wire::Views;
 
 /// Of the file's form.
 const FORMAT: u32 = 1;
@@ -77,7 +77,7 @@ pub(crate) fn read(path: &Path, controllers: &[SocketAddrV4]) -> Result<Option<V
 #[cfg(test)]
 mod tests {
     use super::*;
-    use state_protocol::{Member, ShardView};
+    use wire::{Member, ShardView};
 
     #[test]
     fn views_come_back_and_what_is_unusable_says_why() {

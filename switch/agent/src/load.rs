@@ -8,11 +8,11 @@ use dataplane::flow::{entry_at, entry_flags};
 use dataplane::{GATEWAY_DROPS, GATEWAY_EVENTS};
 use libbpf_rs::{MapCore, MapFlags};
 use serde::{Deserialize, Serialize};
-use state_protocol::SwitchLoad;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use wire::SwitchLoad;
 
 /// Counting a million flows takes some tenths of a second: not more often than this, whoever asks. (A sweep, which looks at all of them anyway, counts them, too.)
 const COUNTED_FOR: Duration = Duration::from_secs(5);

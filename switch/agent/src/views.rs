@@ -6,12 +6,12 @@ use crate::agent::Agent;
 use crate::kept_views;
 use nix::time::{ClockId, clock_gettime};
 use secrets::SecretsFile;
-use state_protocol::{Control, KeyRing, Report, Reporter, Views};
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use wire::{Control, KeyRing, Report, Reporter, Views};
 
 const REPORT_EVERY: Duration = Duration::from_millis(50);
 /// Until views are here: what comes on the routes that bring a controller's answer may be lost until then. 200 small datagrams a second, as long as no controller lives.

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use lab::Lab;
 use manifest::Manifest;
 use serde::Serialize;
-use state_protocol::{Report, Reporter, SwitchLoad};
+use wire::{Report, Reporter, SwitchLoad};
 
 /// Ethernet, IPv4, UDP, and the protocol's header.
 pub const MESSAGE_BYTES: f64 = 14.0 + 20.0 + 8.0 + 64.0;

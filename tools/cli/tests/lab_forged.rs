@@ -5,7 +5,7 @@ mod common;
 use common::{Connections, INSIDE, OUTSIDE, STORES, TestLab, one_at_a_time, skip, tcp_echo, wait_for};
 use secrets::SecretsFile;
 use serde_json::Value;
-use state_protocol::{KeyRing, Kind, Message, MessageType, Secret, kind};
+use state_protocol::{Kind, Message, MessageType, kind};
 use std::collections::{BTreeMap, HashSet};
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use wire::{KeyRing, Secret};
 
 const PORT: u16 = 5407;
 const SWITCHES: [(&str, Ipv4Addr); 2] = [("s1", Ipv4Addr::new(10, 255, 0, 1)), ("s2", Ipv4Addr::new(10, 255, 0, 2))];
@@ -418,7 +419,7 @@ fn forge(lab: &TestLab, random: &mut Random, host: &str, genuine: &[Message5407]
     raw.send_all(&some_of_each(&chain, 100));
 }
 
-const CONTROLLER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 2, 9, 10), state_protocol::CONTROLLER_PORT);
+const CONTROLLER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 2, 9, 10), wire::CONTROLLER_PORT);
 
 /// What the controller counted under some names, all together.
 fn controller_counts(lab: &TestLab, names: &[&str]) -> u64 {

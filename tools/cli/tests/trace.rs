@@ -1,9 +1,10 @@
 //! `stateplane trace`: files made with the codec, and a real store listened to.
 
-use state_protocol::{Flags, KeyRing, Message, MessageType, Owner};
+use state_protocol::{Flags, Message, MessageType, Owner};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use wire::KeyRing;
 
 const STATEPLANE: &str = env!("CARGO_BIN_EXE_stateplane");
 const SWITCH: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 255, 0, 1), 5407);

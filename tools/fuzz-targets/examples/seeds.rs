@@ -3,10 +3,11 @@
 //! They come from what is there already (programs, packet tests, examples of configurations) and from messages of every kind.
 
 use fuzz_targets::OBJECTS;
-use state_protocol::{ChainFlags, ChainHeader, Control, Flags, Kind, Member, Message, Owner, ShardView, Views, kind};
+use state_protocol::{Flags, Kind, Message, Owner, kind};
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use wire::{ChainFlags, ChainHeader, Control, Member, ShardView, Views};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -117,8 +118,8 @@ fn frame(payload: &[u8]) -> Vec<u8> {
 
 /// How a message of the type with this number begins.
 fn start(number: u8) -> [u8; 4] {
-    let [high, low] = state_protocol::MAGIC.to_be_bytes();
-    [high, low, state_protocol::VERSION, number]
+    let [high, low] = wire::MAGIC.to_be_bytes();
+    [high, low, wire::VERSION, number]
 }
 
 fn datagrams() -> Result<Vec<Vec<u8>>, Box<dyn std::error::Error>> {

@@ -1,12 +1,13 @@
 //! Bytes: datagrams, captures, logs.
 
 use capture::{Frame, Link};
-use state_protocol::{ChainHeader, ChainType, Control, Entries, Entry, Handover, Kind, Message, SnapshotPart, kind};
+use state_protocol::{Entries, Entry, Kind, Message, SnapshotPart, kind};
 use state_store::core::{AllocatorSettings, ObjectSettings, Restored};
 use state_store::wal::frame::{FileHeader, read_batches};
 use std::io::Cursor;
 use std::path::Path;
 use trace::Objects;
+use wire::{ChainHeader, ChainType, Control, Handover};
 
 /// Shards of the store whose log is read.
 pub const SHARDS: u16 = 2;

@@ -1,11 +1,11 @@
 //! Programs, packet tests, configurations, JSON.
 
 use serde::{Serialize, de::DeserializeOwned};
-use state_protocol::Views;
 use state_store::core::{NodeStatus, StateAnswer, StateQuery};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::OnceLock;
+use wire::Views;
 
 /// A file that is not there, in a folder that is not there: what an input names beside it is not there either.
 const NOWHERE: &str = "/nonexistent/stateplane-fuzz/input.toml";

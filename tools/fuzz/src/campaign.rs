@@ -11,8 +11,9 @@ use anyhow::{Result, ensure};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use state_protocol::{Flags, KeyRing, Message, MessageType, Owner};
+use state_protocol::{Flags, Message, MessageType, Owner};
 use std::net::Ipv4Addr;
+use wire::KeyRing;
 
 /// After so many steps the state is emptied: bindings enough, and a failure's history stays short.
 const EPOCH: u64 = 20_000;

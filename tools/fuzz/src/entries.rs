@@ -3,9 +3,10 @@
 
 use crate::nat::{Binding, Key, word16};
 use crate::network::{FABRIC_PORT, PROTOCOL_ADDRESS};
-use state_protocol::{KeyRing, Message, MessageType, Owner};
+use state_protocol::{Message, MessageType, Owner};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::Ipv4Addr;
+use wire::KeyRing;
 
 /// Who this switch is.
 pub const SELF: Owner = Owner { switch_id: 7, incarnation: 0x1234_5678 };
@@ -160,7 +161,7 @@ fn is_message(frame: &[u8]) -> bool {
         && frame[12..15] == [8, 0, 0x45]
         && frame[23] == 17
         && frame[30..34] == PROTOCOL_ADDRESS
-        && word16(frame, 36) == state_protocol::PORT
+        && word16(frame, 36) == wire::PORT
 }
 
 /// The datagram in a frame: `None` if its lengths disagree, or for a fragment.

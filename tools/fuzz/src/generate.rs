@@ -275,8 +275,8 @@ pub fn carrier(payload: &[u8], destination: [u8; 4]) -> Vec<u8> {
     frame.extend(destination);
     let sum = checksum::of(checksum::sum(&frame[ETHERNET..]));
     frame[24..26].copy_from_slice(&sum.to_be_bytes());
-    frame.extend(state_protocol::PORT.to_be_bytes());
-    frame.extend(state_protocol::PORT.to_be_bytes());
+    frame.extend(wire::PORT.to_be_bytes());
+    frame.extend(wire::PORT.to_be_bytes());
     frame.extend((total - 20).to_be_bytes());
     frame.extend([0, 0]);
     frame.extend(payload);

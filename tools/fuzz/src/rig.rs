@@ -16,10 +16,11 @@ use libbpf_rs::{MapCore, MapFlags};
 use manifest::Manifest;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use state_protocol::{Flags, KeyRing, Message, MessageType, Secret, shard_of};
+use state_protocol::{Flags, Message, MessageType};
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
+use wire::{KeyRing, Secret, shard_of};
 
 /// Which of the two NATs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,7 +192,7 @@ impl Rig {
                 look_ns: 0,
             })?;
             for shard in 0..u32::from(entries::SHARDS) {
-                dataplane.set_shard_head(shard, Some(SocketAddrV4::new(STORE, state_protocol::PORT)))?;
+                dataplane.set_shard_head(shard, Some(SocketAddrV4::new(STORE, wire::PORT)))?;
             }
             let mut secrets = SecretSet::default();
             secrets.secrets[0] = Some(SECRET);

@@ -5,12 +5,13 @@ use crate::objects::{Objects, hex};
 use crate::packet;
 use capture::{Datagram, Frame};
 use serde::Serialize;
-use state_protocol::{
-    ChainFlags, ChainHeader, ChainType, Control, ControlType, Effect, Entries, Flags, HEADER_BYTES, KeyRing, Kind,
-    Malformed, Message, MessageType, NotGenuine, Report, Reporter, Views, kind,
-};
+use state_protocol::{Effect, Entries, Flags, Kind, Message, MessageType, kind};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddrV4;
+use wire::{
+    ChainFlags, ChainHeader, ChainType, Control, ControlType, HEADER_BYTES, KeyRing, Malformed, NotGenuine, Report,
+    Reporter, Views,
+};
 
 /// Numbers that belong to chains (from 32) and controllers (to 63), also such as this version does not know.
 const SERVER_TYPES: std::ops::RangeInclusive<u8> = 32..=63;

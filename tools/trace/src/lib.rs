@@ -18,4 +18,4 @@ pub use summary::{Repeat, Summary};
 pub use text::Columns;
 
 /// The UDP ports whose datagrams are looked at.
-pub const PORTS: [u16; 2] = [state_protocol::PORT, state_protocol::CONTROLLER_PORT];
+pub const PORTS: [u16; 2] = [wire::PORT, wire::CONTROLLER_PORT];

@@ -3,12 +3,10 @@
 use capture::{Frame, Link};
 use manifest::{FlowState, WireField};
 use proptest::prelude::*;
-use state_protocol::{
-    ChainFlags, ChainHeader, ChainType, Control, Effect, Entry, Flags, KeyRing, Message, MessageType, Owner, Report,
-    Reporter, Secret, Views,
-};
+use state_protocol::{Effect, Entry, Flags, Message, MessageType, Owner};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use trace::{Body, Columns, Event, Filter, Objects, Repeat, Summary, Tag, decode};
+use wire::{ChainFlags, ChainHeader, ChainType, Control, KeyRing, Report, Reporter, Secret, Views};
 
 const SWITCH: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 255, 0, 1), 5407);
 const STORE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 2, 1, 10), 5407);

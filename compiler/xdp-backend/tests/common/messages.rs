@@ -1,7 +1,8 @@
 //! Frames of the state protocol between a switch and a server, for the rigs.
 
-use state_protocol::{KeyRing, Message};
+use state_protocol::Message;
 use std::net::Ipv4Addr;
+use wire::KeyRing;
 
 /// Ethernet, IPv4 and UDP around a message.
 const OUTER_BYTES: usize = 42;
@@ -21,8 +22,8 @@ pub fn arriving(datagram: &[u8], from: Ipv4Addr, to: Ipv4Addr) -> Vec<u8> {
     frame.extend([0, 0, 0x40, 0, 64, 17, 0, 0]);
     frame.extend(from.octets());
     frame.extend(to.octets());
-    frame.extend(state_protocol::PORT.to_be_bytes());
-    frame.extend(state_protocol::PORT.to_be_bytes());
+    frame.extend(wire::PORT.to_be_bytes());
+    frame.extend(wire::PORT.to_be_bytes());
     frame.extend(((datagram.len() + 8) as u16).to_be_bytes());
     frame.extend([0, 0]);
     frame.extend_from_slice(datagram);

@@ -6,9 +6,10 @@ mod messages;
 
 use dataplane::flow::{FlowSettings, SecretSet, SweepBefore, Swept};
 use dataplane::{Dataplane, Object, Settings, Verdict};
-use state_protocol::{KeyRing, Message, MessageType, Owner, Secret, shard_of};
+use state_protocol::{Message, MessageType, Owner};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
+use wire::{KeyRing, Secret, shard_of};
 
 pub const SELF: Owner = Owner { switch_id: 7, incarnation: 0x1234_5678 };
 pub const PROTOCOL_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 255, 0, 7);

@@ -2,9 +2,9 @@
 
 use super::mutation::{self, Mutation};
 use super::{Controller, Event, Outputs, Ring, Seen, Server};
-use state_protocol::{Joining, Member, Reporter, ShardReport, ShardView, Views};
 use std::collections::HashMap;
 use std::net::SocketAddrV4;
+use wire::{Joining, Member, Reporter, ShardReport, ShardView, Views};
 
 /// How long a new or returned server must have been heard of before it is given anything, in ns.
 const STEADY_NS: u64 = 200_000_000;

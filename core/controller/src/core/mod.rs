@@ -18,9 +18,9 @@ pub use ring::{Ring, Server};
 pub use seen::Seen;
 
 use decide::JoinWatch;
-use state_protocol::{Control, MOST_MACHINE_BYTES, Malformed, Report, Reporter, ShardView, Views};
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddrV4;
+use wire::{Control, MOST_MACHINE_BYTES, Malformed, Report, Reporter, ShardView, Views};
 
 /// How often everything is looked at.
 const LOOK_NS: u64 = 10_000_000;

@@ -5,9 +5,9 @@
 //! of one that joined through their tail. So the condition is that all of them answer. A server that does not may have been left alone with its shards in a later
 //! view, and may have acknowledged updates there: only a person can say that it is gone for good.
 
-use state_protocol::{Control, Member, Reporter, ShardView, Views};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddrV4;
+use wire::{Control, Member, Reporter, ShardView, Views};
 
 /// The new versions, and the numbers of the views of which not all answered, are as much higher: above whatever the lost database decided.
 const ABOVE: u64 = 1_000_000;
@@ -132,8 +132,8 @@ fn named(view: &ShardView) -> impl Iterator<Item = Member> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use state_protocol::{Joining, Report};
     use std::net::Ipv4Addr;
+    use wire::{Joining, Report};
 
     fn member(at: u8) -> Member {
         Member { address: SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, at), 5407), incarnation: u64::from(at) }

@@ -1,8 +1,8 @@
 //! What a controller remembers of a server or switch.
 
-use state_protocol::{Member, Report, Reporter, ShardReport, SwitchLoad};
 use std::collections::HashMap;
 use std::net::SocketAddrV4;
+use wire::{Member, Report, Reporter, ShardReport, SwitchLoad};
 
 /// Earlier lives that are remembered, so that their late reports are not taken for news.
 const MOST_FORMER: usize = 16;

@@ -1,9 +1,9 @@
 //! Decisions in a file of this machine (redb: one table, one key, each commit on disk before it returns).
 
 use redb::{Database, TableDefinition};
-use state_protocol::Views;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
+use wire::Views;
 
 const TABLE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("controller");
 const KEY: &str = "views";
@@ -68,7 +68,7 @@ fn read(database: &Database) -> Result<Option<Vec<u8>>, Box<dyn std::error::Erro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use state_protocol::ShardView;
+    use wire::ShardView;
 
     #[test]
     fn what_was_written_is_there_again() {

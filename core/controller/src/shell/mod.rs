@@ -20,13 +20,13 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::time::{ClockId, clock_gettime};
 use secrets::SecretsError;
-use state_protocol::{Flags, KeyRing, Kind, Message, MessageType, Views};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::Duration;
 use thiserror::Error;
 use watch::Watch;
+use wire::{KeyRing, Kind, ToolType, Views, kind, status_reply};
 
 const MOST_DATAGRAMS: usize = 256;
 
@@ -212,19 +212,16 @@ impl Loop {
             return;
         }
         self.lead_no_longer_than_etcd_lets(config);
-        match state_protocol::kind(bytes) {
-            Ok(Kind::Message(MessageType::StatusRequest)) => self.answer_status(config, from, bytes),
+        match kind(bytes) {
+            Ok(Kind::Tool(ToolType::StatusRequest)) => self.answer_status(config, from, bytes),
             _ => self.step(config, Input::Datagram { from, bytes }),
         }
     }
 
     fn answer_status(&self, config: &Config, from: SocketAddrV4, bytes: &[u8]) {
-        let Ok(request) = Message::decode(bytes) else { return };
         let json = status::status(&self.core, &self.watch, now_ns()).into_json();
-        let reply = Message { message_type: MessageType::StatusReply, flags: Flags::NONE, packet: &json, ..request };
-        let mut encoded = Vec::new();
-        if reply.append_to(&mut encoded).is_ok() {
-            self.send(config, from, encoded);
+        if let Some(reply) = status_reply(bytes, &json) {
+            self.send(config, from, reply);
         }
     }
 

@@ -5,10 +5,10 @@ use super::database::ViewsFile;
 use super::etcd::{Etcd, Told};
 use crate::config::{Config, Keep};
 use crate::core::{Input, Rebuild, RebuildProblem};
-use state_protocol::{KeyRing, Views};
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
 use thiserror::Error;
+use wire::{KeyRing, Views};
 
 /// Every server reports twenty times in this time.
 const LISTEN: Duration = Duration::from_secs(1);

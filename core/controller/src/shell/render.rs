@@ -3,7 +3,7 @@
 use super::watch::Watch;
 use crate::core::Controller;
 use metrics::{Kind, Text};
-use state_protocol::Reporter;
+use wire::Reporter;
 
 /// The controller's metrics in Prometheus' text format.
 pub fn render(core: &Controller, watch: &Watch, now_ns: u64, bad_tag: u64) -> String {

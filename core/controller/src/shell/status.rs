@@ -3,8 +3,8 @@
 use super::watch::Watch;
 use crate::core::Controller;
 use serde::{Deserialize, Serialize};
-use state_protocol::{Member, Reporter, SwitchLoad, json_that_fits};
 use std::net::SocketAddrV4;
+use wire::{Member, Reporter, SwitchLoad, json_that_fits};
 
 /// How a controller is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,7 +106,7 @@ pub fn status(core: &Controller, watch: &Watch, now_ns: u64) -> Status {
     let full = |shard: &ShardStatus| shard.chain.len() == chain_length && shard.joining.is_none() && !shard.draining;
     let cannot_decide = watch.cannot_decide(now_ns).map(str::to_owned);
     // The cluster's beginning founds every shard in view 1.
-    let lost = |(shard, view): (u16, &state_protocol::ShardView)| (view.founded > 1).then_some(shard);
+    let lost = |(shard, view): (u16, &wire::ShardView)| (view.founded > 1).then_some(shard);
     let state_lost = (0u16..).zip(&views.shards).filter_map(lost).collect();
     let settled = !shards.is_empty()
         && cannot_decide.is_none()
@@ -153,7 +153,7 @@ impl Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use state_protocol::MAX_PACKET_BYTES;
+    use wire::MAX_PACKET_BYTES;
 
     /// A cluster of 256 shards, one of which has lost a member.
     #[test]

@@ -1,9 +1,9 @@
 //! What somebody must hear of: state that was lost, a controller that cannot decide, two switches with one `switch_id`. Looked for beside the core, which goes on as it can.
 
 use crate::core::{Controller, Event, Why};
-use state_protocol::Reporter;
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
+use wire::Reporter;
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// How often it is looked.
@@ -181,8 +181,8 @@ impl Watch {
 mod tests {
     use super::*;
     use crate::core::{Input, Outputs, Settings};
-    use state_protocol::{Control, Report, Views};
     use std::net::Ipv4Addr;
+    use wire::{Control, Report, Views};
 
     const MS: u64 = 1_000_000;
 

@@ -4,12 +4,12 @@ use crate::PATIENCE;
 use crate::etcd::{self, Etcd, Proxy};
 use controller::shell::Status;
 use secrets::SecretsFile;
-use state_protocol::KeyRing;
 use state_store::core::NodeStatus;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
+use wire::KeyRing;
 
 pub struct Chain {
     /// The servers write logs.

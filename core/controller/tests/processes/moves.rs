@@ -5,10 +5,11 @@ use crate::chain::{Chain, Plan};
 use crate::etcd::Etcd;
 use crate::switch::Switch;
 use controller::core::{Ring, Server};
-use state_protocol::{Message, MessageType, shard_of};
+use state_protocol::{Message, MessageType};
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
+use wire::shard_of;
 
 const SHARDS: u16 = 16;
 const FLOWS: u32 = 64;

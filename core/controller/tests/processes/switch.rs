@@ -2,8 +2,9 @@
 
 use crate::PATIENCE;
 use crate::chain::Chain;
-use state_protocol::{Flags, KeyRing, Message, MessageType, Owner};
+use state_protocol::{Flags, Message, MessageType, Owner};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use wire::KeyRing;
 
 /// A switch, as far as the store can tell.
 pub struct Switch {

@@ -1,8 +1,9 @@
 //! What must hold, and is looked at whenever something is said or decided, and at the end.
 
 use super::{SERVERS, SHARDS, World, server_address};
-use state_protocol::{Member, Message, MessageType, Owner, Views, shard_of};
+use state_protocol::{Message, MessageType, Owner};
 use std::collections::HashMap;
+use wire::{Member, Views, shard_of};
 
 /// What must hold, over all of a run.
 #[derive(Default, Debug)]

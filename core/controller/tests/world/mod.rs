@@ -10,7 +10,7 @@ pub use checks::Checks;
 
 use controller::core::{Controller, Event as Decision, Input as ControllerInput, Outputs as ControllerOutputs, Why};
 use machine::{Clock, Disk};
-use state_protocol::{Control, KeyRing, Member, Message, SECRET_BYTES, Secret, Views};
+use state_protocol::Message;
 use state_store::core::{
     AllocatorSettings, Input, Limits, Node, ObjectSettings, Outputs, Restored, Settings, SplitMix64, Start,
 };
@@ -18,6 +18,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use switch::Switch;
+use wire::{Control, KeyRing, Member, SECRET_BYTES, Secret, Views};
 
 pub const MS: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000 * MS;

@@ -1,8 +1,9 @@
 //! Model switches: systems/redplane/docs/state-protocol.md, "Rules of the switch", cut down to what the store can see of them.
 
 use super::{COUNTER, Clock, Datagram, MS, SHARDS, SWITCHES, World, keys, server_address, switch_address};
-use state_protocol::{Flags, Message, MessageType, Owner, shard_of};
+use state_protocol::{Flags, Message, MessageType, Owner};
 use std::collections::HashMap;
+use wire::shard_of;
 
 const FLOWS: u64 = 12;
 

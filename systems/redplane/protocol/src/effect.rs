@@ -1,10 +1,10 @@
 //! What an entry of the chain does to the records and sessions of a shard: complete descriptions of what is to be, so that an effect that is applied
 //! twice changes nothing the second time, and a whole shard can be copied as effects.
 
-use crate::bytes::{Reader, Writer};
 use crate::snapshot::{EFFECT_HEAD_BYTES, SnapshotPart};
-use crate::{EncodeError, Flags, MAX_KEY_BYTES, MAX_VALUE_BYTES, Owner};
+use crate::{Flags, MAX_KEY_BYTES, MAX_MESSAGE_BYTES, MAX_VALUE_BYTES, Owner};
 use std::net::{Ipv4Addr, SocketAddrV4};
+use wire::{EncodeError, Reader, Writer};
 
 const RECORD_HEADER_BYTES: usize = 32;
 const FREE_HEADER_BYTES: usize = 8;
@@ -77,8 +77,16 @@ pub enum Effect<'a> {
     Snapshot(SnapshotPart<'a>),
 }
 
-impl<'a> Effect<'a> {
-    pub(crate) fn number(&self) -> u8 {
+/// One entry of a chain of replicas of a shard.
+pub type Entry<'a> = wire::Entry<'a, Effect<'a>>;
+
+/// The entries of a `Data` message, or of a `Copy`, in order, each with its own bytes.
+pub type Entries<'a> = wire::Entries<'a, Effect<'a>>;
+
+impl<'a> wire::Effect<'a> for Effect<'a> {
+    const MOST_REPLY_BYTES: usize = MAX_MESSAGE_BYTES;
+
+    fn number(&self) -> u8 {
         match self {
             Effect::None => 0,
             Effect::Write(_) => 1,
@@ -91,8 +99,7 @@ impl<'a> Effect<'a> {
         }
     }
 
-    /// Bytes of the encoded effect.
-    pub fn encoded_bytes(&self) -> usize {
+    fn encoded_bytes(&self) -> usize {
         let record = |record: &RecordWrite<'_>| RECORD_HEADER_BYTES + record.key.len() + record.value.len();
         match self {
             Effect::None => 0,
@@ -105,7 +112,7 @@ impl<'a> Effect<'a> {
         }
     }
 
-    pub(crate) fn encode(&self, w: &mut Writer<'_>) -> Result<(), EncodeError> {
+    fn encode(&self, w: &mut Writer<'_>) -> Result<(), EncodeError> {
         match self {
             Effect::None => Ok(()),
             Effect::Write(record) => encode_record(record, w),
@@ -134,7 +141,7 @@ impl<'a> Effect<'a> {
         }
     }
 
-    pub(crate) fn decode(number: u8, bytes: &'a [u8]) -> Option<Effect<'a>> {
+    fn decode(number: u8, bytes: &'a [u8]) -> Option<Effect<'a>> {
         let mut r = Reader::new(bytes);
         let effect = match number {
             0 => Effect::None,
@@ -220,4 +227,80 @@ fn decode_record<'a>(r: &mut Reader<'a>) -> Option<RecordWrite<'a>> {
     }
     let (key, value) = (r.take(key_bytes)?, r.take(value_bytes)?);
     Some(RecordWrite { object_id, epoch, seq, owner: owned.then_some(owner), session, phase, key, value })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::{CHAIN_HEADER_BYTES, ChainFlags, ChainHeader, ChainType};
+
+    fn entries() -> [Entry<'static>; 6] {
+        let client = SocketAddrV4::new(Ipv4Addr::new(10, 1, 2, 3), 5407);
+        let first = RecordWrite {
+            object_id: 7,
+            epoch: 9,
+            seq: 11,
+            owner: Some(Owner { switch_id: 1, incarnation: 2 }),
+            session: 14,
+            phase: Flags::HALF_CLOSED,
+            key: b"forward",
+            value: b"abc",
+        };
+        let second =
+            RecordWrite { owner: None, session: 0, phase: Flags::CLOSED, key: b"reverse", value: b"xyz", ..first };
+        let owner = Owner { switch_id: 1, incarnation: 2 };
+        [
+            Entry { effect: Effect::None, client, reply: b"reply" },
+            Entry { effect: Effect::Write(second), client, reply: b"" },
+            Entry { effect: Effect::Pair { first, second }, client, reply: b"r" },
+            Entry { effect: Effect::Free { object_id: 7, key: b"forward", floor: 9 }, client, reply: b"" },
+            Entry { effect: Effect::SessionBegin { session: 14, owner, client }, client, reply: b"x" },
+            Entry { effect: Effect::SessionEnd { session: 14 }, client, reply: b"" },
+        ]
+    }
+
+    fn datagram() -> (ChainHeader, Vec<u8>) {
+        let header = ChainHeader {
+            chain_type: ChainType::Data,
+            flags: ChainFlags::READY,
+            count: 6,
+            shard: 8,
+            view: 9,
+            sender: 3,
+            receiver: 4,
+            index: 5,
+            committed: 6,
+            config_digest: 7,
+        };
+        let mut bytes = header.encode().to_vec();
+        for entry in entries() {
+            entry.append_to(&mut bytes).unwrap();
+        }
+        (header, bytes)
+    }
+
+    #[test]
+    fn data_comes_back_as_it_was() {
+        let (header, bytes) = datagram();
+        assert_eq!(ChainHeader::decode(&bytes), Ok(header));
+        let decoded: Vec<_> = Entries::decode(&header, &bytes).unwrap().collect();
+        assert_eq!(decoded.iter().map(|(entry, _)| *entry).collect::<Vec<_>>(), entries());
+        for (entry, own) in decoded {
+            assert_eq!(Entries::one(own), Ok(entry));
+        }
+    }
+
+    #[test]
+    fn every_truncation_and_extension_is_malformed() {
+        let (header, bytes) = datagram();
+        for length in CHAIN_HEADER_BYTES..bytes.len() {
+            assert!(Entries::decode(&header, &bytes[..length]).is_err(), "{length} bytes");
+        }
+        let mut longer = bytes.clone();
+        longer.push(0);
+        assert!(Entries::decode(&header, &longer).is_err());
+        for count in [0, 5, 7] {
+            assert!(Entries::decode(&ChainHeader { count, ..header }, &bytes).is_err());
+        }
+    }
 }

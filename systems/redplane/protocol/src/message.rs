@@ -1,12 +1,10 @@
 //! Messages between a switch and the store: `systems/redplane/docs/state-protocol.md`, "Header" and "Messages".
 
-use crate::bytes::{Reader, Writer};
-use crate::{
-    EncodeError, HEADER_BYTES, Kind, MAGIC, MAX_KEY_BYTES, MAX_PACKET_BYTES, MAX_VALUE_BYTES, Malformed, VERSION, kind,
-};
+use crate::{Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, kind};
+use wire::{EncodeError, HEADER_BYTES, MAGIC, MAX_PACKET_BYTES, Malformed, Reader, ToolType, VERSION, Writer};
 
 macro_rules! message_types {
-    ($($(#[doc = $help:literal])+ $name:ident = $number:literal,)*) => {
+    ($($(#[doc = $help:literal])+ $name:ident = $number:expr,)*) => {
         /// Type of a message between switch (or status tool) and store; the number is the wire's.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u8)]
@@ -20,7 +18,7 @@ macro_rules! message_types {
 
             pub(crate) fn from_number(number: u8) -> Option<MessageType> {
                 match number {
-                    $($number => Some(MessageType::$name),)*
+                    $(of if of == MessageType::$name as u8 => Some(MessageType::$name),)*
                     _ => None,
                 }
             }
@@ -60,13 +58,13 @@ message_types! {
     /// Part of the newest whole snapshot; the slots are in the place of the packet.
     SnapshotState = 73,
     /// A status tool asks how a store server is.
-    StatusRequest = 100,
+    StatusRequest = ToolType::StatusRequest as u8,
     /// The answer: JSON in the place of the packet.
-    StatusReply = 101,
+    StatusReply = ToolType::StatusReply as u8,
     /// A tool asks what a store server has; the question is JSON in the place of the packet.
-    StateRequest = 102,
+    StateRequest = ToolType::StateRequest as u8,
     /// The answer: JSON in the place of the packet.
-    StateReply = 103,
+    StateReply = ToolType::StateReply as u8,
 }
 
 impl MessageType {
@@ -317,8 +315,10 @@ impl<'a> Message<'a> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
+    use wire::{KeyRing, Secret, status_reply, tag_of};
 
     fn update() -> Message<'static> {
         Message {
@@ -340,7 +340,7 @@ pub(crate) mod tests {
     }
 
     /// The layout of the document, written out by hand.
-    pub(crate) const UPDATE: &[u8] = &[
+    const UPDATE: &[u8] = &[
         0x53, 0x50, 2, 3, 0x01, 0x02, 0, 1, 0x0a, 0x0b, 0x0c, 0x0d, 0x11, 0x12, 0x13, 0x14, 0x21, 0x22, 0x23, 0x24,
         0x25, 0x26, 0x27, 0x28, 0x31, 0x32, 0x33, 0x34, 0, 3, 0, 2, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47, 0x48,
         0x51, 0x52, 0x53, 0x54, 0x61, 0x62, 0, 5, 0x71, 0x72, 0x73, 0x74, 0x81, 0x82, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
@@ -353,6 +353,41 @@ pub(crate) mod tests {
         update().append_to(&mut bytes).unwrap();
         assert_eq!(bytes, UPDATE);
         assert_eq!(Message::decode(UPDATE), Ok(update()));
+    }
+
+    #[test]
+    fn the_tag_is_the_documents() {
+        // Made by another implementation of SipHash-2-4 from the document's text.
+        let mut bytes = UPDATE.to_vec();
+        let ring = KeyRing::new(2, Secret(std::array::from_fn(|at| at as u8))).unwrap();
+        assert!(ring.sign(&mut bytes, Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(192, 0, 2, 7)));
+        assert_eq!(tag_of(&bytes), 0xdc462ca34cc241c1);
+        assert_eq!((bytes[54], &bytes[..54], &bytes[64..]), (2, &UPDATE[..54], &UPDATE[64..]));
+    }
+
+    /// Controllers, which know no system's messages, answer with the same header.
+    #[test]
+    fn a_status_reply_is_a_message() {
+        let request =
+            Message { message_type: MessageType::StatusRequest, key: b"", value: b"", packet: b"", ..update() };
+        let mut bytes = Vec::new();
+        request.append_to(&mut bytes).unwrap();
+        let json: &[u8] = br#"{"leading":true}"#;
+        let reply = Message { message_type: MessageType::StatusReply, flags: Flags::NONE, packet: json, ..request };
+        let mut expected = Vec::new();
+        reply.append_to(&mut expected).unwrap();
+        let mut signed = bytes.clone();
+        signed[54..64].fill(0xff);
+        assert_eq!(status_reply(&signed, json), Some(expected));
+        assert_eq!(status_reply(&bytes, &[b' '; MAX_PACKET_BYTES + 1]), None);
+        assert_eq!(status_reply(&bytes[..63], json), None);
+        assert_eq!(status_reply(&[bytes.as_slice(), b"x"].concat(), json), None);
+        assert_eq!(status_reply(UPDATE, json), None);
+        for at in [29, 31, 47] {
+            let mut longer = bytes.clone();
+            longer[at] = 1;
+            assert!(Message::decode(&longer).is_err() && status_reply(&longer, json).is_none(), "byte {at}");
+        }
     }
 
     #[test]

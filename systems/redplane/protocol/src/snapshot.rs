@@ -1,7 +1,7 @@
 //! Parts of snapshots, as `SNAPSHOT` and `SNAPSHOT_STATE` carry them in the place of the packet and as the chain's effects do. `systems/redplane/docs/snapshots.md`.
 
-use crate::bytes::{Reader, Writer};
-use crate::{EncodeError, MAX_KEY_BYTES, Message};
+use crate::{MAX_KEY_BYTES, Message};
+use wire::{EncodeError, Reader, Writer};
 
 /// Most bytes of slots in one part: with all headers it stays under 1500.
 pub const SNAPSHOT_PART_BYTES: usize = 1280;

@@ -2,11 +2,9 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use state_protocol::{
-    ChainFlags, ChainHeader, ChainType, Effect, Entries, Entry, Flags, KeyRing, Message, MessageType, Owner,
-    RecordWrite, SECRET_BYTES, Secret, kind, shard_of,
-};
+use state_protocol::{Effect, Entries, Entry, Flags, Message, MessageType, Owner, RecordWrite, kind};
 use std::net::{Ipv4Addr, SocketAddrV4};
+use wire::{ChainFlags, ChainHeader, ChainType};
 
 fn owner() -> impl Strategy<Value = Owner> {
     any::<(u32, u32)>().prop_map(|(switch_id, incarnation)| Owner { switch_id, incarnation })
@@ -158,28 +156,5 @@ proptest! {
         for (entry, effect) in entries.iter().zip(effects) {
             prop_assert_eq!(*entry, Entry { effect, client, reply: &reply });
         }
-    }
-
-    #[test]
-    fn what_is_signed_verifies_and_what_is_changed_does_not(
-        secret in any::<[u8; SECRET_BYTES]>(),
-        id in 0..4u8,
-        mut bytes in vec(any::<u8>(), 64..300),
-        addresses in any::<(u32, u32)>(),
-        change in any::<(usize, u8)>(),
-    ) {
-        let (source, destination) = (Ipv4Addr::from_bits(addresses.0), Ipv4Addr::from_bits(addresses.1));
-        bytes[..2].copy_from_slice(b"SP");
-        let ring = KeyRing::new(id, Secret(secret)).unwrap();
-        prop_assert!(ring.sign(&mut bytes, source, destination));
-        prop_assert_eq!(ring.verify(&bytes, source, destination), Ok(()));
-        let at = change.0 % bytes.len();
-        bytes[at] ^= change.1.max(1);
-        prop_assert!(ring.verify(&bytes, source, destination).is_err());
-    }
-
-    #[test]
-    fn shards_are_in_range(key in vec(any::<u8>(), 1..=64), shards in 1..=256u16) {
-        prop_assert!(shard_of(&key, shards) < shards);
     }
 }

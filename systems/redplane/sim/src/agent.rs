@@ -7,9 +7,9 @@ use crate::store::{LEASE_US, controller_address};
 use crate::switch::Identity;
 use crate::world::{MS, SHARDS, World};
 use rand::Rng;
-use state_protocol::{Control, KeyRing, Report, Reporter};
 use std::collections::{HashMap, HashSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
+use wire::{Control, KeyRing, Report, Reporter};
 
 const REPORT_NS: u64 = 50 * MS;
 /// The agents' own socket; the protocol's port is the data plane's.

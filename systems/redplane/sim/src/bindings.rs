@@ -130,7 +130,7 @@ impl BindingChecker {
     /// Where the store keeps a key.
     pub(crate) fn shard_of(&self, key: &[u8]) -> u16 {
         match self.nat {
-            true => state_protocol::shard_of(key, SHARDS),
+            true => wire::shard_of(key, SHARDS),
             false => state_protocol::client_shard_of(key, SHARDS),
         }
     }
@@ -269,11 +269,9 @@ mod tests {
     fn each_flow_has_more_ports_than_there_are_flows() {
         let checker = BindingChecker::new(Kind::Nat, 0, 1).expect("NAT");
         for flow in 0..4 {
-            let shard = state_protocol::shard_of(&checker.key(flow), SHARDS);
+            let shard = wire::shard_of(&checker.key(flow), SHARDS);
             let key = state_store::core::nat::NatKey::from_bytes(&checker.key(flow)).expect("a key");
-            let fits = |port: &u16| {
-                state_protocol::shard_of(&key.reverse(EXTERNAL.to_bits(), *port).to_bytes(), SHARDS) == shard
-            };
+            let fits = |port: &u16| wire::shard_of(&key.reverse(EXTERNAL.to_bits(), *port).to_bytes(), SHARDS) == shard;
             assert!(NAT_PORTS.filter(fits).count() > 8);
         }
     }

@@ -1,8 +1,9 @@
 //! A message sequence chart of a run, in text: a column for each machine, time downwards.
 
 use crate::scenario::{Machine, SERVERS, SWITCHES};
-use state_protocol::{ChainHeader, ChainType, Control, Effect, Entries, Message, MessageType};
+use state_protocol::{Effect, Entries, Message, MessageType};
 use std::fmt::Write;
+use wire::{ChainHeader, ChainType, Control};
 
 const COLUMN: usize = 7;
 

@@ -1,9 +1,10 @@
 //! What must hold at every instant of a run, beside what its packets say (`history`): one owner, nothing answered or let out that is not on every member of the chain.
 
 use crate::world::{SHARDS, World};
-use state_protocol::{Message, MessageType, Owner, shard_of};
+use state_protocol::{Message, MessageType, Owner};
 use state_store::core::Server;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use wire::shard_of;
 
 /// The first thing that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]

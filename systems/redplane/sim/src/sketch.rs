@@ -5,9 +5,10 @@ use crate::checks::number;
 use crate::store::Store;
 use crate::world::SHARDS;
 use manifest::SnapshotState;
-use state_protocol::{Message, MessageType, SNAPSHOT_PART_BYTES, shard_of, snapshot_parts};
+use state_protocol::{Message, MessageType, SNAPSHOT_PART_BYTES, snapshot_parts};
 use state_store::core::Server;
 use std::collections::{BTreeMap, HashMap};
+use wire::shard_of;
 
 /// Slots of a key.
 type Slots = Vec<u64>;

@@ -9,10 +9,11 @@ use controller::core::{Controller, Event as Decision, Input as ControllerInput, 
 use manifest::Manifest;
 use rand::Rng;
 use rand::rngs::StdRng;
-use state_protocol::{Control, KeyRing, Member, Report, SNAPSHOT_VALUE_BYTES, ShardReport, Views};
+use state_protocol::SNAPSHOT_VALUE_BYTES;
 use state_store::core::{AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, Input, Limits, NatSettings};
 use state_store::core::{Node, ObjectSettings, Outputs, Server, Settings, Start};
 use std::net::{Ipv4Addr, SocketAddrV4};
+use wire::{Control, KeyRing, Member, Report, ShardReport, Views};
 
 pub(crate) const LEASE_US: u32 = 60_000;
 /// A server whose newest report is older than this may be about to be taken out: reports come every 50 ms, and take up to 30.
@@ -21,7 +22,7 @@ const HEARD_NS: u64 = 65 * MS;
 pub(crate) const DEAD_NS: u64 = 150 * MS;
 
 pub(crate) fn server_address(at: usize) -> SocketAddrV4 {
-    SocketAddrV4::new(Ipv4Addr::new(10, 2, 0, at as u8 + 1), state_protocol::PORT)
+    SocketAddrV4::new(Ipv4Addr::new(10, 2, 0, at as u8 + 1), wire::PORT)
 }
 
 pub(crate) fn controller_address() -> SocketAddrV4 {

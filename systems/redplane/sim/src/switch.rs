@@ -5,11 +5,11 @@ use dataplane::flow::{FlowSettings, SecretSet, SweepBefore, Swept, entry_at, ent
 use dataplane::{ActionSpec, Dataplane, EntrySpec, Error, KeySpec, Object, Result, Settings, Verdict, Write};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use manifest::Manifest;
-use state_protocol::{KeyRing, MOST_SECRETS};
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
+use wire::{KeyRing, MOST_SECRETS};
 
 /// The port that protocol messages come in on.
 const FABRIC_PORT: u32 = 1;
@@ -176,8 +176,8 @@ impl Switch {
         frame.extend_from_slice(&[0, 0, 0x40, 0, 64, 17, 0, 0]);
         frame.extend_from_slice(&from.octets());
         frame.extend_from_slice(&self.address.octets());
-        frame.extend_from_slice(&state_protocol::PORT.to_be_bytes());
-        frame.extend_from_slice(&state_protocol::PORT.to_be_bytes());
+        frame.extend_from_slice(&wire::PORT.to_be_bytes());
+        frame.extend_from_slice(&wire::PORT.to_be_bytes());
         frame.extend_from_slice(&(total - 20).to_be_bytes());
         frame.extend_from_slice(&[0, 0]);
         frame.extend_from_slice(payload);

@@ -16,8 +16,8 @@ use crate::switch::{Became, Switch};
 use controller::core::Input as ControllerInput;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use state_protocol::{KeyRing, Secret};
 use std::net::{Ipv4Addr, SocketAddrV4};
+use wire::{KeyRing, Secret};
 
 pub(crate) const MS: u64 = 1_000_000;
 /// Of the cluster.
@@ -310,7 +310,7 @@ impl World {
                 {
                     self.violated("snapshots", detail);
                 }
-                let from = SocketAddrV4::new(self.switches[switch].address(), state_protocol::PORT);
+                let from = SocketAddrV4::new(self.switches[switch].address(), wire::PORT);
                 self.send(Machine::Switch(switch), Datagram { from, to, bytes });
             }
         }

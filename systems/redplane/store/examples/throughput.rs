@@ -5,9 +5,7 @@
 
 use nix::time::{ClockId, clock_gettime};
 use secrets::SecretsFile;
-use state_protocol::{
-    Control, Flags, KeyRing, Member, Message, MessageType, Owner, SECRET_BYTES, Secret, ShardView, Views,
-};
+use state_protocol::{Flags, Message, MessageType, Owner};
 use state_store::config::Config;
 use state_store::core::{Input, Node, Outputs, Start};
 use state_store::shell;
@@ -18,6 +16,7 @@ use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
+use wire::{Control, KeyRing, Member, SECRET_BYTES, Secret, ShardView, Views};
 
 const FLOWS: u32 = 10_000;
 const IN_PROCESS_REQUESTS: u32 = 1_000_000;

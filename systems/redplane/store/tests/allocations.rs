@@ -3,11 +3,12 @@
 mod common;
 
 use common::{COUNTER, keys, server_address, settings, start, switch_address};
-use state_protocol::{Flags, Member, Message, MessageType, Owner, ShardView, Views};
+use state_protocol::{Flags, Message, MessageType, Owner};
 use state_store::core::{Input, Limits, Node, Outputs, Settings};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::net::SocketAddrV4;
+use wire::{Member, ShardView, Views};
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };

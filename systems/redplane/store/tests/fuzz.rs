@@ -4,11 +4,10 @@
 mod common;
 
 use common::*;
-use state_protocol::{
-    ChainHeader, ChainType, Control, Entries, Flags, KeyRing, Kind, Message, MessageType, SECRET_BYTES, Secret, kind,
-};
+use state_protocol::{Entries, Flags, Kind, Message, MessageType, kind};
 use state_store::core::{Input, Outputs, SplitMix64};
 use std::net::SocketAddrV4;
+use wire::{ChainHeader, ChainType, Control, KeyRing, SECRET_BYTES, Secret};
 
 const DATAGRAMS: u64 = 300_000;
 

@@ -4,9 +4,10 @@
 mod common;
 
 use common::*;
-use state_protocol::{Joining, Member, Message, MessageType, ShardView, SnapshotPart, Views, snapshot_parts};
+use state_protocol::{Message, MessageType, SnapshotPart, snapshot_parts};
 use state_store::core::{AllocatorSettings, ObjectSettings, Settings, SplitMix64};
 use std::collections::BTreeMap;
+use wire::{Joining, Member, ShardView, Views};
 
 const SKETCH: u16 = 9;
 const SLOTS: usize = 1_000;

@@ -3,7 +3,8 @@
 mod common;
 
 use common::*;
-use state_protocol::{Flags, Message, MessageType, shard_of};
+use state_protocol::{Flags, Message, MessageType};
+use wire::shard_of;
 
 fn nat_key(host: u8, remote: u8, source_port: u16, destination_port: u16, protocol: u8) -> [u8; 13] {
     let [s0, s1] = source_port.to_be_bytes();

@@ -7,8 +7,9 @@ use state_protocol::MessageType::{
     Heartbeat, HeartbeatAck, LeaseGrant, LeaseRequest, ReadCommit, Recall, Refused, Release, ReleaseAck, Update,
     UpdateAck,
 };
-use state_protocol::{Flags, KeyRing, Message, SECRET_BYTES, Secret};
+use state_protocol::{Flags, Message};
 use state_store::core::{Input, Outputs, REPLAY_WINDOW_NS, SESSION_FORGOTTEN_NS};
+use wire::{KeyRing, SECRET_BYTES, Secret};
 
 const KEY: &[u8] = b"flow";
 
@@ -361,8 +362,7 @@ fn tags_no_replay_brings_a_session_back() {
 #[test]
 fn every_request_of_an_unknown_shard_changes_nothing() {
     let mut chain = Chain::with(1, |settings| (settings.shard, settings.shards) = (3, 8));
-    let of =
-        |shard| (0..100u32).map(|n| n.to_be_bytes()).find(|key| state_protocol::shard_of(key, 8) == shard).unwrap();
+    let of = |shard| (0..100u32).map(|n| n.to_be_bytes()).find(|key| wire::shard_of(key, 8) == shard).unwrap();
     let (mine, others) = (of(3), of(4));
     let digest = chain.head().digest();
     for message_type in [LeaseRequest, Update, ReadCommit, Release] {

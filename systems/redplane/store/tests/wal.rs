@@ -4,11 +4,11 @@
 mod common;
 
 use common::*;
-use state_protocol::{Member, ShardView, Views};
 use state_store::core::{Input, Node, Outputs, Settings, SplitMix64};
 use state_store::wal::frame::FileHeader;
 use state_store::wal::{Directory, Log, WalError, Writer};
 use std::path::{Path, PathBuf};
+use wire::{Member, ShardView, Views};
 
 const REQUESTS: u64 = 60;
 const DAMAGES: usize = 400;

@@ -5,10 +5,10 @@ use capture::{Frame, Interface, Reader};
 use manifest::Manifest;
 use secrets::SecretsFile;
 use serde::Serialize;
-use state_protocol::KeyRing;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use trace::{Columns, Event, Filter, Objects, PORTS, Repeat, Summary};
+use wire::KeyRing;
 
 const EXAMPLES: &str = "Examples:
   stateplane trace fabric.pcap --manifest nat.json

@@ -9,10 +9,11 @@ use crate::error::{Error, Result};
 use crate::instance::Lab;
 use crate::topology::Role;
 use capture::{Frame, Interface, Link, Seen};
-use state_protocol::{ChainHeader, Message, MessageType};
+use state_protocol::{Message, MessageType};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
+use wire::ChainHeader;
 
 /// The port of the state protocol.
 const PROTOCOL_PORT: u16 = 5_407;

@@ -15,13 +15,13 @@ use crate::config::EtcdConfig;
 use crate::core::Input;
 use cluster::{Cluster, TIMEOUT};
 use etcd_client::{Client, Compare, CompareOp, Error, GetOptions, PutOptions, Txn, TxnOp};
-use state_protocol::Views;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
+use wire::Views;
 
 /// How often the leader says that it still is, and the others look.
 const EVERY: Duration = Duration::from_millis(300);

@@ -2,11 +2,11 @@
 
 use super::{Etcd, Leadership, Told};
 use crate::shell::now_ns;
-use state_protocol::Views;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
+use wire::Views;
 
 /// How long a controller that ends waits for this thread, which gives up a little earlier ([`super::RESIGN`]).
 const STOP: Duration = Duration::from_secs(1);

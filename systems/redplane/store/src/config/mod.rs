@@ -13,9 +13,9 @@ use manifest::Manifest;
 use objects::{ObjectTable, check_backends, check_health, check_objects, fill_from_manifest};
 use secrets::{SecretsError, SecretsFile};
 use serde::Deserialize;
-use state_protocol::{KeyRing, MOST_MACHINE_BYTES, MOST_SHARDS};
 use std::net::{SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
+use wire::{KeyRing, MOST_MACHINE_BYTES, MOST_SHARDS};
 
 /// A checked configuration.
 #[derive(Debug, Clone)]

@@ -7,8 +7,9 @@ use super::copy::{CopyIn, CopyOut};
 use super::link::{Downstream, Upstream};
 use super::log::Log;
 use super::{BrokenReason, EPOCH_TICK_NS, Event, Mutation, Outputs, Role, Server, mutation};
-use state_protocol::{ChainFlags, ChainHeader, ChainType, Entries, Entry, ShardView};
+use state_protocol::{Entries, Entry};
 use std::net::SocketAddrV4;
+use wire::{ChainFlags, ChainHeader, ChainType, ShardView};
 
 impl Server {
     /// Takes a newer view of the shard. The caller has seen that this server is in it.

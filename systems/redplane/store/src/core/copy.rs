@@ -12,11 +12,9 @@ use super::mutation::{self, Mutation};
 use super::output::Outputs;
 use super::records::{self, Records};
 use super::{Server, Settings};
-use state_protocol::{
-    CHAIN_HEADER_BYTES, ChainFlags, ChainHeader, ChainType, Effect, Entries, Entry, Handover, Malformed, Member,
-    SnapshotPart,
-};
+use state_protocol::{Effect, Entries, Entry, SnapshotPart};
 use std::collections::{HashSet, VecDeque};
+use wire::{CHAIN_HEADER_BYTES, ChainFlags, ChainHeader, ChainType, Handover, Malformed, Member};
 
 /// Copy messages under way without a receipt.
 const WINDOW: usize = 64;

@@ -1,6 +1,6 @@
 //! What a server counts.
 
-use state_protocol::Malformed;
+use wire::Malformed;
 
 macro_rules! counters {
     ($($(#[doc = $help:literal])+ $name:ident),* $(,)?) => {

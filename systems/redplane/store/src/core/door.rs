@@ -1,8 +1,8 @@
 //! The door: what comes in is genuine, what goes out is signed. `systems/redplane/docs/state-protocol.md`, "Tags".
 
 use super::output::Outputs;
-use state_protocol::{KeyRing, NotGenuine};
 use std::net::{Ipv4Addr, SocketAddrV4};
+use wire::{KeyRing, NotGenuine};
 
 /// The secrets, and the address that this server receives at and sends from.
 pub struct Door {

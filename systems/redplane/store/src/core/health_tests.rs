@@ -6,8 +6,9 @@ use super::{
     AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, Limits, Node, ObjectSettings, Outputs, Server, Settings,
     Start,
 };
-use state_protocol::{Effect, Flags, KeyRing, Member, RecordWrite, SECRET_BYTES, Secret, ShardView, Views};
+use state_protocol::{Effect, Flags, RecordWrite};
 use std::net::{Ipv4Addr, SocketAddrV4};
+use wire::{KeyRing, Member, SECRET_BYTES, Secret, ShardView, Views};
 
 const OBJECT: u16 = 3;
 const CONVERSATIONS: u16 = 10;

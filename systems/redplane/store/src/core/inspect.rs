@@ -3,8 +3,9 @@
 use super::records::Record;
 use super::{Node, Outputs, Server};
 use serde::{Deserialize, Serialize};
-use state_protocol::{Flags, MAX_PACKET_BYTES, Malformed, Message, MessageType};
+use state_protocol::{Flags, Message, MessageType};
 use std::net::SocketAddrV4;
+use wire::{MAX_PACKET_BYTES, Malformed};
 
 /// Most records looked at for one answer, so that a question does not hold up requests.
 const MOST_LOOKED_AT: usize = 4_096;

@@ -5,9 +5,10 @@
 
 use super::records::{DoesNotApply, Records};
 use super::settings::ObjectSettings;
-use state_protocol::{Control, Effect, Entries, Entry, Views};
+use state_protocol::{Effect, Entries, Entry};
 use std::collections::VecDeque;
 use thiserror::Error;
+use wire::{Control, Views};
 
 const ITEM_HEADER_BYTES: usize = 8;
 

@@ -3,7 +3,7 @@
 use super::log::Log;
 use super::out_of_order::OutOfOrder;
 use super::output::Outputs;
-use state_protocol::{CHAIN_HEADER_BYTES, ChainHeader, Member};
+use wire::{CHAIN_HEADER_BYTES, ChainHeader, Member};
 
 /// Entries under way without a receipt, at most: what a socket buffer of a few MiB holds.
 pub(super) const WINDOW_ENTRIES: u64 = 2048;

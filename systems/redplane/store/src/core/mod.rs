@@ -62,11 +62,12 @@ use durable::Durability;
 use idle::{Idle, NOBODY};
 use link::{Downstream, Upstream};
 use log::Log;
-use state_protocol::{Effect, Entry, Kind, Member, ShardReport, ShardView};
+use state_protocol::{Effect, Entry, Kind};
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 use waiting::Waiting;
+use wire::{Member, ShardReport, ShardView};
 
 /// A successor that was heard of so recently is not silent: HELLOs go out less often than that.
 const NOT_YET_SILENT_NS: u64 = 120_000_000;

@@ -4,12 +4,11 @@ use super::backends::{Backend, Backends, Health};
 use super::door::Door;
 use super::journal::{Item, Restored, RestoredReplica};
 use super::{AllocatorSettings, Event, Input, Outputs, Server, Settings, Start};
-use state_protocol::{
-    Control, KeyRing, Kind, Malformed, Member, Message, MessageType, NotGenuine, Report, Reporter, ShardView, Views,
-};
+use state_protocol::{Kind, Message, MessageType};
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 use std::sync::Arc;
+use wire::{Control, KeyRing, Malformed, Member, NotGenuine, Report, Reporter, ShardView, Views};
 
 /// How often controllers hear from a server.
 const REPORT_NS: u64 = 50_000_000;

@@ -58,7 +58,7 @@ impl Server {
         let Some(object) = self.acceptable(now_ns, &message) else { return };
         self.counters.requests += u64::from(held.is_none());
         let received_ns = held.map_or(now_ns, |held| held.received_ns);
-        let fresh_tag = held.is_none().then(|| state_protocol::tag_of(datagram));
+        let fresh_tag = held.is_none().then(|| wire::tag_of(datagram));
         let Some((session, lease_us)) = self.hear(received_ns, client, &message, fresh_tag, out) else { return };
         let request = Request { message, object, client, datagram, held, now_ns, session, lease_us };
         match message.message_type {

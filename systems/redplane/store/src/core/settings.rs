@@ -1,9 +1,10 @@
 //! What the core must know of its configuration. Checked by `config`; the core trusts it.
 
 use super::mutation::{self, Mutation};
-use state_protocol::{Flags, client_shard_of, shard_of};
+use state_protocol::{Flags, client_shard_of};
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
+use wire::shard_of;
 
 /// A chain serves no earlier than this after it is formed, in ns: the resolution of `Start::epoch_base`.
 pub const EPOCH_TICK_NS: u64 = 250_000_000;

@@ -4,7 +4,7 @@ use super::backends::BackendStatus;
 use super::pool::Pool;
 use super::{AllocatorSettings, Node, Role, Server};
 use serde::{Deserialize, Serialize};
-use state_protocol::json_that_fits;
+use wire::json_that_fits;
 
 /// How a server is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

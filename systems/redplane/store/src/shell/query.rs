@@ -2,10 +2,11 @@
 
 use crate::core::{NodeStatus, StateAnswer, StateQuery};
 use serde::de::DeserializeOwned;
-use state_protocol::{Flags, KeyRing, MAX_MESSAGE_BYTES, Message, MessageType, NotGenuine, Owner};
+use state_protocol::{Flags, MAX_MESSAGE_BYTES, Message, MessageType, Owner};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
 use thiserror::Error;
+use wire::{KeyRing, NotGenuine};
 
 /// Why there is no status.
 #[derive(Debug, Error)]

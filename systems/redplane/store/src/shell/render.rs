@@ -3,8 +3,8 @@
 use crate::core::{Node, NodeStatus, Role};
 use crate::wal::Stats;
 use metrics::{Kind, Text};
-use state_protocol::Malformed;
 use std::sync::atomic::Ordering;
+use wire::Malformed;
 
 /// The server's metrics in Prometheus' text format.
 pub fn render(server: &Node, now_ns: u64, send_errors: u64, log: Option<&Stats>) -> String {

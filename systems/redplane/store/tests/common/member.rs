@@ -1,10 +1,10 @@
 //! A server of which a test looks at one shard: a `Node` with the views that the test gives it.
 
 use super::{keys, server_address};
-use state_protocol::{KeyRing, Member, ShardView, Views};
 use state_store::core::{
     Counters, Input, Node, NodeStatus, Outputs, Records, ReplicaStatus, Restored, Settings, Start,
 };
+use wire::{KeyRing, Member, ShardView, Views};
 
 pub struct Server {
     pub node: Node,

@@ -6,13 +6,14 @@ pub mod member;
 pub mod switch;
 
 pub use member::Server;
-use state_protocol::{Control, Flags, KeyRing, Message, MessageType, Owner, SECRET_BYTES, Secret, Views};
+use state_protocol::{Flags, Message, MessageType, Owner};
 use state_store::core::{
     AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, Input, Limits, NatSettings, ObjectSettings, Outputs,
     Record, Settings, Start,
 };
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddrV4};
+use wire::{Control, KeyRing, SECRET_BYTES, Secret, Views};
 
 pub const MS: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000 * MS;

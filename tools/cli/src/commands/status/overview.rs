@@ -2,11 +2,11 @@
 
 use controller::shell::{PeerStatus, Status as ControllerStatus};
 use serde::Serialize;
-use state_protocol::{Reporter, SwitchLoad};
 use state_store::core::NodeStatus as StoreStatus;
 use std::net::SocketAddrV4;
 use switch_agent::control::Status as SwitchStatus;
 use switch_agent::load::{Load, ViewsKnown};
+use wire::{Reporter, SwitchLoad};
 
 /// A switch of this machine.
 #[derive(Debug, Serialize)]

@@ -3,8 +3,8 @@
 use super::super::table;
 use super::overview::{Controller, Overview, Store, Switch, daemons, silent};
 use controller::shell::{PeerStatus, Status as ControllerStatus};
-use state_protocol::{Reporter, SwitchLoad};
 use switch_agent::load::{GatewayLoad, MESSAGE_BYTES, NarrowPort, SessionLoad, ViewsKnown};
+use wire::{Reporter, SwitchLoad};
 
 /// Next hops that are named, of those that do not answer.
 const MOST_HOPS: usize = 8;

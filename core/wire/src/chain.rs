@@ -1,7 +1,8 @@
-//! Messages between the servers of a chain: `systems/redplane/docs/state-protocol.md`, "The chain".
+//! Messages between the servers of a chain: `state-protocol.md`, "The chain".
 
 use crate::bytes::{Reader, Writer};
-use crate::{Effect, EncodeError, HEADER_BYTES, Kind, MAGIC, MAX_MESSAGE_BYTES, Malformed, VERSION, kind};
+use crate::{EncodeError, HEADER_BYTES, Kind, MAGIC, Malformed, VERSION, kind};
+use std::marker::PhantomData;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// Bytes of the fixed header of a chain message.
@@ -26,6 +27,7 @@ pub enum ChainType {
 }
 
 impl ChainType {
+    #[inline]
     pub(crate) fn from_number(number: u8) -> Option<ChainType> {
         Some(match number {
             32 => ChainType::Hello,
@@ -144,21 +146,40 @@ impl ChainHeader {
     }
 }
 
+/// What an entry does to the state that a chain replicates. A system implements it by a type that
+/// borrows from the datagram, so that nothing is copied.
+pub trait Effect<'a>: Sized {
+    /// Longest reply that an entry of the system carries.
+    const MOST_REPLY_BYTES: usize;
+
+    /// The effect's type, as the entry's header has it.
+    fn number(&self) -> u8;
+
+    /// Bytes of the encoded effect.
+    fn encoded_bytes(&self) -> usize;
+
+    /// Puts exactly `encoded_bytes` into `w`.
+    fn encode(&self, w: &mut Writer<'_>) -> Result<(), EncodeError>;
+
+    /// Reads an effect of type `number` that takes all of `bytes`.
+    fn decode(number: u8, bytes: &'a [u8]) -> Option<Self>;
+}
+
 /// One step of the chain: an effect and the answer that the tail sends once it has applied it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub struct Entry<'a, E> {
     /// What changes.
-    pub effect: Effect<'a>,
+    pub effect: E,
     /// Where the reply goes.
     pub client: SocketAddrV4,
     /// The encoded reply message; empty: none.
     pub reply: &'a [u8],
 }
 
-impl<'a> Entry<'a> {
+impl<'a, E: Effect<'a>> Entry<'a, E> {
     /// Appends the entry to `buffer`, which is left as it was on error.
     pub fn append_to(&self, buffer: &mut Vec<u8>) -> Result<(), EncodeError> {
-        if self.reply.len() > MAX_MESSAGE_BYTES {
+        if self.reply.len() > E::MOST_REPLY_BYTES {
             return Err(EncodeError::FieldTooLong);
         }
         let start = buffer.len();
@@ -176,22 +197,22 @@ impl<'a> Entry<'a> {
         w.u8(self.effect.number())?;
         w.u8(0)?;
         w.u16(u16::try_from(effect_bytes).map_err(|_| EncodeError::FieldTooLong)?)?;
-        w.u16(self.reply.len() as u16)?; // at most MAX_MESSAGE_BYTES, checked by the caller
+        w.u16(u16::try_from(self.reply.len()).map_err(|_| EncodeError::FieldTooLong)?)?;
         w.u16(self.client.port())?;
         w.u32(self.client.ip().to_bits())?;
         self.effect.encode(&mut w)?;
         w.put(self.reply)
     }
 
-    fn read(r: &mut Reader<'a>) -> Option<Entry<'a>> {
+    fn read(r: &mut Reader<'a>) -> Option<Entry<'a, E>> {
         let number = r.u8()?;
         r.u8()?;
         let effect_bytes = usize::from(r.u16()?);
         let reply_bytes = usize::from(r.u16()?);
         let port = r.u16()?;
         let address = Ipv4Addr::from_bits(r.u32()?);
-        let effect = Effect::decode(number, r.take(effect_bytes)?)?;
-        if reply_bytes > MAX_MESSAGE_BYTES {
+        let effect = E::decode(number, r.take(effect_bytes)?)?;
+        if reply_bytes > E::MOST_REPLY_BYTES {
             return None;
         }
         Some(Entry { effect, client: SocketAddrV4::new(address, port), reply: r.take(reply_bytes)? })
@@ -221,28 +242,33 @@ impl Handover {
 }
 
 /// The entries of a `Data` message, or of a `Copy`, in order, each with its own bytes.
-pub struct Entries<'a> {
+pub struct Entries<'a, E> {
     reader: Reader<'a>,
     bytes: &'a [u8],
     left: u16,
+    effect: PhantomData<E>,
 }
 
-impl<'a> Entries<'a> {
+impl<'a, E: Effect<'a>> Entries<'a, E> {
+    fn new(bytes: &'a [u8], left: u16) -> Self {
+        Entries { reader: Reader::new(bytes), bytes, left, effect: PhantomData }
+    }
+
     /// Checks all entries of `datagram`, whose header is `header`, before giving out any.
-    pub fn decode(header: &ChainHeader, datagram: &'a [u8]) -> Result<Entries<'a>, Malformed> {
+    pub fn decode(header: &ChainHeader, datagram: &'a [u8]) -> Result<Self, Malformed> {
         let bytes = datagram.get(CHAIN_HEADER_BYTES..).ok_or(Malformed::TooShort)?;
-        let mut check = Entries { reader: Reader::new(bytes), bytes, left: header.count };
+        let mut check = Self::new(bytes, header.count);
         for _ in 0..header.count {
             check.next().ok_or(Malformed::ChainEntry)?;
         }
         if header.count == 0 || check.reader.remaining() != 0 {
             return Err(Malformed::LengthMismatch);
         }
-        Ok(Entries { reader: Reader::new(bytes), bytes, left: header.count })
+        Ok(Self::new(bytes, header.count))
     }
 
     /// Reads one entry from bytes that hold exactly one.
-    pub fn one(bytes: &'a [u8]) -> Result<Entry<'a>, Malformed> {
+    pub fn one(bytes: &'a [u8]) -> Result<Entry<'a, E>, Malformed> {
         let mut reader = Reader::new(bytes);
         let entry = Entry::read(&mut reader).ok_or(Malformed::ChainEntry)?;
         if reader.remaining() != 0 {
@@ -252,8 +278,8 @@ impl<'a> Entries<'a> {
     }
 }
 
-impl<'a> Iterator for Entries<'a> {
-    type Item = (Entry<'a>, &'a [u8]);
+impl<'a, E: Effect<'a>> Iterator for Entries<'a, E> {
+    type Item = (Entry<'a, E>, &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
@@ -267,30 +293,61 @@ impl<'a> Iterator for Entries<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Flags, Owner, RecordWrite};
 
-    fn entries() -> [Entry<'static>; 6] {
+    /// A system with two effects: nothing (0), and a word and any bytes (1).
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Toy<'a> {
+        Nothing,
+        Put { word: u32, bytes: &'a [u8] },
+    }
+
+    impl<'a> Effect<'a> for Toy<'a> {
+        const MOST_REPLY_BYTES: usize = 5;
+
+        fn number(&self) -> u8 {
+            u8::from(*self != Toy::Nothing)
+        }
+
+        fn encoded_bytes(&self) -> usize {
+            match self {
+                Toy::Nothing => 0,
+                Toy::Put { bytes, .. } => 5 + bytes.len(),
+            }
+        }
+
+        fn encode(&self, w: &mut Writer<'_>) -> Result<(), EncodeError> {
+            match self {
+                Toy::Nothing => Ok(()),
+                Toy::Put { word, bytes } => {
+                    w.u32(*word)?;
+                    w.u8(u8::try_from(bytes.len()).map_err(|_| EncodeError::FieldTooLong)?)?;
+                    w.put(bytes)
+                }
+            }
+        }
+
+        fn decode(number: u8, bytes: &'a [u8]) -> Option<Toy<'a>> {
+            let mut r = Reader::new(bytes);
+            let effect = match number {
+                0 => Toy::Nothing,
+                1 => {
+                    let (word, count) = (r.u32()?, r.u8()?);
+                    Toy::Put { word, bytes: r.take(usize::from(count))? }
+                }
+                _ => return None,
+            };
+            (r.remaining() == 0).then_some(effect)
+        }
+    }
+
+    type ToyEntries<'a> = Entries<'a, Toy<'a>>;
+
+    fn entries() -> [Entry<'static, Toy<'static>>; 3] {
         let client = SocketAddrV4::new(Ipv4Addr::new(10, 1, 2, 3), 5407);
-        let first = RecordWrite {
-            object_id: 7,
-            epoch: 9,
-            seq: 11,
-            owner: Some(Owner { switch_id: 1, incarnation: 2 }),
-            session: 14,
-            phase: Flags::HALF_CLOSED,
-            key: b"forward",
-            value: b"abc",
-        };
-        let second =
-            RecordWrite { owner: None, session: 0, phase: Flags::CLOSED, key: b"reverse", value: b"xyz", ..first };
-        let owner = Owner { switch_id: 1, incarnation: 2 };
         [
-            Entry { effect: Effect::None, client, reply: b"reply" },
-            Entry { effect: Effect::Write(second), client, reply: b"" },
-            Entry { effect: Effect::Pair { first, second }, client, reply: b"r" },
-            Entry { effect: Effect::Free { object_id: 7, key: b"forward", floor: 9 }, client, reply: b"" },
-            Entry { effect: Effect::SessionBegin { session: 14, owner, client }, client, reply: b"x" },
-            Entry { effect: Effect::SessionEnd { session: 14 }, client, reply: b"" },
+            Entry { effect: Toy::Nothing, client, reply: b"reply" },
+            Entry { effect: Toy::Put { word: 7, bytes: b"abc" }, client, reply: b"" },
+            Entry { effect: Toy::Put { word: u32::MAX, bytes: b"" }, client, reply: b"r" },
         ]
     }
 
@@ -298,7 +355,7 @@ mod tests {
         let header = ChainHeader {
             chain_type: ChainType::Data,
             flags: ChainFlags::READY,
-            count: 6,
+            count: 3,
             shard: 8,
             view: 9,
             sender: 3,
@@ -318,25 +375,50 @@ mod tests {
     fn data_comes_back_as_it_was() {
         let (header, bytes) = datagram();
         assert_eq!(ChainHeader::decode(&bytes), Ok(header));
-        let decoded: Vec<_> = Entries::decode(&header, &bytes).unwrap().collect();
+        let decoded: Vec<_> = ToyEntries::decode(&header, &bytes).unwrap().collect();
         assert_eq!(decoded.iter().map(|(entry, _)| *entry).collect::<Vec<_>>(), entries());
         for (entry, own) in decoded {
             assert_eq!(Entries::one(own), Ok(entry));
         }
     }
 
+    /// The layout of the document, written out by hand.
+    #[test]
+    fn an_entry_has_the_documents_layout() {
+        let mut bytes = vec![9];
+        entries()[1].append_to(&mut bytes).unwrap();
+        let expected = [9, 1, 0, 0, 8, 0, 0, 0x15, 0x1f, 10, 1, 2, 3, 0, 0, 0, 7, 3, b'a', b'b', b'c'];
+        assert_eq!(bytes, expected);
+    }
+
     #[test]
     fn every_truncation_and_extension_is_malformed() {
         let (header, bytes) = datagram();
         for length in CHAIN_HEADER_BYTES..bytes.len() {
-            assert!(Entries::decode(&header, &bytes[..length]).is_err(), "{length} bytes");
+            assert!(ToyEntries::decode(&header, &bytes[..length]).is_err(), "{length} bytes");
         }
         let mut longer = bytes.clone();
         longer.push(0);
-        assert!(Entries::decode(&header, &longer).is_err());
-        for count in [0, 5, 7] {
-            assert!(Entries::decode(&ChainHeader { count, ..header }, &bytes).is_err());
+        assert!(ToyEntries::decode(&header, &longer).is_err());
+        for count in [0, 2, 4] {
+            assert!(ToyEntries::decode(&ChainHeader { count, ..header }, &bytes).is_err());
         }
+    }
+
+    #[test]
+    fn what_the_system_refuses_is_malformed() {
+        let (header, bytes) = datagram();
+        let mut unknown = bytes.clone();
+        unknown[CHAIN_HEADER_BYTES] = 2;
+        assert_eq!(ToyEntries::decode(&header, &unknown).err(), Some(Malformed::ChainEntry));
+        let long = Entry { reply: b"longer", ..entries()[0] };
+        let mut buffer = vec![7];
+        assert_eq!(long.append_to(&mut buffer), Err(EncodeError::FieldTooLong));
+        assert_eq!(buffer, [7]);
+        let mut long = bytes;
+        long[CHAIN_HEADER_BYTES + 5] = 6;
+        long.push(0);
+        assert_eq!(ToyEntries::decode(&ChainHeader { count: 1, ..header }, &long).err(), Some(Malformed::ChainEntry));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Messages between servers or switches and controllers: `systems/redplane/docs/state-protocol.md`, "The controller".
+//! Messages between servers or switches and controllers: `state-protocol.md`, "The controller".
 
 use crate::{EncodeError, HEADER_BYTES, Kind, MAGIC, MOST_SHARDS, Malformed, VERSION, kind};
 use serde::{Deserialize, Serialize};
@@ -25,6 +25,7 @@ pub enum ControlType {
 }
 
 impl ControlType {
+    #[inline]
     pub(crate) fn from_number(number: u8) -> Option<ControlType> {
         Some(match number {
             48 => ControlType::Report,
@@ -197,7 +198,7 @@ impl From<ShardReport> for ReportRow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reporter {
-    /// A server of the store.
+    /// A server.
     Server,
     /// A switch.
     Switch {
@@ -239,11 +240,11 @@ pub struct SwitchLoad {
     pub ports_attached: u32,
     /// Ports of its configuration.
     pub ports: u32,
-    /// Shards in which it has a session whose lease lives.
+    /// Shards with which it has a live session.
     pub sessions: u32,
-    /// Flows (and instances of snapshots) that are its to use, counted some seconds ago at the most.
+    /// Pieces of state that are its to use, counted some seconds ago at the most.
     pub owned: u64,
-    /// Updates and releases that are not acknowledged.
+    /// Changes that are not acknowledged.
     pub pending: u64,
     /// How late the packet generator's last look at these was, in microseconds; none for a program without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,0 +1,31 @@
+//! What the messages of every system have in common: the frame, tags, shards, the chain and the
+//! controller.
+//!
+//! This crate owns these byte layouts and every way in which bytes can fail to follow them. It
+//! knows no sockets, clocks or state, and no system's own messages: a system numbers its messages
+//! with what this crate leaves free, and implements [`Effect`] for what the entries of its chains
+//! do. The README says on which page the layouts are.
+
+mod bytes;
+mod chain;
+mod control;
+mod frame;
+mod keys;
+mod malformed;
+mod shard;
+mod siphash;
+mod status;
+
+pub use bytes::{Reader, Writer};
+pub use chain::{
+    CHAIN_HEADER_BYTES, ChainFlags, ChainHeader, ChainType, ENTRY_HEADER_BYTES, Effect, Entries, Entry, Handover,
+};
+pub use control::{
+    Control, ControlType, Joining, MAX_CONTROL_BYTES, MOST_MACHINE_BYTES, Member, Report, Reporter, ShardReport,
+    ShardView, SwitchLoad, Views,
+};
+pub use frame::{CONTROLLER_PORT, HEADER_BYTES, Kind, MAGIC, MAX_PACKET_BYTES, PORT, VERSION, kind};
+pub use keys::{KeyRing, MOST_SECRETS, NotGenuine, SECRET_BYTES, Secret, tag_of};
+pub use malformed::{EncodeError, Malformed};
+pub use shard::{MOST_SHARDS, key_hash, shard_of};
+pub use status::{ToolType, json_that_fits, status_reply};

@@ -1,0 +1,70 @@
+//! Questions of tools, and their answers: JSON in the place of the packet.
+
+use crate::{HEADER_BYTES, Kind, MAX_PACKET_BYTES, kind};
+use serde::Serialize;
+
+/// Type of a message between a tool and a server or controller; the number is the wire's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ToolType {
+    /// How is the server or the controller?
+    StatusRequest = 100,
+    /// The answer: JSON.
+    StatusReply = 101,
+    /// What does the server have? The question is JSON.
+    StateRequest = 102,
+    /// The answer: JSON.
+    StateReply = 103,
+}
+
+impl ToolType {
+    #[inline]
+    pub(crate) fn from_number(number: u8) -> Option<ToolType> {
+        Some(match number {
+            100 => ToolType::StatusRequest,
+            101 => ToolType::StatusReply,
+            102 => ToolType::StateRequest,
+            103 => ToolType::StateReply,
+            _ => return None,
+        })
+    }
+}
+
+const TYPE_AT: usize = 3;
+const FLAGS_AT: usize = 6;
+/// Key and value have no bytes in these messages.
+const KEY_AND_VALUE_BYTES_AT: usize = 28;
+const PACKET_BYTES_AT: usize = 46;
+const KEY_ID_AT: usize = 54;
+
+/// The answer to a status request: the request's header, then `json`. `KeyRing::sign` writes the
+/// tag. `None`: `request` is no status request, or the JSON is longer than a packet.
+pub fn status_reply(request: &[u8], json: &[u8]) -> Option<Vec<u8>> {
+    let is_request = kind(request) == Ok(Kind::Tool(ToolType::StatusRequest)) && request.len() == HEADER_BYTES;
+    let carries_nothing =
+        |request: &[u8]| request[KEY_AND_VALUE_BYTES_AT..][..4] == [0; 4] && request[PACKET_BYTES_AT..][..2] == [0; 2];
+    if !is_request || !carries_nothing(request) || json.len() > MAX_PACKET_BYTES {
+        return None;
+    }
+    let mut reply = Vec::with_capacity(HEADER_BYTES + json.len());
+    reply.extend_from_slice(request);
+    reply[TYPE_AT] = ToolType::StatusReply as u8;
+    reply[FLAGS_AT..FLAGS_AT + 2].fill(0);
+    reply[PACKET_BYTES_AT..PACKET_BYTES_AT + 2].copy_from_slice(&u16::try_from(json.len()).ok()?.to_be_bytes());
+    reply[KEY_ID_AT..].fill(0);
+    reply.extend_from_slice(json);
+    Some(reply)
+}
+
+/// An answer as a message carries it. While it is too long, `shorten` leaves something out of it,
+/// more with each step (from 0 on); `false`: nothing is left to leave out.
+pub fn json_that_fits<T: Serialize>(mut answer: T, mut shorten: impl FnMut(&mut T, usize) -> bool) -> Vec<u8> {
+    let mut step = 0;
+    loop {
+        let json = serde_json::to_vec(&answer).unwrap_or_default();
+        if json.len() <= MAX_PACKET_BYTES || !shorten(&mut answer, step) {
+            return json;
+        }
+        step += 1;
+    }
+}
