@@ -2,6 +2,7 @@
 
 use crate::facts::Facts;
 use crate::layout::scalar_width;
+use crate::system::Systems;
 use crate::verifier::{VerifierReport, beginning, explain};
 use crate::walk::{self, Visitor};
 use crate::{BackendError, Generated, LineMap, Options, Placement, generate};
@@ -10,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The runtime headers, built into the binary.
+/// The runtime headers of the platform, built into the binary. Systems add theirs.
 const HEADERS: &[(&str, &str)] = &[
     ("stateplane_xdp.h", include_str!("../../../bpf/core/stateplane_xdp.h")),
     ("stateplane_fib.h", include_str!("../../../bpf/core/stateplane_fib.h")),
@@ -20,18 +21,6 @@ const HEADERS: &[(&str, &str)] = &[
     ("stateplane_gateway_mss.h", include_str!("../../../bpf/net/stateplane_gateway_mss.h")),
     ("stateplane_gateway_slow.h", include_str!("../../../bpf/net/stateplane_gateway_slow.h")),
     ("stateplane_hash.h", include_str!("../../../bpf/core/stateplane_hash.h")),
-    ("stateplane_flow.h", include_str!("../../../bpf/redplane/stateplane_flow.h")),
-    ("stateplane_flow_maps.h", include_str!("../../../bpf/redplane/stateplane_flow_maps.h")),
-    ("stateplane_flow_access.h", include_str!("../../../bpf/redplane/stateplane_flow_access.h")),
-    ("stateplane_flow_session.h", include_str!("../../../bpf/redplane/stateplane_flow_session.h")),
-    ("stateplane_flow_unheld.h", include_str!("../../../bpf/redplane/stateplane_flow_unheld.h")),
-    ("stateplane_flow_tag.h", include_str!("../../../bpf/redplane/stateplane_flow_tag.h")),
-    ("stateplane_flow_send.h", include_str!("../../../bpf/redplane/stateplane_flow_send.h")),
-    ("stateplane_flow_receive.h", include_str!("../../../bpf/redplane/stateplane_flow_receive.h")),
-    ("stateplane_flow_generator.h", include_str!("../../../bpf/redplane/stateplane_flow_generator.h")),
-    ("stateplane_snapshot.h", include_str!("../../../bpf/redplane/stateplane_snapshot.h")),
-    ("stateplane_snapshot_message.h", include_str!("../../../bpf/redplane/stateplane_snapshot_message.h")),
-    ("stateplane_flow_sweep.h", include_str!("../../../bpf/redplane/stateplane_flow_sweep.h")),
 ];
 
 /// Why [`compile`] made no object.
@@ -88,8 +77,9 @@ fn file_error(path: &Path) -> impl FnOnce(io::Error) -> CompileError {
 }
 
 /// Writes the runtime headers into a folder, for who compiles the emitted C by hand.
-pub fn write_headers(folder: &Path) -> io::Result<()> {
-    for (name, text) in HEADERS {
+pub fn write_headers(folder: &Path, systems: Systems) -> io::Result<()> {
+    let of_systems = systems.0.iter().flat_map(|system| system.headers());
+    for (name, text) in HEADERS.iter().chain(of_systems) {
         std::fs::write(folder.join(name), text)?;
     }
     Ok(())
@@ -109,7 +99,7 @@ pub fn compile_for_kernel(
     try_on_kernel: &mut dyn FnMut(&Compiled) -> Option<String>,
 ) -> Result<Compiled, CompileError> {
     let folder = tempfile::tempdir().map_err(file_error(Path::new("temporary folder")))?;
-    write_headers(folder.path()).map_err(file_error(folder.path()))?;
+    write_headers(folder.path(), options.systems).map_err(file_error(folder.path()))?;
     let name = object.file_stem().map_or("program".into(), |stem| stem.to_string_lossy().into_owned());
     let source = folder.path().join(format!("{name}.c"));
     let mut next = Some(first_placement(program, options.placement));
@@ -120,7 +110,7 @@ pub fn compile_for_kernel(
         std::fs::write(&source, &generated.c_source).map_err(file_error(&source))?;
         next = Options::PLACEMENTS.iter().copied().skip_while(|known| *known != placement).nth(1);
         match run_clang(&source, object, &options.defines)? {
-            None if fits(&stack_usage(object), placement) => {
+            None if fits(&stack_usage(object), placement, options.systems) => {
                 let compiled = Compiled { generated, placement };
                 let Some(log) = try_on_kernel(&compiled) else { return Ok(compiled) };
                 let report = explain(&log, &compiled.generated.c_source, &compiled.generated.line_map);
@@ -268,34 +258,34 @@ fn stack_usage(object: &Path) -> Vec<(String, u32)> {
 const SPILLING_BYTES: u32 = 256;
 
 /// Is the placement good for the frames that came of it?
-fn fits(frames: &[(String, u32)], placement: Placement) -> bool {
+fn fits(frames: &[(String, u32)], placement: Placement, systems: Systems) -> bool {
     match placement {
         Placement::Registers => {
             let spilling = frames.iter().any(|(name, bytes)| name == "sp_main" && *bytes > SPILLING_BYTES);
-            !spilling && fits_with_callees(frames)
+            !spilling && fits_with_callees(frames, systems)
         }
         // With nowhere else to go the verifier decides.
         Placement::AllScratch | Placement::Forgotten => true,
-        _ => fits_with_callees(frames),
+        _ => fits_with_callees(frames, systems),
     }
 }
 
 /// XDP programs of their own, as against functions that they call.
-const PROGRAMS: [&str; 8] =
-    ["sp_main", "sp_again", "sp_receive", "sp_send", "sp_generator", "sp_sweep", "sp_icmp", "sp_pass"];
+/// Systems add theirs.
+const PROGRAMS: [&str; 3] = ["sp_main", "sp_icmp", "sp_pass"];
 
 /// Functions of the gateway's runtime, which call nothing: only one of them runs at a time.
 const GATEWAY_FUNCTIONS: [&str; 5] =
     ["sp_gateway_check_ipv4", "sp_gateway_check_ipv6", "sp_gateway_clamp_mss", "sp_slow_send", "sp_fragment_find"];
 
-/// Functions of the runtime that only `sp_send` and `sp_receive` call (stateplane_flow_tag.h); these have the room for them.
-const TAG_FUNCTIONS: [&str; 2] = ["sp_tag", "sp_tag_chunk"];
-
 /// Does every program fit even if all functions call one another?
-fn fits_with_callees(frames: &[(String, u32)]) -> bool {
+fn fits_with_callees(frames: &[(String, u32)], systems: Systems) -> bool {
     let round = |bytes: u32| bytes.div_ceil(FRAME_BYTES) * FRAME_BYTES;
-    let frames = frames.iter().filter(|(name, _)| !TAG_FUNCTIONS.contains(&name.as_str()));
-    let (programs, callees): (Vec<_>, Vec<_>) = frames.partition(|(name, _)| PROGRAMS.contains(&name.as_str()));
+    let is_own = |name: &str| systems.0.iter().any(|system| system.own_functions().contains(&name));
+    let is_added = |name: &str| systems.0.iter().any(|system| system.program_names().contains(&name));
+    let frames = frames.iter().filter(|(name, _)| !is_own(name));
+    let (programs, callees): (Vec<_>, Vec<_>) =
+        frames.partition(|(name, _)| PROGRAMS.contains(&name.as_str()) || is_added(name));
     // Of the ternary tables' callbacks (ternary.rs) only one runs at a time, and it calls nothing.
     let calls_nothing = |name: &str| name.ends_with("_round") || GATEWAY_FUNCTIONS.contains(&name);
     let (searches, callees): (Vec<_>, Vec<_>) = callees.into_iter().partition(|(name, _)| calls_nothing(name));

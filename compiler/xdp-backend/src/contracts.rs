@@ -1,16 +1,15 @@
-//! What stateplane.p4 demands of a program that uses state, on each way of a packet through it.
+//! Rules that a system has for programs that use its state objects, on each way of a packet through
+//! them. A system asks [`Question`]s of the ways (`paths`), which compare keys (`values`).
 //!
-//! [`RULES`] is all that is refused; docs/p4-support.md shows it. Where it cannot be decided whether a
-//! rule is broken (keys that are computed, conditions that belong together), the program is accepted.
+//! docs/p4-support.md shows all rules. Where it cannot be decided whether a rule is broken (keys that
+//! are computed, conditions that belong together), the program is accepted.
 
 mod paths;
 mod values;
 
-use crate::flow::LOCAL;
-use num_traits::ToPrimitive;
-use p4_ir::{ConstArgument, ExternId, ExternInstance, Location, Program, StatementKind, Type};
-use paths::{Call, Question, Seen, Verdict, Walk};
-use values::Storage;
+use p4_ir::{ExternId, Location, Program, StatementKind};
+pub(crate) use paths::{Call, Question, Seen, Verdict, Walk};
+pub(crate) use values::Storage;
 
 /// Something that a program must not do with a state object.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,78 +23,6 @@ pub struct Rule {
     /// What is said of the earlier call that this one collides with, if there is one.
     pub note: Option<&'static str>,
 }
-
-const SECOND_SET: usize = 0;
-const LOOKUP_AFTER_SET: usize = 1;
-const SET_WITHOUT_LOOKUP: usize = 2;
-const PHASE_WITHOUT_LOOKUP: usize = 3;
-const NAT_SHAPE: usize = 4;
-const BACKENDS_SHAPE: usize = 5;
-const SECOND_KEY: usize = 6;
-const FLOW_AFTER_SNAPSHOT: usize = 7;
-const OUTSIDE: usize = 8;
-
-/// All rules on the order of calls and the types of allocators.
-pub static RULES: &[Rule] = &[
-    Rule {
-        id: "second-set",
-        broken: "a second `set` on one path of a packet",
-        remedy: "put what changes into one value, and `set` it once: a packet carries one update",
-        note: Some("the first `set` is here"),
-    },
-    Rule {
-        id: "lookup-after-set",
-        broken: "a look-up after a `set` on one path of a packet",
-        remedy: "do all look-ups before the `set`: a packet that must wait for a lease enters the program again, and would set twice",
-        note: Some("the `set` is here"),
-    },
-    Rule {
-        id: "set-without-lookup",
-        broken: "`set` of a key that is not the last one looked up in this object",
-        remedy: "`get` or `get_or_allocate` the same key before, and `set` it if that says HIT",
-        note: Some("the last look-up in this object is here"),
-    },
-    Rule {
-        id: "phase-without-lookup",
-        broken: "`phase` of a key that was not looked up in this object",
-        remedy: "`get` or `get_or_allocate` the same key before, and call `phase` if that says HIT",
-        note: Some("the last look-up in this object is here"),
-    },
-    Rule {
-        id: "nat-ports-types",
-        broken: "Allocator.NAT_PORTS with a key or value of other fields than it allocates for",
-        remedy: "the key must be { bit<32>, bit<32>, bit<16>, bit<16>, bit<8> } and the value { bit<32>, bit<16> }",
-        note: None,
-    },
-    Rule {
-        id: "backends-types",
-        broken: "Allocator.BACKENDS with a key or value of other fields than it allocates for",
-        remedy: "the key must be { bit<32>, bit<32>, bit<16>, bit<16>, bit<8> } and the value { bit<32>, bit<16> }",
-        note: None,
-    },
-    Rule {
-        id: "second-snapshot-key",
-        broken: "an access to a SnapshotState with a second key on one path of a packet",
-        remedy: "use one key for all accesses of a packet: one that must wait for a second key's lease would count twice",
-        note: Some("the first key is used here"),
-    },
-    Rule {
-        id: "flow-after-snapshot",
-        broken: "a FlowState is looked up or set after an access to a SnapshotState on one path of a packet",
-        remedy: "use the FlowState first: a packet that must wait for a lease enters the program again, and would count twice",
-        note: Some("the SnapshotState is accessed here"),
-    },
-    Rule {
-        id: "outside-ingress-and-egress",
-        broken: "a call in the parser, a checksum control or the deparser",
-        remedy: "call it in ingress or egress: a packet that must wait for a lease, or be sent with an update, leaves the program there",
-        note: None,
-    },
-];
-
-/// Members of `Allocator`.
-const NAT_PORTS: u32 = 1;
-const BACKENDS: u32 = 2;
 
 /// A broken rule.
 pub(crate) struct Witness {
@@ -118,37 +45,19 @@ impl Witness {
     }
 }
 
-/// Which rules the program breaks, and where.
-pub(crate) fn check(program: &Program) -> Vec<Witness> {
-    let mut found = Vec::new();
-    let objects: Vec<(ExternId, &ExternInstance)> =
-        (0..).map(ExternId).zip(&program.externs).filter(|(_, it)| is_state(it)).collect();
-    if objects.is_empty() {
-        return found;
-    }
-    let mut storage = Storage::new(program);
-    for (id, instance) in &objects {
-        found.extend(check_types(program, *id, instance));
-        if is_flow(instance) {
-            let question = Lookups { object: *id, is_looked_up: is_looked_up(program, *id) };
-            found.extend(Walk::run(program, &mut storage, &question));
+/// Calls of objects of these types in other blocks than ingress and egress.
+pub(crate) fn calls_outside(program: &Program, types: &[&str]) -> Vec<(ExternId, Location)> {
+    struct Finder<'a>(&'a Program, &'a [&'a str], Vec<(ExternId, Location)>);
+    impl Finder<'_> {
+        fn is_asked(&self, object: ExternId) -> bool {
+            self.1.contains(&self.0.externs[object.index()].extern_type.as_str())
         }
     }
-    found.extend(Walk::run(program, &mut storage, &Sets { program }));
-    found.extend(Walk::run(program, &mut storage, &Snapshots { program }));
-    found.extend(outside(program));
-    found
-}
-
-/// Calls of state objects in other blocks than ingress and egress.
-fn outside(program: &Program) -> Vec<Witness> {
-    struct Finder<'a>(&'a Program, Vec<Witness>);
     impl crate::walk::Visitor for Finder<'_> {
         fn statement(&mut self, statement: &p4_ir::Statement) {
             match &statement.kind {
-                StatementKind::Extern { instance: Some(object), .. } if is_state(&self.0.externs[object.index()]) => {
-                    let (rule, location) = (&RULES[OUTSIDE], statement.location);
-                    self.1.push(Witness { rule, object: *object, location, earlier: None });
+                StatementKind::Extern { instance: Some(object), .. } if self.is_asked(*object) => {
+                    self.2.push((*object, statement.location));
                 }
                 StatementKind::Apply { table, .. } => {
                     for action in &self.0.tables[table.index()].actions {
@@ -159,155 +68,20 @@ fn outside(program: &Program) -> Vec<Witness> {
             }
         }
     }
-    let mut finder = Finder(program, Vec::new());
+    let mut finder = Finder(program, types, Vec::new());
     let states = program.parser.states.iter().map(|state| &state.body);
     let controls = [&program.verify_checksum, &program.compute_checksum, &program.deparser];
     let bodies = states.chain(controls.map(|control| &control.body));
     for body in std::iter::once(&program.parser.prologue).chain(bodies) {
         crate::walk::block(body, &mut finder);
     }
-    finder.1
+    finder.2
 }
 
-fn is_state(instance: &ExternInstance) -> bool {
-    is_flow(instance) || instance.extern_type == "SnapshotState"
-}
-
-fn is_flow(instance: &ExternInstance) -> bool {
-    instance.extern_type == "FlowState"
-}
-
-/// Can a packet have to wait for this object's state?
-fn is_in_store(instance: &ExternInstance) -> bool {
-    member(instance, 1) != LOCAL
-}
-
-fn member(instance: &ExternInstance, index: usize) -> u32 {
-    match instance.arguments.get(index) {
-        Some(ConstArgument::Value(value, _)) => value.to_u32().unwrap_or(0),
-        _ => 0,
-    }
-}
-
-fn is_lookup(method: &str) -> bool {
-    matches!(method, "get" | "get_or_allocate")
-}
-
-/// limits.rs tells of objects that are only ever set.
-fn is_looked_up(program: &Program, object: ExternId) -> bool {
-    struct Finder(ExternId, bool);
-    impl crate::walk::Visitor for Finder {
-        fn statement(&mut self, statement: &p4_ir::Statement) {
-            if let StatementKind::Extern { instance: Some(id), name, .. } = &statement.kind {
-                self.1 |= *id == self.0 && name != "set";
-            }
-        }
-    }
-    let mut finder = Finder(object, false);
-    crate::walk::program(program, &mut finder);
-    finder.1
-}
-
-/// Allocators make values of their own form, for keys that they understand.
-fn check_types(program: &Program, object: ExternId, instance: &ExternInstance) -> Option<Witness> {
-    let rule = match (is_flow(instance), member(instance, 2)) {
-        (true, NAT_PORTS) => &RULES[NAT_SHAPE],
-        (true, BACKENDS) => &RULES[BACKENDS_SHAPE],
-        _ => return None,
-    };
-    let has = |index: usize, widths: &[u32]| match instance.type_arguments.get(index) {
-        Some(Type::Struct(id)) => {
-            let fields = &program.struct_types[id.index()].fields;
-            fields.iter().map(|field| &field.ty).eq(widths
-                .iter()
-                .map(|width| Type::bits(*width))
-                .collect::<Vec<_>>()
-                .iter())
-        }
-        // What is no struct is refused as such.
-        _ => true,
-    };
-    let fits = has(0, &[32, 32, 16, 16, 8]) && has(1, &[32, 16]);
-    (!fits).then_some(Witness { rule, object, location: instance.location, earlier: None })
-}
-
-fn verdict(broken: bool, earlier: Option<&Seen>) -> Verdict {
+/// A verdict, with the earlier call if the rule is broken.
+pub(crate) fn verdict(broken: bool, earlier: Option<&Seen>) -> Verdict {
     match broken {
         true => Verdict::Broken(earlier.map(|seen| seen.location)),
         false => Verdict::Good,
-    }
-}
-
-/// What was looked up in one object.
-struct Lookups {
-    object: ExternId,
-    is_looked_up: bool,
-}
-
-impl Question for Lookups {
-    fn judge(&self, storage: &Storage, seen: &[Seen], call: &Call) -> Vec<(&'static Rule, Verdict)> {
-        if call.object != self.object {
-            return Vec::new();
-        }
-        let differs = |seen: &Seen| storage.differ(&seen.key, &call.key);
-        match call.method {
-            "set" if self.is_looked_up => {
-                vec![(&RULES[SET_WITHOUT_LOOKUP], verdict(seen.last().is_none_or(differs), seen.last()))]
-            }
-            "phase" => vec![(&RULES[PHASE_WITHOUT_LOOKUP], verdict(seen.iter().all(differs), seen.last()))],
-            _ => Vec::new(),
-        }
-    }
-
-    fn remembers(&self, seen: &[Seen], call: &Call) -> bool {
-        call.object == self.object && is_lookup(call.method) && seen.last().is_none_or(|last| last.key != call.key)
-    }
-}
-
-/// The first `set`, in whichever object.
-struct Sets<'a> {
-    program: &'a Program,
-}
-
-impl Question for Sets<'_> {
-    fn judge(&self, _storage: &Storage, seen: &[Seen], call: &Call) -> Vec<(&'static Rule, Verdict)> {
-        let object = &self.program.externs[call.object.index()];
-        let rule = match call.method {
-            "set" => &RULES[SECOND_SET],
-            method if is_lookup(method) && is_in_store(object) => &RULES[LOOKUP_AFTER_SET],
-            _ => return Vec::new(),
-        };
-        vec![(rule, verdict(!seen.is_empty(), seen.first()))]
-    }
-
-    fn remembers(&self, seen: &[Seen], call: &Call) -> bool {
-        call.method == "set" && seen.is_empty()
-    }
-}
-
-/// The first access to a SnapshotState, in whichever object. (`is_overdue` waits for nothing, and
-/// changes nothing.)
-struct Snapshots<'a> {
-    program: &'a Program,
-}
-
-impl Question for Snapshots<'_> {
-    fn judge(&self, storage: &Storage, seen: &[Seen], call: &Call) -> Vec<(&'static Rule, Verdict)> {
-        let object = &self.program.externs[call.object.index()];
-        let (rule, broken) = match (is_flow(object), call.method) {
-            (false, "is_overdue") => return Vec::new(),
-            (false, _) => (&RULES[SECOND_KEY], seen.first().is_some_and(|seen| storage.differ(&seen.key, &call.key))),
-            (true, "set") => (&RULES[FLOW_AFTER_SNAPSHOT], !seen.is_empty()),
-            (true, method) if is_lookup(method) && is_in_store(object) => {
-                (&RULES[FLOW_AFTER_SNAPSHOT], !seen.is_empty())
-            }
-            _ => return Vec::new(),
-        };
-        vec![(rule, verdict(broken, seen.first()))]
-    }
-
-    fn remembers(&self, seen: &[Seen], call: &Call) -> bool {
-        let object = &self.program.externs[call.object.index()];
-        !is_flow(object) && call.method != "is_overdue" && seen.is_empty()
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::field_list::Odd;
 use crate::generator::Generator;
+use crate::system::ObjectCall;
 use num_traits::{ToPrimitive, Zero};
 use p4_ir::{Argument, ConstArgument, Expr, ExprKind, ExternId, ExternInstance, Location, Type};
 
@@ -16,18 +17,13 @@ pub(crate) fn operand(arguments: &[Argument], index: usize) -> Option<&Expr> {
 impl Generator<'_> {
     /// Declares an extern object's maps and its part of the manifest.
     pub fn declare_extern(&mut self, id: ExternId, instance: &ExternInstance) {
-        let size = match instance.arguments.first() {
-            Some(ConstArgument::Value(value, _)) => value.to_u32().unwrap_or(0),
-            _ => 0,
-        };
-        let sized = matches!(instance.extern_type.as_str(), "register" | "counter" | "FlowState");
-        if sized && size == 0 {
-            let message = format!("{} {} needs a size of 1 to 2^32-1 elements", instance.extern_type, instance.name);
-            self.error(instance.location, &message, None);
-        }
         match instance.extern_type.as_str() {
-            "register" => self.declare_register(id, instance, size),
+            "register" => {
+                let size = self.size_of(instance);
+                self.declare_register(id, instance, size);
+            }
             "counter" => {
+                let size = self.size_of(instance);
                 let unit = match instance.arguments.get(1) {
                     Some(ConstArgument::Value(value, Type::Enum(id))) => {
                         let member = value.to_usize().unwrap_or(0);
@@ -41,13 +37,29 @@ impl Generator<'_> {
                 self.manifest.counters.push(manifest::Counter { name: instance.name.clone(), map, size, unit });
             }
             "direct_counter" => {}
-            "FlowState" => self.declare_flow_state(instance, size),
-            "SnapshotState" => self.declare_snapshot_state(instance),
-            other => {
-                let message = format!("extern {other} is not supported by the XDP target yet");
-                self.error(instance.location, &message, None);
-            }
+            other => match self.registry.owner(other) {
+                Some(owner) => {
+                    self.with_systems(|generator, systems| systems[owner].declare(generator, instance));
+                }
+                None => {
+                    let message = format!("extern {other} is not supported by the XDP target yet");
+                    self.error(instance.location, &message, None);
+                }
+            },
         }
+    }
+
+    /// The first argument of an object: how many elements it has, at least one.
+    pub fn size_of(&mut self, instance: &ExternInstance) -> u32 {
+        let size = match instance.arguments.first() {
+            Some(ConstArgument::Value(value, _)) => value.to_u32().unwrap_or(0),
+            _ => 0,
+        };
+        if size == 0 {
+            let message = format!("{} {} needs a size of 1 to 2^32-1 elements", instance.extern_type, instance.name);
+            self.error(instance.location, &message, None);
+        }
+        size
     }
 
     /// A call of an extern function or method.
@@ -109,8 +121,8 @@ impl Generator<'_> {
                 }
             }
             "switch_id" => {
-                // The number is the state protocol's: a program without state has no use for one.
-                let value = if self.has_state() { "sp_flow_switch_id()" } else { "0" };
+                // The number is a system's: a program without state has no use for one.
+                let value = self.systems.iter().find_map(|system| system.switch_id()).unwrap_or("0");
                 if let Some(target) = result {
                     self.store(target, value);
                 }
@@ -158,10 +170,12 @@ impl Generator<'_> {
                     self.error(location, "direct_counter.count() outside of an action of its table", None);
                 }
             }
-            ("FlowState", _) => self.flow_call(instance, name, arguments, result, location),
-            ("SnapshotState", _) => self.snapshot_call(instance, name, arguments, result, location),
-            // Its declaration has been reported.
-            _ => {}
+            (other, method) => {
+                // What no system has was reported at its declaration.
+                let Some(owner) = self.registry.owner(other) else { return };
+                let call = ObjectCall { instance, method, arguments, result, location };
+                self.with_systems(|generator, systems| systems[owner].call(generator, &call));
+            }
         }
     }
 

@@ -33,7 +33,7 @@ pub(crate) struct Facts {
     pub on_cycles: Vec<bool>,
     /// Ways from `start` to the parser's end; a loop counts as one round.
     pub parser_paths: u64,
-    /// A `FlowState` or other extern type by which the main flow differs.
+    /// Some packet may go up to the kernel by `to_host`.
     pub uses_to_host: bool,
     /// Keys of varbit fields that some expression reads: (header key, field).
     varbit_reads: HashSet<(String, u32)>,

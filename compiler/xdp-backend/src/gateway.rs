@@ -5,6 +5,7 @@
 
 use crate::externs::operand;
 use crate::generator::Generator;
+use crate::system::Leaving;
 use crate::walk::{self, Visitor};
 use num_bigint::BigInt;
 use p4_ir::{Argument, Expr, ExprKind, Location, Program, Statement, StatementKind, Type};
@@ -150,10 +151,7 @@ impl Generator<'_> {
             return;
         };
         let (kind, code, rest) = (self.expr(kind), self.expr(code), self.expr(rest));
-        if self.linearizable() {
-            // The update must still be sent; the packet itself is in its way.
-            self.out.line("if (flow.kind == 2) return sp_flow_finish(xdp, &flow, SP_DROP_PORT);");
-        }
+        self.leave(Leaving::Replaced);
         self.out.line(format!("return sp_gateway_reply(xdp, ingress_port, {kind}, {code}, {rest});"));
     }
 
@@ -176,9 +174,7 @@ impl Generator<'_> {
              {protocol}, {first}, &sp_source_port, &sp_destination_port);"
         ));
         self.open("if (sp_found == SP_FRAGMENT_HELD)");
-        if self.linearizable() {
-            self.out.line("if (flow.kind == 2) return sp_flow_finish(xdp, &flow, SP_DROP_PORT);");
-        }
+        self.leave(Leaving::Held);
         self.out.line("return sp_consumed();");
         self.out.line("}");
         for (index, value) in [(5, "sp_source_port"), (6, "sp_destination_port")] {

@@ -4,11 +4,10 @@ use crate::atomic::{Held, Locks};
 use crate::deparser::Emitted;
 use crate::emit::Writer;
 use crate::facts::Facts;
-use crate::flow::FlowObject;
 use crate::gateway::Uses;
 use crate::layout::{Declaration, Layout, Place, Scalar, c_type, header_tag, member_name, scalar_width};
 use crate::mutations::{Mutation, planted};
-use crate::snapshot::SnapshotObject;
+use crate::system::{Leaving, StateSystem, Systems};
 use crate::tree_table::Search;
 use crate::updates::Updates;
 use crate::{BackendError, Generated, LineMap, Options, Placement};
@@ -52,14 +51,11 @@ pub(crate) struct Generator<'a> {
     /// In an action of a table: may it count in the entry's `value`?
     pub applied: Option<bool>,
     pub emitted: Vec<Emitted>,
-    pub flows: Vec<FlowObject>,
-    pub snapshots: Vec<SnapshotObject>,
+    /// The systems that the program may use, and the share of each in this run.
+    pub registry: Systems,
+    pub systems: Vec<Box<dyn StateSystem>>,
     /// What it uses of the gateway's runtime.
     pub gateway: Uses,
-    /// Does the program call `set`? Then a conflict between CPUs can make it run again on the same packet.
-    pub flow_sets: bool,
-    /// The program calls `phase`.
-    pub flow_phases: bool,
     /// Some checksum covers the payload.
     pub payload_sums: bool,
     locals: Vec<(String, String, String)>,
@@ -91,20 +87,7 @@ impl<'a> Generator<'a> {
             held: None,
             out: Writer::default(),
             types: Writer::default(),
-            manifest: Manifest {
-                version: manifest::VERSION,
-                program: options.program_name.clone(),
-                tables: Vec::new(),
-                actions: Vec::new(),
-                registers: Vec::new(),
-                counters: Vec::new(),
-                flow_states: Vec::new(),
-                snapshot_states: Vec::new(),
-                errors: program.errors.clone(),
-                max_ports: 512,
-                drop_port: 511,
-                headroom_bytes: 0,
-            },
+            manifest: Manifest { errors: program.errors.clone(), ..Manifest::new(&options.program_name) },
             section: Section::Parser,
             exit_label: String::new(),
             return_label: String::new(),
@@ -113,11 +96,9 @@ impl<'a> Generator<'a> {
             temporaries: 0,
             applied: None,
             emitted: Vec::new(),
-            flows: Vec::new(),
-            snapshots: Vec::new(),
+            registry: options.systems,
+            systems: options.systems.0.iter().map(|system| system.begin()).collect(),
             gateway: Uses::new(program),
-            flow_sets: false,
-            flow_phases: false,
             payload_sums: false,
             locals: Vec::new(),
             truncates: false,
@@ -244,11 +225,6 @@ impl<'a> Generator<'a> {
             return Err(self.errors);
         }
         Ok(self.assemble(options))
-    }
-
-    /// Are there FlowState or SnapshotState objects?
-    pub fn has_state(&self) -> bool {
-        !self.flows.is_empty() || !self.snapshots.is_empty()
     }
 
     fn header_types(&mut self) {
@@ -387,32 +363,15 @@ impl<'a> Generator<'a> {
             None => "0".to_string(),
         };
         self.finish_gateway();
-        let linearizable = self.linearizable();
-        if linearizable {
-            self.out.line(format!("if (flow.kind == 2) return sp_flow_finish(xdp, &flow, {port});"));
-        }
+        self.leave(Leaving::Forward(&port));
         self.send_by_kernel(&port);
         self.out.line(format!("return sp_forward({port}, sp_bytes);"));
         self.out.line("verdict_drop: ;");
-        if linearizable {
-            self.out.line("if (flow.kind == 2) return sp_flow_finish(xdp, &flow, SP_DROP_PORT);");
-        }
+        self.leave(Leaving::Drop);
         self.out.line("return sp_drop(ingress_port);");
         self.out.line("verdict_to_host: ;");
-        if linearizable {
-            // The update must still be sent; the packet itself cannot wait for it here.
-            self.out.line("if (flow.kind == 2) return sp_flow_finish(xdp, &flow, SP_DROP_PORT);");
-        }
+        self.leave(Leaving::ToHost);
         self.out.line(format!("return {};", self.to_host()));
-    }
-
-    /// The verdict of a packet that goes up to the kernel.
-    fn to_host(&self) -> &'static str {
-        if self.linearizable() || self.takes_snapshots() {
-            "sp_flow_to_host(xdp, &flow, ingress_port)"
-        } else {
-            "sp_to_host(ingress_port)"
-        }
     }
 
     /// Most bytes by which the packet may grow.
@@ -457,32 +416,7 @@ impl<'a> Generator<'a> {
             text.line("#include \"stateplane_gateway.h\"");
             text.line("");
         }
-        if self.has_state() {
-            text.line("/* name, object id, size, key bytes, value bytes, consistency, allocator */");
-            let objects: Vec<String> = self
-                .flows
-                .iter()
-                .map(|f| {
-                    format!(
-                        "X({}, {}, {}, {}, {}, {}, {})",
-                        f.c_name, f.object_id, f.size, f.key_bytes, f.value_bytes, f.consistency, f.allocator
-                    )
-                })
-                .collect();
-            text.line(format!("#define SP_FLOW_OBJECTS(X) {}", objects.join(" ")));
-            if !self.snapshots.is_empty() {
-                text.line("/* name, object id, instances, key bytes, slots, width, slot bytes, period in us, epsilon in us, overdue */");
-                text.line(format!("#define SP_SNAPSHOT_OBJECTS(X) {}", self.snapshot_list()));
-            }
-            if self.flow_sets {
-                text.line("#define SP_FLOW_HAS_SET");
-            }
-            if self.flow_phases {
-                text.line("#define SP_FLOW_HAS_PHASE");
-            }
-            text.line("#include \"stateplane_flow.h\"");
-            text.line("");
-        }
+        self.systems.iter().for_each(|system| system.includes(&mut text));
         text.append(std::mem::take(&mut self.types));
         text.line("");
         let declarations = std::mem::take(&mut self.layout.declarations);
@@ -496,9 +430,11 @@ impl<'a> Generator<'a> {
     }
 
     fn write_main(&mut self, text: &mut Writer, declarations: &[Declaration], scratch: bool) {
-        let flow = if !self.has_state() { "" } else { ", struct sp_flow_context flow" };
+        let contexts = self.pipeline_function().parameters();
         text.line("/* The P4 program. */");
-        text.line(format!("SP_INLINE int sp_pipeline(struct xdp_md *xdp, __u32 ingress_port, __u32 sp_bytes{flow})"));
+        text.line(format!(
+            "SP_INLINE int sp_pipeline(struct xdp_md *xdp, __u32 ingress_port, __u32 sp_bytes{contexts})"
+        ));
         text.line("{");
         // The brace above stands alone, so it has indented.
         text.line(format!("if (sp_host_traffic && sp_is_host_traffic(xdp)) return {};", self.to_host()));
@@ -553,10 +489,7 @@ impl<'a> Generator<'a> {
 
     /// The XDP programs around the pipeline.
     fn write_programs(&self, text: &mut Writer) {
-        let (flow, pass) = match !self.has_state() {
-            true => ("", ""),
-            false => ("struct sp_flow_context flow = { .ingress_port = ingress_port };", ", flow"),
-        };
+        let pipeline = self.pipeline_function();
         text.line("");
         text.line("SEC(\"xdp.frags\")");
         text.line("int sp_main(struct xdp_md *xdp)");
@@ -565,27 +498,10 @@ impl<'a> Generator<'a> {
         text.line("if (!sp_ingress_port(xdp, &ingress_port)) return XDP_PASS;");
         text.line("__u32 sp_bytes = sp_length(xdp);");
         text.line("sp_count_rx(ingress_port, sp_bytes);");
-        if self.linearizable() || self.takes_snapshots() {
-            text.line("int sp_received = sp_flow_receive(xdp);");
-            text.line("if (sp_received != -1) return sp_received;");
-        }
-        if !flow.is_empty() {
-            text.line(flow);
-        }
-        text.line(format!("return sp_pipeline(xdp, ingress_port, sp_bytes{pass});"));
+        self.systems.iter().for_each(|system| system.receive(text));
+        pipeline.enter(text);
         text.line("}");
-        if !self.has_state() {
-            return;
-        }
-        text.line("");
-        text.line("/* The same for a packet that was here before: it comes back from the store, or another CPU changed its flow meanwhile. */");
-        text.line("SEC(\"xdp.frags\")");
-        text.line("int sp_again(struct xdp_md *xdp)");
-        text.line("{");
-        text.line("struct sp_flow_context flow = {};");
-        text.line("if (sp_flow_resumed(&flow)) return XDP_ABORTED;");
-        text.line("return sp_pipeline(xdp, flow.ingress_port, sp_length(xdp), flow);");
-        text.line("}");
+        self.systems.iter().for_each(|system| system.programs(text, &pipeline));
     }
 }
 

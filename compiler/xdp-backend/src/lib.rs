@@ -19,7 +19,6 @@ mod expr;
 mod externs;
 mod facts;
 mod field_list;
-mod flow;
 mod gateway;
 mod generator;
 mod layout;
@@ -29,17 +28,20 @@ pub mod mutations;
 mod packet;
 mod parser;
 mod registers;
-mod snapshot;
 mod statement;
+mod system;
+mod systems;
 mod table;
 mod ternary;
 mod tree_table;
 mod updates;
 mod verifier;
 mod walk;
+mod wire;
 
 pub use clang::{CompileError, Compiled, compile, compile_for_kernel, write_headers};
-pub use contracts::{RULES, Rule};
+pub use contracts::Rule;
+pub use system::Systems;
 pub use verifier::{VerifierReport, explain};
 
 use manifest::Manifest;
@@ -71,6 +73,8 @@ pub struct Options {
     pub placement: Placement,
     /// Macros of the emitted C (`NAME` or `NAME=VALUE`): seeded bugs, for tests that must find them.
     pub defines: Vec<String>,
+    /// The systems whose state objects programs may use.
+    pub systems: Systems,
 }
 
 impl Options {

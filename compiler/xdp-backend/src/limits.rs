@@ -1,10 +1,8 @@
-//! What the kernel, or the state protocol's message, is too small for: found at compile time, with the P4 place.
+//! What the kernel is too small for: found at compile time, with the P4 place.
 
 use crate::const_entries::masks;
-use crate::contracts;
-use crate::flow::{LINEARIZABLE, LOCAL};
 use crate::generator::Generator;
-use crate::table::{MAX_MASKS, round_up};
+use crate::table::MAX_MASKS;
 use crate::walk::{self, Visitor};
 use manifest::TableKind;
 use num_bigint::BigInt;
@@ -14,25 +12,16 @@ use std::collections::{BTreeMap, HashSet};
 /// Bytes that one map may take: the kernel allocates most of them when the program is loaded.
 const MAX_MAP_BYTES: u64 = 1 << 30;
 /// Bookkeeping of the kernel's hash maps for each entry, about.
-const HASH_ENTRY_BYTES: u64 = 48;
-/// XDP's headroom (256 bytes) less what the kernel keeps of it (`struct xdp_frame`).
-const HEADROOM_BYTES: u32 = 216;
-/// Headers of an UPDATE around key and value (systems/redplane/docs/state-protocol.md), which stand before the packet.
-const UPDATE_BYTES: u32 = 106;
+pub(crate) const HASH_ENTRY_BYTES: u64 = 48;
 
 impl Generator<'_> {
-    /// Maps that are too large, and FlowState objects that are used as they cannot be. After everything is declared.
+    /// Maps that are too large, and objects that are used as they cannot be. After everything is declared.
     pub fn check_limits(&mut self) {
         self.check_map_sizes();
         self.check_map_count();
         self.check_initial_entries();
-        self.check_flow_calls();
-        self.check_snapshot_calls();
         self.check_direct_counters();
-        for broken in contracts::check(self.program) {
-            let message = broken.message(self.program);
-            self.error_beside(broken.location, &message, Some(broken.rule.remedy), broken.note());
-        }
+        self.with_systems(|generator, systems| systems.iter().for_each(|system| system.check(generator)));
     }
 
     /// A direct counter belongs to one table, and counts in that table's actions only (v1model.p4).
@@ -92,12 +81,8 @@ impl Generator<'_> {
                 (register.size, u64::from(register.value_bytes).max(8))
             } else if let Some(counter) = manifest.counters.iter().find(|it| of_map(&it.map)) {
                 (counter.size, 16)
-            } else if let Some(flow) = manifest.flow_states.iter().find(|it| of_map(&it.map)) {
-                let bytes = round_up(flow.key_bytes, 8) + flow.value_offset + round_up(flow.value_bytes, 8);
-                (flow.size, u64::from(bytes) + HASH_ENTRY_BYTES)
-            } else if let Some(snapshot) = manifest.snapshot_states.iter().find(|it| of_map(&it.map)) {
-                let slots = u64::from(snapshot.slots) * u64::from(snapshot.map_slot_bytes);
-                (snapshot.instances, u64::from(snapshot.slots_offset) + slots + HASH_ENTRY_BYTES)
+            } else if let Some(size) = self.systems.iter().find_map(|it| it.map_size(manifest, instance)) {
+                size
             } else {
                 continue;
             };
@@ -151,60 +136,6 @@ impl Generator<'_> {
                     break;
                 }
             }
-        }
-    }
-
-    fn check_flow_calls(&mut self) {
-        let mut calls = FlowCalls::default();
-        walk::program(self.program, &mut calls);
-        let mut sends_updates: Option<String> = None;
-        for (index, instance) in self.program.externs.iter().enumerate() {
-            let Some(flow) = self.flows.iter().find(|flow| flow.c_name == instance.c_name) else { continue };
-            let (in_store, linearizable) = (flow.consistency != LOCAL, flow.consistency == LINEARIZABLE);
-            let bytes = flow.key_bytes + flow.value_bytes;
-            let most = HEADROOM_BYTES - UPDATE_BYTES;
-            if in_store && bytes > most {
-                let message = format!(
-                    "FlowState {}: key and value of an object in the store may have {most} bytes together, not {bytes}",
-                    instance.name
-                );
-                let help =
-                    "XDP leaves so much room before a packet for the message that carries it; drop or narrow fields";
-                self.error(instance.location, &message, Some(help));
-            }
-            let Some(set) = calls.set.get(&(index as u32)).copied() else { continue };
-            if !calls.got.contains(&(index as u32)) {
-                let message = format!("set of FlowState {}, which the program never gets", instance.name);
-                let help = "`get` or `get_or_allocate` the flow before: that is what brings its lease and value here";
-                self.error(set, &message, Some(help));
-            }
-            if !linearizable {
-                continue;
-            }
-            if let Some(first) = &sends_updates {
-                let message = format!("a second LINEARIZABLE FlowState that is set: {} beside {first}", instance.name);
-                let help = "a packet waits in one message, which carries one object's update: put the fields of both into one value";
-                self.error(set, &message, Some(help));
-            }
-            sends_updates.get_or_insert_with(|| instance.name.clone());
-        }
-    }
-}
-
-/// Which FlowState objects are read, and where each is first set.
-#[derive(Default)]
-struct FlowCalls {
-    got: HashSet<u32>,
-    set: BTreeMap<u32, Location>,
-}
-
-impl Visitor for FlowCalls {
-    fn statement(&mut self, statement: &Statement) {
-        let StatementKind::Extern { instance: Some(ExternId(id)), name, .. } = &statement.kind else { return };
-        if name == "set" {
-            self.set.entry(*id).or_insert(statement.location);
-        } else {
-            self.got.insert(*id);
         }
     }
 }

@@ -1,6 +1,5 @@
 //! The kernel gives a program 64 maps: found at compile time, with the object that is one too many.
 
-use crate::flow::LOCAL;
 use crate::generator::Generator;
 use crate::walk::{self, Visitor};
 use manifest::TableKind;
@@ -48,9 +47,11 @@ impl Generator<'_> {
         }
         for id in used.externs {
             let instance = &self.program.externs[id as usize];
-            let local = |flow: &crate::flow::FlowObject| flow.c_name != instance.c_name || flow.consistency == LOCAL;
-            let in_map = instance.extern_type != "direct_counter" && self.flows.iter().all(local);
-            maps.push((instance.location, format!("{} {}", instance.extern_type, instance.name), usize::from(in_map)));
+            let count = match self.registry.owner(&instance.extern_type) {
+                Some(system) => self.systems[system].map_count(instance),
+                None => usize::from(instance.extern_type != "direct_counter"),
+            };
+            maps.push((instance.location, format!("{} {}", instance.extern_type, instance.name), count));
         }
         maps.sort_by_key(|(location, ..)| (location.file, location.line, location.column));
         let total: usize = maps.iter().map(|(_, _, count)| count).sum();

@@ -1,7 +1,7 @@
 //! What stateplane.p4 demands of the order of calls, on each way of a packet: every rule with a
 //! program that breaks it, and its neighbour that does not.
 
-use xdp_backend::{BackendError, Options, RULES};
+use xdp_backend::{BackendError, Options, Systems};
 
 /// Lines of the ingress' objects, its statements, and those of the egress.
 const OBJECTS: u32 = 27;
@@ -66,7 +66,7 @@ fn errors_of_text(text: &str) -> Vec<BackendError> {
 /// One error, of this rule, with its remedy.
 #[track_caller]
 fn broken(id: &str, line: u32, objects: &str, apply: &str, egress: &str) -> BackendError {
-    let rule = RULES.iter().find(|rule| rule.id == id).expect("a rule");
+    let rule = Systems::ALL.rules().find(|rule| rule.id == id).expect("a rule");
     let errors = errors_of(objects, apply, egress);
     let is_it = |error: &BackendError| {
         error.message.ends_with(rule.broken)
@@ -248,7 +248,7 @@ fn a_flow_after_snapshots() {
 
 #[test]
 fn calls_outside_of_ingress_and_egress() {
-    let rule = RULES.iter().find(|rule| rule.id == "outside-ingress-and-egress").expect("a rule");
+    let rule = Systems::ALL.rules().find(|rule| rule.id == "outside-ingress-and-egress").expect("a rule");
     let early = "FlowState<k_t, v_t>(16, Consistency.LOCAL, Allocator.ZERO) early;";
     let at = |text: &str, with: &str| {
         let change = |program: String| {
@@ -273,5 +273,5 @@ fn the_page_shows_the_rules() {
     let section = section.split("\n## ").next().unwrap_or_default();
     let shown: Vec<&str> = section.lines().filter(|line| line.starts_with("| `")).collect();
     let row = |rule: &xdp_backend::Rule| format!("| `{}` | {} | {} |", rule.id, rule.broken, rule.remedy);
-    assert_eq!(shown, RULES.iter().map(row).collect::<Vec<_>>());
+    assert_eq!(shown, Systems::ALL.rules().map(row).collect::<Vec<_>>());
 }

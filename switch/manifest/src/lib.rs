@@ -44,6 +44,26 @@ pub struct Manifest {
     pub headroom_bytes: u32,
 }
 
+impl Manifest {
+    /// Of a program that has nothing yet.
+    pub fn new(program: &str) -> Manifest {
+        Manifest {
+            version: VERSION,
+            program: program.to_owned(),
+            tables: Vec::new(),
+            actions: Vec::new(),
+            registers: Vec::new(),
+            counters: Vec::new(),
+            flow_states: Vec::new(),
+            snapshot_states: Vec::new(),
+            errors: Vec::new(),
+            max_ports: 512,
+            drop_port: 511,
+            headroom_bytes: 0,
+        }
+    }
+}
+
 /// How a table is laid out on maps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]

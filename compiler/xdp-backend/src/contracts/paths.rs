@@ -25,7 +25,7 @@ const MAX_PATHS: usize = 64;
 const DROP_PORT: u32 = 511;
 
 /// A call of a state object.
-pub(super) struct Call<'a> {
+pub(crate) struct Call<'a> {
     pub object: ExternId,
     pub method: &'a str,
     pub key: Key,
@@ -34,13 +34,13 @@ pub(super) struct Call<'a> {
 
 /// A call that a question remembers.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     pub key: Key,
     pub location: Location,
 }
 
 /// What a question has to say of a call behind those that it has seen.
-pub(super) trait Question {
+pub(crate) trait Question {
     /// The rules that the call can break, and if it does so: with the call that it collides with.
     fn judge(&self, storage: &Storage, seen: &[Seen], call: &Call) -> Vec<(&'static Rule, Verdict)>;
     /// Is the call to be remembered?
@@ -48,7 +48,7 @@ pub(super) trait Question {
 }
 
 /// Of a call on one way.
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     Good,
     /// And the place of the earlier call, if there is one.
     Broken(Option<Location>),
@@ -89,7 +89,7 @@ struct Observed {
     earlier: Option<Location>,
 }
 
-pub(super) struct Walk<'a, 'q> {
+pub(crate) struct Walk<'a, 'q> {
     program: &'a Program,
     question: &'q dyn Question,
     storage: &'q mut Storage<'a>,
@@ -228,7 +228,7 @@ impl<'a, 'q> Walk<'a, 'q> {
     }
 
     fn is_call(&self, statement: &Statement, arguments: &[Argument]) -> bool {
-        super::values::is_state(self.program, statement) && matches!(arguments.first(), Some(Argument::In(_)))
+        self.storage.is_call(statement) && matches!(arguments.first(), Some(Argument::In(_)))
     }
 
     /// Statements that lead nowhere else.

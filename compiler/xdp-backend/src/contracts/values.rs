@@ -11,14 +11,14 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 /// A scalar in storage: the variable's number, then fields and elements.
-pub(super) type Place = Vec<u32>;
+pub(crate) type Place = Vec<u32>;
 
 /// Larger expressions are not followed.
 const MAX_OPERANDS: usize = 64;
 
 /// What is known of a scalar.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Value {
+pub(crate) enum Value {
     Const(BigInt),
     /// What stands in this place when ingress begins.
     Initial(Place),
@@ -29,14 +29,16 @@ pub(super) enum Value {
 }
 
 /// The fields of a key.
-pub(super) type Key = Vec<Value>;
+pub(crate) type Key = Vec<Value>;
 
 /// The values of places that are not what they were when ingress began.
-pub(super) type Values = Rc<HashMap<Place, Value>>;
+pub(crate) type Values = Rc<HashMap<Place, Value>>;
 
 /// How the storage of a program hangs together.
-pub(super) struct Storage<'a> {
+pub(crate) struct Storage<'a> {
     program: &'a Program,
+    /// Extern types of the objects whose keys are compared.
+    types: &'static [&'static str],
     /// Places that keys are computed from.
     followed: HashSet<Place>,
     /// Places that conditions, table keys or parser transitions are computed from.
@@ -46,15 +48,15 @@ pub(super) struct Storage<'a> {
     unknowns: u32,
 }
 
-/// Is the call one of a state object?
-pub(super) fn is_state(program: &Program, statement: &Statement) -> bool {
+fn is_call(program: &Program, types: &[&str], statement: &Statement) -> bool {
     let StatementKind::Extern { instance: Some(id), .. } = &statement.kind else { return false };
-    matches!(program.externs[id.index()].extern_type.as_str(), "FlowState" | "SnapshotState")
+    types.contains(&program.externs[id.index()].extern_type.as_str())
 }
 
 impl<'a> Storage<'a> {
-    pub fn new(program: &'a Program) -> Storage<'a> {
-        let mut uses = Uses { program, sources: HashMap::new(), keys: Vec::new(), decisive: Vec::new() };
+    /// Of a program, and of the keys of objects of these extern types.
+    pub fn new(program: &'a Program, types: &'static [&'static str]) -> Storage<'a> {
+        let mut uses = Uses { program, types, sources: HashMap::new(), keys: Vec::new(), decisive: Vec::new() };
         walk::program(program, &mut uses);
         for table in &program.tables {
             table.keys.iter().for_each(|key| uses.decide(&key.expr));
@@ -71,11 +73,17 @@ impl<'a> Storage<'a> {
         }
         Storage {
             program,
+            types,
             followed: closure(uses.keys, &uses.sources),
             decisive: closure(uses.decisive, &uses.sources),
             prepared: written.places,
             unknowns: 0,
         }
+    }
+
+    /// Is the statement a call of one of the objects?
+    pub fn is_call(&self, statement: &Statement) -> bool {
+        is_call(self.program, self.types, statement)
     }
 
     pub fn unknown(&mut self) -> Value {
@@ -292,6 +300,7 @@ fn is_scalar(ty: &Type) -> bool {
 /// What is computed from what, and where it matters.
 struct Uses<'a> {
     program: &'a Program,
+    types: &'static [&'static str],
     sources: HashMap<Place, HashSet<Place>>,
     keys: Vec<Place>,
     decisive: Vec<Place>,
@@ -334,7 +343,7 @@ impl Visitor for Uses<'_> {
             StatementKind::If { condition, .. } | StatementKind::Verify(condition, _) => self.decide(condition),
             StatementKind::Switch { on, .. } => self.decide(on),
             StatementKind::Extract { varbit_bits: Some(bits), .. } | StatementKind::Advance(bits) => self.decide(bits),
-            StatementKind::Extern { arguments, .. } if is_state(self.program, statement) => {
+            StatementKind::Extern { arguments, .. } if is_call(self.program, self.types, statement) => {
                 if let Some(Argument::In(key)) = arguments.first() {
                     self.keys.extend(reads(self.program, key));
                 }

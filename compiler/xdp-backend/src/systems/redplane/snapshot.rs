@@ -1,8 +1,10 @@
 //! SnapshotState: the calls into the runtime of stateplane_snapshot.h.
 
-use crate::flow::KEY_OFFSET;
+use super::State;
+use super::flow::KEY_OFFSET;
 use crate::generator::Generator;
 use crate::layout::{Place, scalar_width};
+use crate::system::ObjectCall;
 use crate::table::round_up;
 use num_traits::ToPrimitive;
 use p4_ir::{Argument, ConstArgument, Expr, ExprKind, ExternInstance, Location, Type};
@@ -41,7 +43,7 @@ const MAX_SLOTS_OF_WINDOWS: u32 = 4096;
 const OVERDUE: [&str; 3] = ["drop", "mark", "continue"];
 const MARK: u32 = 1;
 
-impl Generator<'_> {
+impl State {
     /// Is there a SnapshotState of which snapshots are taken?
     pub fn takes_snapshots(&self) -> bool {
         self.snapshots.iter().any(|it| it.period_us != 0)
@@ -68,8 +70,8 @@ impl Generator<'_> {
     }
 
     /// Reads a SnapshotState's declaration.
-    pub fn declare_snapshot_state(&mut self, instance: &ExternInstance) {
-        let key = self.wire_fields(instance.type_arguments.first(), instance);
+    pub fn declare_snapshot_state(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance) {
+        let key = generator.wire_fields(instance.type_arguments.first(), instance, "a struct as key");
         let key_bytes = key.iter().map(|field| field.bytes).sum::<u32>();
         let number = |index: usize| match instance.arguments.get(index) {
             Some(ConstArgument::Value(value, _)) => value.to_u32().unwrap_or(0),
@@ -112,13 +114,13 @@ impl Generator<'_> {
         ];
         for (is_fault, message, help) in faults {
             if is_fault {
-                self.error(instance.location, &format!("SnapshotState {name}: {message}"), Some(help));
+                generator.error(instance.location, &format!("SnapshotState {name}: {message}"), Some(help));
             }
         }
-        let flow_states = self.program.externs.iter().filter(|it| it.extern_type == "FlowState").count();
+        let flow_states = generator.program.externs.iter().filter(|it| it.extern_type == "FlowState").count();
         let object_id = (flow_states + self.snapshots.len()) as u16 + 1;
         let parts = slots.div_ceil(PART_BYTES / slot_bytes);
-        self.manifest.snapshot_states.push(manifest::SnapshotState {
+        generator.manifest.snapshot_states.push(manifest::SnapshotState {
             name: name.clone(),
             object_id,
             map: instance.c_name.clone(),
@@ -152,10 +154,10 @@ impl Generator<'_> {
     }
 
     /// `Overdue.MARK` is a promise to ask.
-    pub fn check_snapshot_calls(&mut self) {
-        for object in self.snapshots.clone() {
+    pub fn check_snapshot_calls(&self, generator: &mut Generator<'_>) {
+        for object in &self.snapshots {
             if object.period_us != 0 && object.overdue == MARK && !object.asked {
-                self.error(
+                generator.error(
                     object.location,
                     "Overdue.MARK, but the program never asks is_overdue",
                     Some("mark the packet if is_overdue(key), or use Overdue.CONTINUE"),
@@ -164,124 +166,118 @@ impl Generator<'_> {
         }
     }
 
-    /// The object's slots begin anew with each window, whose number is the last of them.
-    fn note_windows(&mut self, object: &SnapshotObject, location: Location) {
-        if !(2..=MAX_SLOTS_OF_WINDOWS).contains(&object.slots) {
-            let message = format!(
-                "begin: windows need 2 to {MAX_SLOTS_OF_WINDOWS} slots, not {}: the last one is the window's number, and one packet sets all others to zero",
-                object.slots
-            );
-            self.error(location, &message, None);
-        }
-        if let Some(it) = self.manifest.snapshot_states.iter_mut().find(|it| it.object_id == object.object_id) {
-            it.windows = true;
-        }
-    }
-
     /// `read`, `write`, `add`, `add_each`, `begin`, `is_overdue`
-    pub fn snapshot_call(
-        &mut self,
-        instance: &ExternInstance,
-        name: &str,
-        arguments: &[Argument],
-        result: Option<&Expr>,
-        location: Location,
-    ) {
+    pub fn snapshot_call(&mut self, generator: &mut Generator<'_>, call: &ObjectCall<'_>) {
+        let ObjectCall { instance, method, arguments, result, location } = *call;
         let Some(at) = self.snapshots.iter().position(|it| it.c_name == instance.c_name) else { return };
         let object = self.snapshots[at].clone();
         let Some(Argument::In(key)) = arguments.first() else {
-            self.internal(location, "SnapshotState method without a key");
+            generator.internal(location, "SnapshotState method without a key");
             return;
         };
-        self.open("");
-        self.wire_buffer("sp_key", object.key_bytes, Some(key));
-        if name == "is_overdue" {
+        generator.open("");
+        generator.wire_buffer("sp_key", object.key_bytes, Some(key));
+        if method == "is_overdue" {
             self.snapshots[at].asked = true;
             if let Some(target) = result {
-                self.store(target, &format!("{}_overdue(sp_key)", object.c_name));
+                generator.store(target, &format!("{}_overdue(sp_key)", object.c_name));
             }
-            self.out.line("}");
+            generator.out.line("}");
             return;
         }
         let value = |index: usize| match arguments.get(index) {
             Some(Argument::In(value)) => Some(value),
             _ => None,
         };
-        let indices = match (name, value(1)) {
-            ("add_each", Some(list)) => self.slot_indices(list, location),
+        let indices = match (method, value(1)) {
+            ("add_each", Some(list)) => slot_indices(generator, list, location),
             // The runtime knows which.
             ("begin", _) => vec![("0".into(), 32)],
             (_, Some(index)) => {
-                let width = self.width(index);
-                vec![(self.expr(index), width)]
+                let width = generator.width(index);
+                vec![(generator.expr(index), width)]
             }
             _ => Vec::new(),
         };
-        let (what, operand, out) = match name {
+        let (what, operand, out) = match method {
             "read" => ("SP_SLOT_READ", None, arguments.get(2)),
             "write" => ("SP_SLOT_WRITE", value(2), None),
             "begin" => {
-                self.note_windows(&object, location);
+                note_windows(generator, &object, location);
                 ("SP_SLOTS_BEGIN", value(1), None)
             }
             _ => ("SP_SLOT_ADD", value(2), arguments.get(3)),
         };
-        let operand = operand.map_or("0".into(), |operand| self.expr(operand));
+        let operand = operand.map_or("0".into(), |operand| generator.expr(operand));
         let count = indices.len();
-        self.out.line(format!("__u32 sp_index[{count}];"));
+        generator.out.line(format!("__u32 sp_index[{count}];"));
         // One by one, not as a list, which clang would copy from constant memory: see `wide_literal`.
         for (at, (value, _)) in indices.iter().enumerate() {
-            self.out.line(format!("sp_index[{at}] = {value};"));
+            generator.out.line(format!("sp_index[{at}] = {value};"));
         }
-        self.out.line(format!("__u64 sp_slot[{count}];"));
-        self.out.line(format!(
+        generator.out.line(format!("__u64 sp_slot[{count}];"));
+        generator.out.line(format!(
             "__u32 sp_result = {}_access(&flow, sp_key, {what}, sp_index, {count}, {operand}, sp_slot);",
             object.c_name
         ));
         // The packet waits for the key's state, or is dropped.
-        self.out.line("if (flow.kind == 1) return sp_flow_park(xdp, &flow);");
+        generator.out.line("if (flow.kind == 1) return sp_flow_park(xdp, &flow);");
         if let Some(Argument::Out(target) | Argument::InOut(target)) = out {
-            if name == "add_each" {
-                self.store_sums(target, count, object.width, location);
+            if method == "add_each" {
+                store_sums(generator, target, count, object.width, location);
             } else {
-                self.store_truncated(target, "sp_slot[0]");
+                generator.store_truncated(target, "sp_slot[0]");
             }
         }
         if let Some(target) = result {
-            self.store(target, "sp_result");
+            generator.store(target, "sp_result");
         }
-        self.out.line("}");
+        generator.out.line("}");
     }
+}
 
-    fn slot_indices(&mut self, list: &Expr, location: Location) -> Vec<(String, u32)> {
-        let is_list = matches!(&list.kind, ExprKind::StructValue(_)) || matches!(list.ty, Type::Struct(_));
-        let fields = if is_list { self.fields_of(list) } else { Vec::new() };
-        let found: Vec<(String, u32)> = fields.into_iter().map(|field| (field.bits.value, field.bits.width)).collect();
-        if found.is_empty() || found.len() > MAX_EACH || found.iter().any(|(_, width)| *width > 32) {
-            let message = format!("the indices of add_each must be a struct or list of 1 to {MAX_EACH} bit<32>");
-            self.error(location, &message, Some("write { first, second, … }; more sums take another add_each"));
-            return vec![("0".into(), 32)];
-        }
-        found
+/// The object's slots begin anew with each window, whose number is the last of them.
+fn note_windows(generator: &mut Generator<'_>, object: &SnapshotObject, location: Location) {
+    if !(2..=MAX_SLOTS_OF_WINDOWS).contains(&object.slots) {
+        let message = format!(
+            "begin: windows need 2 to {MAX_SLOTS_OF_WINDOWS} slots, not {}: the last one is the window's number, and one packet sets all others to zero",
+            object.slots
+        );
+        generator.error(location, &message, None);
     }
+    if let Some(it) = generator.manifest.snapshot_states.iter_mut().find(|it| it.object_id == object.object_id) {
+        it.windows = true;
+    }
+}
 
-    fn store_sums(&mut self, target: &Expr, count: usize, width: u32, location: Location) {
-        let fields = match (&target.ty, self.place(target)) {
-            (Type::Struct(id), Some(Place::Struct(_, fields))) => {
-                let types = &self.program.struct_types[id.index()].fields;
-                let all_fit = types.iter().all(|field| scalar_width(&field.ty) == Some(width));
-                if all_fit && fields.len() == count { fields } else { Vec::new() }
-            }
-            _ => Vec::new(),
-        };
-        if fields.is_empty() {
-            let message = format!("the results of this add_each must be a struct of {count} bit<{width}>");
-            self.error(location, &message, Some("declare a struct with a field of the slots' type for each index"));
+fn slot_indices(generator: &mut Generator<'_>, list: &Expr, location: Location) -> Vec<(String, u32)> {
+    let is_list = matches!(&list.kind, ExprKind::StructValue(_)) || matches!(list.ty, Type::Struct(_));
+    let fields = if is_list { generator.fields_of(list) } else { Vec::new() };
+    let found: Vec<(String, u32)> = fields.into_iter().map(|field| (field.bits.value, field.bits.width)).collect();
+    if found.is_empty() || found.len() > MAX_EACH || found.iter().any(|(_, width)| *width > 32) {
+        let message = format!("the indices of add_each must be a struct or list of 1 to {MAX_EACH} bit<32>");
+        generator.error(location, &message, Some("write { first, second, … }; more sums take another add_each"));
+        return vec![("0".into(), 32)];
+    }
+    found
+}
+
+fn store_sums(generator: &mut Generator<'_>, target: &Expr, count: usize, width: u32, location: Location) {
+    let fields = match (&target.ty, generator.place(target)) {
+        (Type::Struct(id), Some(Place::Struct(_, fields))) => {
+            let types = &generator.program.struct_types[id.index()].fields;
+            let all_fit = types.iter().all(|field| scalar_width(&field.ty) == Some(width));
+            if all_fit && fields.len() == count { fields } else { Vec::new() }
         }
-        for (index, field) in fields.into_iter().enumerate() {
-            if let Place::Scalar(scalar) = field {
-                self.out.line(format!("{} = sp_slot[{index}];", scalar.c));
-            }
+        _ => Vec::new(),
+    };
+    if fields.is_empty() {
+        let message = format!("the results of this add_each must be a struct of {count} bit<{width}>");
+        generator.error(location, &message, Some("declare a struct with a field of the slots' type for each index"));
+    }
+    for (index, field) in fields.into_iter().enumerate() {
+        if let Place::Scalar(scalar) = field {
+            generator.out.line(format!("{} = sp_slot[{index}];", scalar.c));
         }
     }
 }

@@ -1,0 +1,210 @@
+//! The seam between the back end and the systems that bring state objects.
+//!
+//! A [`System`] is what is known before any program is; a [`StateSystem`] is its share of one run.
+//! The generator calls it in fixed places and knows nothing else of it; README.md has the list.
+
+use crate::Rule;
+use crate::emit::Writer;
+use crate::generator::Generator;
+use manifest::Manifest;
+use p4_ir::{Argument, Expr, ExternInstance, Location};
+
+/// A runtime header: its file name and its text.
+pub(crate) type Header = (&'static str, &'static str);
+
+/// A system, as the registry (systems.rs) lists it.
+pub(crate) trait System: Sync {
+    /// The extern types of its state objects. No other system may have the same.
+    fn extern_types(&self) -> &'static [&'static str];
+
+    /// What its programs are refused for; docs/p4-support.md shows these.
+    fn rules(&self) -> &'static [Rule];
+
+    /// Its C runtime, which emitted C includes.
+    fn headers(&self) -> &'static [Header];
+
+    /// XDP programs that its runtime, or [`StateSystem::programs`], adds to an object. Each has a
+    /// stack of its own.
+    fn program_names(&self) -> &'static [&'static str];
+
+    /// Functions of its runtime that only its own programs call, and have the stack for.
+    fn own_functions(&self) -> &'static [&'static str];
+
+    /// Begins the run over one program.
+    fn begin(&self) -> Box<dyn StateSystem>;
+}
+
+/// A call of a state object's method.
+pub(crate) struct ObjectCall<'a> {
+    pub instance: &'a ExternInstance,
+    pub method: &'a str,
+    pub arguments: &'a [Argument],
+    pub result: Option<&'a Expr>,
+    pub location: Location,
+}
+
+/// How a packet leaves the pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaving<'a> {
+    /// By the port that this C expression gives.
+    Forward(&'a str),
+    /// Dropped.
+    Drop,
+    /// Up to the kernel.
+    ToHost,
+    /// As another packet: an ICMP error takes its place.
+    Replaced,
+    /// Not yet: the gateway's runtime keeps it until its first fragment comes.
+    Held,
+}
+
+/// A value of a system that goes with a packet through the pipeline, as a C variable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Context {
+    pub ty: &'static str,
+    pub name: &'static str,
+    /// What it is when a packet comes in by `ingress_port`.
+    pub initial: &'static str,
+}
+
+impl Context {
+    /// The C statement that makes it.
+    fn start(&self) -> String {
+        format!("{} {} = {};", self.ty, self.name, self.initial)
+    }
+}
+
+/// The function with the P4 program, as the XDP programs of an object call it.
+pub(crate) struct Pipeline {
+    /// Of all systems that the program uses.
+    pub contexts: Vec<Context>,
+}
+
+impl Pipeline {
+    /// The parameters that the contexts take, behind others.
+    pub fn parameters(&self) -> String {
+        self.contexts.iter().map(|it| format!(", {} {}", it.ty, it.name)).collect()
+    }
+
+    /// A packet that has just come in goes through.
+    pub fn enter(&self, text: &mut Writer) {
+        self.contexts.iter().for_each(|it| text.line(it.start()));
+        self.call(text, "ingress_port", "sp_bytes");
+    }
+
+    /// A packet that was here before goes through anew. `own` names the context that the caller has
+    /// made; those of other systems start anew.
+    pub fn enter_again(&self, text: &mut Writer, own: &str, port: &str) {
+        let others: Vec<&Context> = self.contexts.iter().filter(|it| it.name != own).collect();
+        if !others.is_empty() {
+            text.line(format!("__u32 ingress_port = {port};"));
+        }
+        others.iter().for_each(|it| text.line(it.start()));
+        self.call(text, port, "sp_length(xdp)");
+    }
+
+    fn call(&self, text: &mut Writer, port: &str, bytes: &str) {
+        let arguments: String = self.contexts.iter().map(|it| format!(", {}", it.name)).collect();
+        text.line(format!("return sp_pipeline(xdp, {port}, {bytes}{arguments});"));
+    }
+}
+
+/// A system's share of the run over one program. Each place emits nothing for a program that has no
+/// objects of the system.
+pub(crate) trait StateSystem {
+    /// Reads the declaration of one of its objects: checks it, and describes it in the manifest.
+    fn declare(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance);
+
+    /// Emits a call of one of its objects, after all objects are declared.
+    fn call(&mut self, generator: &mut Generator<'_>, call: &ObjectCall<'_>);
+
+    /// Tells what the program may not do with the objects, after the pipeline is emitted.
+    fn check(&self, generator: &mut Generator<'_>);
+
+    /// Elements of an object's map and about how many bytes each takes in the kernel. None: not its
+    /// object.
+    fn map_size(&self, manifest: &Manifest, instance: &ExternInstance) -> Option<(u32, u64)>;
+
+    /// How many of a program's 64 maps an object takes for sure.
+    fn map_count(&self, instance: &ExternInstance) -> usize;
+
+    /// The C expression of `switch_id()`. None: the system's runtime has no such number.
+    fn switch_id(&self) -> Option<&'static str>;
+
+    /// Place: macros and includes, before the program's types.
+    fn includes(&self, text: &mut Writer);
+
+    /// Place: at the top of `sp_main`, before the P4 program. Claims packets that are messages of
+    /// the system.
+    fn receive(&self, text: &mut Writer);
+
+    /// Place: parameters of the pipeline.
+    fn context(&self) -> Option<Context>;
+
+    /// Place: just before a verdict. A C statement that may return another one: an output that must
+    /// wait for an update leaves with it.
+    fn before_verdict(&self, leaving: Leaving<'_>) -> Option<String>;
+
+    /// Place: the verdict of a packet that goes up to the kernel, as a C expression. The first
+    /// system that has one decides.
+    fn to_host(&self) -> Option<&'static str>;
+
+    /// Place: behind `sp_main`. XDP programs of the object that need the pipeline.
+    fn programs(&self, text: &mut Writer, pipeline: &Pipeline);
+}
+
+/// The systems that programs may use.
+#[derive(Clone, Copy)]
+pub struct Systems(pub(crate) &'static [&'static dyn System]);
+
+impl Systems {
+    /// No system: programs have no state objects but registers and counters.
+    pub const NONE: Systems = Systems(&[]);
+
+    /// Which system has this extern type.
+    pub(crate) fn owner(self, extern_type: &str) -> Option<usize> {
+        self.0.iter().position(|system| system.extern_types().contains(&extern_type))
+    }
+
+    /// What programs are refused for by all systems.
+    pub fn rules(self) -> impl Iterator<Item = &'static Rule> {
+        self.0.iter().flat_map(|system| system.rules())
+    }
+}
+
+impl std::fmt::Debug for Systems {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.iter().flat_map(|system| system.extern_types())).finish()
+    }
+}
+
+impl Generator<'_> {
+    /// Calls the systems with this generator: they are taken out of it meanwhile.
+    pub fn with_systems(&mut self, act: impl FnOnce(&mut Self, &mut [Box<dyn StateSystem>])) {
+        let mut systems = std::mem::take(&mut self.systems);
+        act(self, &mut systems);
+        self.systems = systems;
+    }
+
+    /// Place: just before a verdict.
+    pub fn leave(&mut self, leaving: Leaving<'_>) {
+        for system in &self.systems {
+            if let Some(statement) = system.before_verdict(leaving) {
+                self.out.line(statement);
+            }
+        }
+    }
+
+    /// The verdict of a packet that goes up to the kernel.
+    pub fn to_host(&self) -> &'static str {
+        self.systems.iter().find_map(|system| system.to_host()).unwrap_or("sp_to_host(ingress_port)")
+    }
+
+    /// What goes with a packet through the pipeline.
+    pub fn pipeline_function(&self) -> Pipeline {
+        Pipeline { contexts: self.systems.iter().filter_map(|system| system.context()).collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

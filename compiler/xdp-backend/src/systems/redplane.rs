@@ -1,0 +1,208 @@
+//! RedPlane's back end: FlowState and SnapshotState (systems/redplane/docs/), and the calls of their
+//! runtime (`bpf/redplane/`) in the fixed places of the packet path.
+
+mod contracts;
+mod flow;
+mod limits;
+mod snapshot;
+
+use crate::Rule;
+use crate::emit::Writer;
+use crate::generator::Generator;
+use crate::limits::HASH_ENTRY_BYTES;
+use crate::system::{Context, Header, Leaving, ObjectCall, Pipeline, StateSystem, System};
+use crate::table::round_up;
+use flow::{FlowObject, LOCAL};
+use manifest::Manifest;
+use p4_ir::ExternInstance;
+use snapshot::SnapshotObject;
+
+const FLOW: &str = "FlowState";
+const SNAPSHOT: &str = "SnapshotState";
+const EXTERN_TYPES: &[&str] = &[FLOW, SNAPSHOT];
+/// What goes with a packet: its flow, and what has become of it.
+const CONTEXT: Context =
+    Context { ty: "struct sp_flow_context", name: "flow", initial: "{ .ingress_port = ingress_port }" };
+
+const HEADERS: &[Header] = &[
+    ("stateplane_flow.h", include_str!("../../../../bpf/redplane/stateplane_flow.h")),
+    ("stateplane_flow_maps.h", include_str!("../../../../bpf/redplane/stateplane_flow_maps.h")),
+    ("stateplane_flow_access.h", include_str!("../../../../bpf/redplane/stateplane_flow_access.h")),
+    ("stateplane_flow_session.h", include_str!("../../../../bpf/redplane/stateplane_flow_session.h")),
+    ("stateplane_flow_unheld.h", include_str!("../../../../bpf/redplane/stateplane_flow_unheld.h")),
+    ("stateplane_flow_tag.h", include_str!("../../../../bpf/redplane/stateplane_flow_tag.h")),
+    ("stateplane_flow_send.h", include_str!("../../../../bpf/redplane/stateplane_flow_send.h")),
+    ("stateplane_flow_receive.h", include_str!("../../../../bpf/redplane/stateplane_flow_receive.h")),
+    ("stateplane_flow_generator.h", include_str!("../../../../bpf/redplane/stateplane_flow_generator.h")),
+    ("stateplane_snapshot.h", include_str!("../../../../bpf/redplane/stateplane_snapshot.h")),
+    ("stateplane_snapshot_message.h", include_str!("../../../../bpf/redplane/stateplane_snapshot_message.h")),
+    ("stateplane_flow_sweep.h", include_str!("../../../../bpf/redplane/stateplane_flow_sweep.h")),
+];
+
+/// See the module.
+pub(crate) struct RedPlane;
+
+impl System for RedPlane {
+    fn extern_types(&self) -> &'static [&'static str] {
+        EXTERN_TYPES
+    }
+
+    fn rules(&self) -> &'static [Rule] {
+        contracts::RULES
+    }
+
+    fn headers(&self) -> &'static [Header] {
+        HEADERS
+    }
+
+    fn program_names(&self) -> &'static [&'static str] {
+        &["sp_again", "sp_receive", "sp_send", "sp_generator", "sp_sweep"]
+    }
+
+    fn own_functions(&self) -> &'static [&'static str] {
+        // Of stateplane_flow_tag.h: only `sp_send` and `sp_receive` call them.
+        &["sp_tag", "sp_tag_chunk"]
+    }
+
+    fn begin(&self) -> Box<dyn StateSystem> {
+        Box::new(State::default())
+    }
+}
+
+/// The objects of one program, and what it does with them.
+#[derive(Default)]
+struct State {
+    flows: Vec<FlowObject>,
+    snapshots: Vec<SnapshotObject>,
+    /// Does the program call `set`? Then a conflict between CPUs can make it run again on the same packet.
+    flow_sets: bool,
+    /// The program calls `phase`.
+    flow_phases: bool,
+}
+
+impl State {
+    fn has_objects(&self) -> bool {
+        !self.flows.is_empty() || !self.snapshots.is_empty()
+    }
+
+    /// Do messages come in for the program's objects?
+    fn has_messages(&self) -> bool {
+        self.linearizable() || self.takes_snapshots()
+    }
+}
+
+impl StateSystem for State {
+    fn declare(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance) {
+        match instance.extern_type.as_str() {
+            FLOW => self.declare_flow_state(generator, instance),
+            _ => self.declare_snapshot_state(generator, instance),
+        }
+    }
+
+    fn call(&mut self, generator: &mut Generator<'_>, call: &ObjectCall<'_>) {
+        match call.instance.extern_type.as_str() {
+            FLOW => self.flow_call(generator, call),
+            _ => self.snapshot_call(generator, call),
+        }
+    }
+
+    fn check(&self, generator: &mut Generator<'_>) {
+        self.check_flow_calls(generator);
+        self.check_snapshot_calls(generator);
+        for broken in contracts::check(generator.program) {
+            let message = broken.message(generator.program);
+            generator.error_beside(broken.location, &message, Some(broken.rule.remedy), broken.note());
+        }
+    }
+
+    fn map_size(&self, manifest: &Manifest, instance: &ExternInstance) -> Option<(u32, u64)> {
+        let of_map = |map: &String| *map == instance.c_name;
+        if let Some(flow) = manifest.flow_states.iter().find(|it| of_map(&it.map)) {
+            let bytes = round_up(flow.key_bytes, 8) + flow.value_offset + round_up(flow.value_bytes, 8);
+            return Some((flow.size, u64::from(bytes) + HASH_ENTRY_BYTES));
+        }
+        let snapshot = manifest.snapshot_states.iter().find(|it| of_map(&it.map))?;
+        let slots = u64::from(snapshot.slots) * u64::from(snapshot.map_slot_bytes);
+        Some((snapshot.instances, u64::from(snapshot.slots_offset) + slots + HASH_ENTRY_BYTES))
+    }
+
+    fn map_count(&self, instance: &ExternInstance) -> usize {
+        // Objects in the store need more maps for the runtime; what that comes to is the verifier's word.
+        let in_map = |flow: &FlowObject| flow.c_name != instance.c_name || flow.consistency == LOCAL;
+        usize::from(self.flows.iter().all(in_map))
+    }
+
+    fn switch_id(&self) -> Option<&'static str> {
+        self.has_objects().then_some("sp_flow_switch_id()")
+    }
+
+    fn includes(&self, text: &mut Writer) {
+        if !self.has_objects() {
+            return;
+        }
+        text.line("/* name, object id, size, key bytes, value bytes, consistency, allocator */");
+        let objects: Vec<String> = self
+            .flows
+            .iter()
+            .map(|f| {
+                format!(
+                    "X({}, {}, {}, {}, {}, {}, {})",
+                    f.c_name, f.object_id, f.size, f.key_bytes, f.value_bytes, f.consistency, f.allocator
+                )
+            })
+            .collect();
+        text.line(format!("#define SP_FLOW_OBJECTS(X) {}", objects.join(" ")));
+        if !self.snapshots.is_empty() {
+            text.line("/* name, object id, instances, key bytes, slots, width, slot bytes, period in us, epsilon in us, overdue */");
+            text.line(format!("#define SP_SNAPSHOT_OBJECTS(X) {}", self.snapshot_list()));
+        }
+        if self.flow_sets {
+            text.line("#define SP_FLOW_HAS_SET");
+        }
+        if self.flow_phases {
+            text.line("#define SP_FLOW_HAS_PHASE");
+        }
+        text.line("#include \"stateplane_flow.h\"");
+        text.line("");
+    }
+
+    fn receive(&self, text: &mut Writer) {
+        if self.has_messages() {
+            text.line("int sp_received = sp_flow_receive(xdp);");
+            text.line("if (sp_received != -1) return sp_received;");
+        }
+    }
+
+    fn context(&self) -> Option<Context> {
+        self.has_objects().then_some(CONTEXT)
+    }
+
+    fn before_verdict(&self, leaving: Leaving<'_>) -> Option<String> {
+        let port = match leaving {
+            Leaving::Forward(port) => port,
+            // The update must still be sent; the packet itself cannot wait for it.
+            Leaving::Drop | Leaving::ToHost | Leaving::Replaced | Leaving::Held => "SP_DROP_PORT",
+        };
+        let finish = || format!("if (flow.kind == 2) return sp_flow_finish(xdp, &flow, {port});");
+        self.linearizable().then(finish)
+    }
+
+    fn to_host(&self) -> Option<&'static str> {
+        self.has_messages().then_some("sp_flow_to_host(xdp, &flow, ingress_port)")
+    }
+
+    fn programs(&self, text: &mut Writer, pipeline: &Pipeline) {
+        if !self.has_objects() {
+            return;
+        }
+        text.line("");
+        text.line("/* The same for a packet that was here before: it comes back from the store, or another CPU changed its flow meanwhile. */");
+        text.line("SEC(\"xdp.frags\")");
+        text.line("int sp_again(struct xdp_md *xdp)");
+        text.line("{");
+        text.line("struct sp_flow_context flow = {};");
+        text.line("if (sp_flow_resumed(&flow)) return XDP_ABORTED;");
+        pipeline.enter_again(text, CONTEXT.name, "flow.ingress_port");
+        text.line("}");
+    }
+}

@@ -1,0 +1,238 @@
+//! What RedPlane's objects demand of a program, on each way of a packet through it (stateplane.p4).
+
+use super::flow::LOCAL;
+use crate::contracts::{Call, Question, Rule, Seen, Storage, Verdict, Walk, Witness, calls_outside, verdict};
+use num_traits::ToPrimitive;
+use p4_ir::{ConstArgument, ExternId, ExternInstance, Program, StatementKind, Type};
+
+const SECOND_SET: usize = 0;
+const LOOKUP_AFTER_SET: usize = 1;
+const SET_WITHOUT_LOOKUP: usize = 2;
+const PHASE_WITHOUT_LOOKUP: usize = 3;
+const NAT_SHAPE: usize = 4;
+const BACKENDS_SHAPE: usize = 5;
+const SECOND_KEY: usize = 6;
+const FLOW_AFTER_SNAPSHOT: usize = 7;
+const OUTSIDE: usize = 8;
+
+/// All rules on the order of calls and the types of allocators.
+pub static RULES: &[Rule] = &[
+    Rule {
+        id: "second-set",
+        broken: "a second `set` on one path of a packet",
+        remedy: "put what changes into one value, and `set` it once: a packet carries one update",
+        note: Some("the first `set` is here"),
+    },
+    Rule {
+        id: "lookup-after-set",
+        broken: "a look-up after a `set` on one path of a packet",
+        remedy: "do all look-ups before the `set`: a packet that must wait for a lease enters the program again, and would set twice",
+        note: Some("the `set` is here"),
+    },
+    Rule {
+        id: "set-without-lookup",
+        broken: "`set` of a key that is not the last one looked up in this object",
+        remedy: "`get` or `get_or_allocate` the same key before, and `set` it if that says HIT",
+        note: Some("the last look-up in this object is here"),
+    },
+    Rule {
+        id: "phase-without-lookup",
+        broken: "`phase` of a key that was not looked up in this object",
+        remedy: "`get` or `get_or_allocate` the same key before, and call `phase` if that says HIT",
+        note: Some("the last look-up in this object is here"),
+    },
+    Rule {
+        id: "nat-ports-types",
+        broken: "Allocator.NAT_PORTS with a key or value of other fields than it allocates for",
+        remedy: "the key must be { bit<32>, bit<32>, bit<16>, bit<16>, bit<8> } and the value { bit<32>, bit<16> }",
+        note: None,
+    },
+    Rule {
+        id: "backends-types",
+        broken: "Allocator.BACKENDS with a key or value of other fields than it allocates for",
+        remedy: "the key must be { bit<32>, bit<32>, bit<16>, bit<16>, bit<8> } and the value { bit<32>, bit<16> }",
+        note: None,
+    },
+    Rule {
+        id: "second-snapshot-key",
+        broken: "an access to a SnapshotState with a second key on one path of a packet",
+        remedy: "use one key for all accesses of a packet: one that must wait for a second key's lease would count twice",
+        note: Some("the first key is used here"),
+    },
+    Rule {
+        id: "flow-after-snapshot",
+        broken: "a FlowState is looked up or set after an access to a SnapshotState on one path of a packet",
+        remedy: "use the FlowState first: a packet that must wait for a lease enters the program again, and would count twice",
+        note: Some("the SnapshotState is accessed here"),
+    },
+    Rule {
+        id: "outside-ingress-and-egress",
+        broken: "a call in the parser, a checksum control or the deparser",
+        remedy: "call it in ingress or egress: a packet that must wait for a lease, or be sent with an update, leaves the program there",
+        note: None,
+    },
+];
+
+/// Members of `Allocator`.
+const NAT_PORTS: u32 = 1;
+const BACKENDS: u32 = 2;
+
+/// Which rules the program breaks, and where.
+pub(crate) fn check(program: &Program) -> Vec<Witness> {
+    let mut found = Vec::new();
+    let objects: Vec<(ExternId, &ExternInstance)> =
+        (0..).map(ExternId).zip(&program.externs).filter(|(_, it)| is_own(it)).collect();
+    if objects.is_empty() {
+        return found;
+    }
+    let mut storage = Storage::new(program, super::EXTERN_TYPES);
+    for (id, instance) in &objects {
+        found.extend(check_types(program, *id, instance));
+        if is_flow(instance) {
+            let question = Lookups { object: *id, is_looked_up: is_looked_up(program, *id) };
+            found.extend(Walk::run(program, &mut storage, &question));
+        }
+    }
+    found.extend(Walk::run(program, &mut storage, &Sets { program }));
+    found.extend(Walk::run(program, &mut storage, &Snapshots { program }));
+    let outside = calls_outside(program, super::EXTERN_TYPES).into_iter();
+    let rule = &RULES[OUTSIDE];
+    found.extend(outside.map(|(object, location)| Witness { rule, object, location, earlier: None }));
+    found
+}
+
+fn is_own(instance: &ExternInstance) -> bool {
+    super::EXTERN_TYPES.contains(&instance.extern_type.as_str())
+}
+
+fn is_flow(instance: &ExternInstance) -> bool {
+    instance.extern_type == "FlowState"
+}
+
+/// Can a packet have to wait for this object's state?
+fn is_in_store(instance: &ExternInstance) -> bool {
+    member(instance, 1) != LOCAL
+}
+
+fn member(instance: &ExternInstance, index: usize) -> u32 {
+    match instance.arguments.get(index) {
+        Some(ConstArgument::Value(value, _)) => value.to_u32().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+fn is_lookup(method: &str) -> bool {
+    matches!(method, "get" | "get_or_allocate")
+}
+
+/// limits.rs tells of objects that are only ever set.
+fn is_looked_up(program: &Program, object: ExternId) -> bool {
+    struct Finder(ExternId, bool);
+    impl crate::walk::Visitor for Finder {
+        fn statement(&mut self, statement: &p4_ir::Statement) {
+            if let StatementKind::Extern { instance: Some(id), name, .. } = &statement.kind {
+                self.1 |= *id == self.0 && name != "set";
+            }
+        }
+    }
+    let mut finder = Finder(object, false);
+    crate::walk::program(program, &mut finder);
+    finder.1
+}
+
+/// Allocators make values of their own form, for keys that they understand.
+fn check_types(program: &Program, object: ExternId, instance: &ExternInstance) -> Option<Witness> {
+    let rule = match (is_flow(instance), member(instance, 2)) {
+        (true, NAT_PORTS) => &RULES[NAT_SHAPE],
+        (true, BACKENDS) => &RULES[BACKENDS_SHAPE],
+        _ => return None,
+    };
+    let has = |index: usize, widths: &[u32]| match instance.type_arguments.get(index) {
+        Some(Type::Struct(id)) => {
+            let fields = &program.struct_types[id.index()].fields;
+            fields.iter().map(|field| &field.ty).eq(widths
+                .iter()
+                .map(|width| Type::bits(*width))
+                .collect::<Vec<_>>()
+                .iter())
+        }
+        // What is no struct is refused as such.
+        _ => true,
+    };
+    let fits = has(0, &[32, 32, 16, 16, 8]) && has(1, &[32, 16]);
+    (!fits).then_some(Witness { rule, object, location: instance.location, earlier: None })
+}
+
+/// What was looked up in one object.
+struct Lookups {
+    object: ExternId,
+    is_looked_up: bool,
+}
+
+impl Question for Lookups {
+    fn judge(&self, storage: &Storage, seen: &[Seen], call: &Call) -> Vec<(&'static Rule, Verdict)> {
+        if call.object != self.object {
+            return Vec::new();
+        }
+        let differs = |seen: &Seen| storage.differ(&seen.key, &call.key);
+        match call.method {
+            "set" if self.is_looked_up => {
+                vec![(&RULES[SET_WITHOUT_LOOKUP], verdict(seen.last().is_none_or(differs), seen.last()))]
+            }
+            "phase" => vec![(&RULES[PHASE_WITHOUT_LOOKUP], verdict(seen.iter().all(differs), seen.last()))],
+            _ => Vec::new(),
+        }
+    }
+
+    fn remembers(&self, seen: &[Seen], call: &Call) -> bool {
+        call.object == self.object && is_lookup(call.method) && seen.last().is_none_or(|last| last.key != call.key)
+    }
+}
+
+/// The first `set`, in whichever object.
+struct Sets<'a> {
+    program: &'a Program,
+}
+
+impl Question for Sets<'_> {
+    fn judge(&self, _storage: &Storage, seen: &[Seen], call: &Call) -> Vec<(&'static Rule, Verdict)> {
+        let object = &self.program.externs[call.object.index()];
+        let rule = match call.method {
+            "set" => &RULES[SECOND_SET],
+            method if is_lookup(method) && is_in_store(object) => &RULES[LOOKUP_AFTER_SET],
+            _ => return Vec::new(),
+        };
+        vec![(rule, verdict(!seen.is_empty(), seen.first()))]
+    }
+
+    fn remembers(&self, seen: &[Seen], call: &Call) -> bool {
+        call.method == "set" && seen.is_empty()
+    }
+}
+
+/// The first access to a SnapshotState, in whichever object. (`is_overdue` waits for nothing, and
+/// changes nothing.)
+struct Snapshots<'a> {
+    program: &'a Program,
+}
+
+impl Question for Snapshots<'_> {
+    fn judge(&self, storage: &Storage, seen: &[Seen], call: &Call) -> Vec<(&'static Rule, Verdict)> {
+        let object = &self.program.externs[call.object.index()];
+        let (rule, broken) = match (is_flow(object), call.method) {
+            (false, "is_overdue") => return Vec::new(),
+            (false, _) => (&RULES[SECOND_KEY], seen.first().is_some_and(|seen| storage.differ(&seen.key, &call.key))),
+            (true, "set") => (&RULES[FLOW_AFTER_SNAPSHOT], !seen.is_empty()),
+            (true, method) if is_lookup(method) && is_in_store(object) => {
+                (&RULES[FLOW_AFTER_SNAPSHOT], !seen.is_empty())
+            }
+            _ => return Vec::new(),
+        };
+        vec![(rule, verdict(broken, seen.first()))]
+    }
+
+    fn remembers(&self, seen: &[Seen], call: &Call) -> bool {
+        let object = &self.program.externs[call.object.index()];
+        !is_flow(object) && call.method != "is_overdue" && seen.is_empty()
+    }
+}

@@ -1,0 +1,136 @@
+//! FlowState: the calls into the runtime of stateplane_flow.h, and keys and values in their wire form (systems/redplane/docs/state-protocol.md).
+
+use super::State;
+use crate::generator::Generator;
+use crate::system::ObjectCall;
+use crate::table::round_up;
+use num_traits::ToPrimitive;
+use p4_ir::{Argument, ConstArgument, ExternInstance};
+
+/// A FlowState object as the generator needs it.
+#[derive(Clone)]
+pub(crate) struct FlowObject {
+    pub key_bytes: u32,
+    pub value_bytes: u32,
+    pub consistency: u32,
+    pub allocator: u32,
+    pub object_id: u16,
+    pub size: u32,
+    pub c_name: String,
+}
+
+/// `Consistency` in stateplane.p4, by position.
+pub(crate) const LOCAL: u32 = 0;
+pub(crate) const LINEARIZABLE: u32 = 1;
+
+const MAX_BYTES: u32 = 64;
+const NEEDS: &str = "structs as key and value";
+/// Bytes of the runtime's bookkeeping before the key in the map's value (SP_FLOW_DECLARE in stateplane_flow.h); the value follows the key.
+pub(crate) const KEY_OFFSET: u32 = 56;
+
+impl State {
+    /// Is there an object whose state lives in the store?
+    pub fn linearizable(&self) -> bool {
+        self.flows.iter().any(|flow| flow.consistency != LOCAL)
+    }
+
+    /// Reads a FlowState's declaration.
+    pub fn declare_flow_state(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance) {
+        let size = generator.size_of(instance);
+        let key = generator.wire_fields(instance.type_arguments.first(), instance, NEEDS);
+        let value = generator.wire_fields(instance.type_arguments.get(1), instance, NEEDS);
+        let bytes = |fields: &[manifest::WireField]| fields.iter().map(|field| field.bytes).sum::<u32>();
+        let (key_bytes, value_bytes) = (bytes(&key), bytes(&value));
+        for (what, bytes) in [("key", key_bytes), ("value", value_bytes)] {
+            if bytes == 0 || bytes > MAX_BYTES {
+                let message = format!("FlowState {}: the {what} has {bytes} bytes, not 1 to 64", instance.name);
+                let help = format!("drop or narrow fields of the {what}'s struct; each takes whole bytes");
+                generator.error(instance.location, &message, Some(&help));
+            }
+        }
+        let member = |index: usize| match instance.arguments.get(index) {
+            Some(ConstArgument::Value(value, _)) => value.to_u32().unwrap_or(0),
+            _ => 0,
+        };
+        let (consistency, allocator) = (member(1), member(2));
+        let object_id = self.flows.len() as u16 + 1;
+        generator.manifest.flow_states.push(manifest::FlowState {
+            name: instance.name.clone(),
+            object_id,
+            map: instance.c_name.clone(),
+            size,
+            consistency: match consistency {
+                LOCAL => "local",
+                LINEARIZABLE => "linearizable",
+                _ => "asynchronous",
+            }
+            .into(),
+            allocator: match allocator {
+                1 => "nat_ports",
+                2 => "backends",
+                _ => "zero",
+            }
+            .into(),
+            key,
+            value,
+            key_bytes,
+            value_bytes,
+            value_offset: KEY_OFFSET + round_up(key_bytes, 8),
+        });
+        self.flows.push(FlowObject {
+            key_bytes,
+            value_bytes,
+            consistency,
+            allocator,
+            object_id,
+            size,
+            c_name: instance.c_name.clone(),
+        });
+    }
+
+    /// `get`, `get_or_allocate`, `set`, `phase`
+    pub fn flow_call(&mut self, generator: &mut Generator<'_>, call: &ObjectCall<'_>) {
+        let ObjectCall { instance, method, arguments, result, location } = *call;
+        let Some(flow) = self.flows.iter().find(|flow| flow.c_name == instance.c_name).cloned() else { return };
+        let Some(Argument::In(key)) = arguments.first() else {
+            generator.internal(location, "FlowState method without a key");
+            return;
+        };
+        generator.open("");
+        generator.wire_buffer("sp_key", flow.key_bytes, Some(key));
+        if method == "set" {
+            if let Some(Argument::In(value)) = arguments.get(1) {
+                generator.wire_buffer("sp_value", flow.value_bytes, Some(value));
+            }
+            generator.out.line(format!("{}_set(&flow, sp_key, sp_value);", flow.c_name));
+            // Another CPU changed the flow since `get`: the program runs again on the same packet.
+            generator.out.line("if (flow.kind == 1) return sp_flow_park(xdp, &flow);");
+            self.flow_sets = true;
+            generator.out.line("}");
+            return;
+        }
+        if method == "phase" {
+            if let Some(Argument::In(phase)) = arguments.get(1) {
+                let phase = generator.expr(phase);
+                generator.out.line(format!("{}_phase(&flow, sp_key, {phase});", flow.c_name));
+            }
+            self.flow_phases = true;
+            generator.out.line("}");
+            return;
+        }
+        generator.wire_buffer("sp_value", flow.value_bytes, None);
+        let allocate = u8::from(method == "get_or_allocate");
+        generator.out.line(format!("__u32 sp_result = {}_get(&flow, sp_key, sp_value, {allocate});", flow.c_name));
+        if flow.consistency != LOCAL {
+            // PENDING: the packet, as it came in, waits in the network for the lease.
+            generator.out.line("if (flow.kind == 1) return sp_flow_park(xdp, &flow);");
+        }
+        if let Some(Argument::Out(target) | Argument::InOut(target)) = arguments.get(1) {
+            generator.read_wire(target, flow.value_bytes, location);
+        }
+        if let Some(target) = result {
+            generator.store(target, "sp_result");
+        }
+        generator.out.line("}");
+    }
+}

@@ -1,0 +1,69 @@
+//! What a message of the state protocol is too small for, and calls that no message can carry.
+
+use super::State;
+use super::flow::{LINEARIZABLE, LOCAL};
+use crate::generator::Generator;
+use crate::walk::{self, Visitor};
+use p4_ir::{ExternId, Location, Statement, StatementKind};
+use std::collections::{BTreeMap, HashSet};
+
+/// XDP's headroom (256 bytes) less what the kernel keeps of it (`struct xdp_frame`).
+const HEADROOM_BYTES: u32 = 216;
+/// Headers of an UPDATE around key and value (systems/redplane/docs/state-protocol.md), which stand before the packet.
+const UPDATE_BYTES: u32 = 106;
+
+impl State {
+    pub fn check_flow_calls(&self, generator: &mut Generator<'_>) {
+        let mut calls = FlowCalls::default();
+        walk::program(generator.program, &mut calls);
+        let mut sends_updates: Option<String> = None;
+        for (index, instance) in generator.program.externs.iter().enumerate() {
+            let Some(flow) = self.flows.iter().find(|flow| flow.c_name == instance.c_name) else { continue };
+            let (in_store, linearizable) = (flow.consistency != LOCAL, flow.consistency == LINEARIZABLE);
+            let bytes = flow.key_bytes + flow.value_bytes;
+            let most = HEADROOM_BYTES - UPDATE_BYTES;
+            if in_store && bytes > most {
+                let message = format!(
+                    "FlowState {}: key and value of an object in the store may have {most} bytes together, not {bytes}",
+                    instance.name
+                );
+                let help =
+                    "XDP leaves so much room before a packet for the message that carries it; drop or narrow fields";
+                generator.error(instance.location, &message, Some(help));
+            }
+            let Some(set) = calls.set.get(&(index as u32)).copied() else { continue };
+            if !calls.got.contains(&(index as u32)) {
+                let message = format!("set of FlowState {}, which the program never gets", instance.name);
+                let help = "`get` or `get_or_allocate` the flow before: that is what brings its lease and value here";
+                generator.error(set, &message, Some(help));
+            }
+            if !linearizable {
+                continue;
+            }
+            if let Some(first) = &sends_updates {
+                let message = format!("a second LINEARIZABLE FlowState that is set: {} beside {first}", instance.name);
+                let help = "a packet waits in one message, which carries one object's update: put the fields of both into one value";
+                generator.error(set, &message, Some(help));
+            }
+            sends_updates.get_or_insert_with(|| instance.name.clone());
+        }
+    }
+}
+
+/// Which FlowState objects are read, and where each is first set.
+#[derive(Default)]
+struct FlowCalls {
+    got: HashSet<u32>,
+    set: BTreeMap<u32, Location>,
+}
+
+impl Visitor for FlowCalls {
+    fn statement(&mut self, statement: &Statement) {
+        let StatementKind::Extern { instance: Some(ExternId(id)), name, .. } = &statement.kind else { return };
+        if name == "set" {
+            self.set.entry(*id).or_insert(statement.location);
+        } else {
+            self.got.insert(*id);
+        }
+    }
+}

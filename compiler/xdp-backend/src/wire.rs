@@ -1,0 +1,103 @@
+//! Keys and values of state objects in their wire form: each field in whole bytes, right-aligned, in
+//! network byte order, one behind the other.
+
+use crate::generator::Generator;
+use crate::layout::{Place, scalar_width};
+use crate::packet::{Bits, load_bits, runs, store_run};
+use crate::table::round_up;
+use p4_ir::{Expr, ExternInstance, Location, Type};
+
+impl Generator<'_> {
+    /// The fields of a state object's struct; `needs` says what the object wants if it is none.
+    pub fn wire_fields(
+        &mut self,
+        ty: Option<&Type>,
+        instance: &ExternInstance,
+        needs: &str,
+    ) -> Vec<manifest::WireField> {
+        let Some(Type::Struct(id)) = ty else {
+            let message = format!("{} needs {needs}", instance.extern_type);
+            self.error(instance.location, &message, Some("declare a struct, also around a single field"));
+            return Vec::new();
+        };
+        let mut offset = 0;
+        let mut fields = Vec::new();
+        for field in &self.program.struct_types[id.index()].fields {
+            let Some(width) = scalar_width(&field.ty).filter(|width| *width <= 128) else {
+                let message = format!("{} {}: field {} is no scalar", instance.extern_type, instance.name, field.name);
+                self.error(instance.location, &message, Some("use bit<W>, int<W> and bool, at most 128 bits each"));
+                continue;
+            };
+            let bytes = width.div_ceil(8);
+            fields.push(manifest::WireField { name: field.name.clone(), width, offset, bytes });
+            offset += bytes;
+        }
+        fields
+    }
+
+    /// A buffer on the stack, zero-padded to a multiple of 8, with a struct in wire form.
+    pub fn wire_buffer(&mut self, name: &str, bytes: u32, value: Option<&Expr>) {
+        let size = round_up(bytes.max(1), 8);
+        self.out.line(format!("__u8 {name}[{size}] __attribute__((aligned(8))) = {{}};"));
+        let Some(value) = value else { return };
+        let values: Vec<Bits> = self
+            .fields_of(value)
+            .into_iter()
+            .map(|field| Bits { value: field.bits.value, width: round_up(field.bits.width, 8) })
+            .collect();
+        for run in &runs(&values) {
+            for line in store_run(name, run, true) {
+                self.out.line(line);
+            }
+        }
+    }
+
+    /// Stores what the buffer `sp_value` has in wire form to a struct.
+    pub fn read_wire(&mut self, target: &Expr, value_bytes: u32, location: Location) {
+        let Some(Place::Struct(_, fields)) = self.place(target) else {
+            self.internal(location, "the value of a state object is no struct");
+            return;
+        };
+        let mut offset = 0;
+        for field in fields {
+            let Place::Scalar(scalar) = field else { continue };
+            let bytes = scalar.width.div_ceil(8);
+            let bit = (offset + bytes) * 8 - scalar.width;
+            // Byte by byte where the stack's alignment forbids more; the buffer is padded to 8.
+            let value = aligned_load("sp_value", bit, scalar.width, round_up(value_bytes, 8));
+            self.out.line(format!("{} = {value};", scalar.c));
+            offset += bytes;
+        }
+    }
+}
+
+/// Loads a right-aligned field from the stack with aligned accesses.
+fn aligned_load(pointer: &str, bit: u32, width: u32, limit: u32) -> String {
+    let first = bit / 8;
+    let bytes = width.div_ceil(8);
+    let size = bytes.next_power_of_two();
+    if size == bytes && size <= 8 && first.is_multiple_of(size) {
+        return load_bits(pointer, bit, width, limit);
+    }
+    let wide = if width > 64 {
+        "sp_u128"
+    } else if width > 32 {
+        "__u64"
+    } else {
+        "__u32"
+    };
+    let mut parts = Vec::new();
+    let mut done = 0;
+    while done < bytes {
+        let mut size = (bytes - done).min(8);
+        size = if size.is_power_of_two() { size } else { size.next_power_of_two() / 2 };
+        while !(first + done).is_multiple_of(size) {
+            size /= 2;
+        }
+        let left = (bytes - done - size) * 8;
+        let part = format!("({wide})sp_get{}({pointer} + {})", size * 8, first + done);
+        parts.push(crate::expr::shift_left(&part, left, bytes * 8));
+        done += size;
+    }
+    crate::expr::truncate(&parts.join(" | "), width)
+}
