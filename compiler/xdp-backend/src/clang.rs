@@ -3,7 +3,7 @@
 use crate::facts::Facts;
 use crate::layout::scalar_width;
 use crate::system::Systems;
-use crate::verifier::{VerifierReport, beginning, explain};
+use crate::verifier::{TOO_LONG, VerifierReport, beginning, explain};
 use crate::walk::{self, Visitor};
 use crate::{BackendError, Generated, LineMap, Options, Placement, generate};
 use p4_ir::{Expr, ExprKind, Location, Program, Statement, StatementKind, Type};
@@ -110,6 +110,14 @@ pub fn compile_for_kernel(
         std::fs::write(&source, &generated.c_source).map_err(file_error(&source))?;
         next = Options::PLACEMENTS.iter().copied().skip_while(|known| *known != placement).nth(1);
         match run_clang(&source, object, &options.defines)? {
+            None if longest_section(&std::fs::read(object).map_err(file_error(object))?) > MAX_INSTRUCTIONS => {
+                stack_usage(object);
+                std::fs::remove_file(object).map_err(file_error(object))?;
+                let (message, help) = TOO_LONG;
+                let (location, help) = (beginning(program), Some(help.into()));
+                let error = BackendError { location, message: message.into(), help, note: None };
+                return Err(CompileError::Unsupported(vec![error]));
+            }
             None if fits(&stack_usage(object), placement, options.systems) => {
                 let compiled = Compiled { generated, placement };
                 let Some(log) = try_on_kernel(&compiled) else { return Ok(compiled) };
@@ -219,10 +227,7 @@ fn clang_error(program: &Program, log: String, lines: &LineMap) -> CompileError 
     let location = place_of("error:", &log, lines).unwrap_or_else(|| beginning(program));
     let far = log.contains("Branch target out of insn range");
     let (message, help) = if far {
-        (
-            "the program is too long: BPF's jumps reach over 32,767 instructions",
-            "shorten actions and blocks, or let a table decide which of them a packet needs",
-        )
+        TOO_LONG
     } else if log.contains("file not found") {
         (
             "clang does not find the kernel's headers for BPF programs",
@@ -233,6 +238,25 @@ fn clang_error(program: &Program, log: String, lines: &LineMap) -> CompileError 
     };
     let error = BackendError { location, message: message.into(), help: Some(help.into()), note: None };
     if far { CompileError::Unsupported(vec![error]) } else { CompileError::Clang { error: Box::new(error), log } }
+}
+
+/// Older clangs (14, for one) cut the distance of a far jump to 16 bits, and say nothing. In a section up to
+/// this length such a jump leads outside of it, which the kernel refuses; in a longer one it may lead to
+/// other code.
+const MAX_INSTRUCTIONS: u64 = 65_535;
+
+/// Instructions of the longest section with code in an ELF file of 64 bits, little endian.
+fn longest_section(elf: &[u8]) -> u64 {
+    const CODE: u64 = 4;
+    let number = |at: u64, bytes: u64| {
+        let from = usize::try_from(at).ok()?;
+        let raw = elf.get(from..from.checked_add(bytes as usize)?)?;
+        Some(raw.iter().rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte)))
+    };
+    let (Some(table), Some(entry), Some(count)) = (number(40, 8), number(58, 2), number(60, 2)) else { return 0 };
+    let sections = (0..count).map(|index| table.saturating_add(index * entry));
+    let code = sections.filter(|at| number(at.saturating_add(8), 8).is_some_and(|flags| flags & CODE != 0));
+    code.filter_map(|at| number(at.saturating_add(32), 8)).max().unwrap_or(0) / 8
 }
 
 /// BPF's stack, for a program and all that it calls.
@@ -326,4 +350,22 @@ fn run_clang(source: &Path, object: &Path, defines: &[String]) -> Result<Option<
         return Ok(None);
     }
     Ok(Some(String::from_utf8_lossy(&output.stderr).into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_section_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let (source, object) = (folder.path().join("long.c"), folder.path().join("long.o"));
+        let text = "int a(void) { asm volatile(\".rept 70000\\n r0 = r0\\n .endr\"); return 0; }\n\
+                    __attribute__((section(\"xdp\"))) int b(void) { return 0; }";
+        std::fs::write(&source, text).unwrap();
+        assert_eq!(run_clang(&source, &object, &[]).unwrap(), None);
+        // `r0 = 0` and `exit`, too.
+        assert_eq!(longest_section(&std::fs::read(&object).unwrap()), 70_002);
+        assert_eq!(longest_section(b"not an object"), 0);
+    }
 }

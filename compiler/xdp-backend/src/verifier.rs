@@ -95,6 +95,12 @@ fn is_about_stack(reason: &str) -> bool {
     reason.contains("stack size")
 }
 
+/// What is wrong with a program whose jumps are too far, and what helps.
+pub(crate) const TOO_LONG: (&str, &str) = (
+    "the program is too long: BPF's jumps reach over 32,767 instructions",
+    "shorten actions and blocks, or let a table decide which of them a packet needs",
+);
+
 /// What is wrong, and what helps.
 fn in_other_words(reason: &str) -> (&'static str, &'static str) {
     const FAULT: &str = "the compiled program does here what the kernel does not allow: a fault of the compiler";
@@ -119,6 +125,10 @@ fn in_other_words(reason: &str) -> (&'static str, &'static str) {
             "use smaller hash inputs, keys or header stacks",
         );
     }
+    // Older clangs cut the distance of a far jump to 16 bits.
+    if reason.contains("jump out of range") {
+        return TOO_LONG;
+    }
     let remedy = if reason.contains("packet") || reason.contains("pkt") {
         "please report the program; until then, a mask or an `if` that limits a computed offset (varbit size, \
          advance) may help"
@@ -131,6 +141,12 @@ fn in_other_words(reason: &str) -> (&'static str, &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn jumps_that_were_cut_are_a_program_that_is_too_long() {
+        let report = explain("jump out of range from insn 35 to -14224\nprocessed 0 insns\n", "", &LineMap::default());
+        assert!(report.message.contains("too long") && !report.too_many_ways, "{report:?}");
+    }
 
     #[test]
     fn too_many_maps_are_the_programs_fault() {
