@@ -364,10 +364,12 @@ impl Generator<'_> {
             || self.facts.is_dirty(&place.key, index as u32)
             || self.facts.reads_varbit(&place.key, index as u32);
         if copied {
+            // What clang knows of the size makes the loop's own bound superfluous to it; the verifier may not know it.
+            self.out.line("__u32 sp_copied = sp_varbit_bytes;");
+            self.out.line("asm volatile(\"\" : \"+r\"(sp_copied));");
             self.open(&format!("for (__u32 sp_i = 0; sp_i < {}; sp_i++)", max.div_ceil(8)));
-            self.out.line(format!(
-                "if (sp_i >= sp_varbit_bytes || (void *)({pointer} + {bytes} + sp_i + 1) > data_end) break;"
-            ));
+            self.out
+                .line(format!("if (sp_i >= sp_copied || (void *)({pointer} + {bytes} + sp_i + 1) > data_end) break;"));
             self.out.line(format!("{}.byte[sp_i] = sp_get8({pointer} + {bytes} + sp_i);", field.c));
             self.out.line("}");
         }

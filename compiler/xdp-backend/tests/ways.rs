@@ -132,3 +132,29 @@ fn what_was_refused_is_told() {
         }
     }
 }
+
+/// clang knows more of a remainder than the verifier: it must not leave out what the verifier needs.
+#[test]
+fn a_varbits_size_that_only_clang_knows() {
+    if dataplane::check_permitted().is_err() {
+        eprintln!("skipped: BPF needs root");
+        return;
+    }
+    for size in ["(bit<32>)((hdr.h.a % 3) ++ 3w0)", "(hdr.h.w % 3) * 8", "(hdr.h.w % 3) << 3"] {
+        let source = source("hdr.v.n = hdr.v.n + 1; hdr.w = hdr.v; hdr.v.setInvalid();")
+            .replace("header h_t {", "header v_t { bit<8> n; varbit<56> d; } header h_t { bit<8> a; bit<32> w;")
+            .replace("{ h_t h; }", "{ h_t h; v_t v; v_t w; }")
+            .replace("pkt.extract(hdr.h);", &format!("pkt.extract(hdr.h); pkt.extract(hdr.v, {size});"));
+        for placement in [Placement::Registers, Placement::AllScratch, Placement::Forgotten] {
+            let (tried, dataplane) = load(&source, placement);
+            assert!(tried.iter().all(|(_, refused)| !refused), "{size}, {placement:?}: {tried:?}");
+            for bytes in 0..3u8 {
+                let mut frame = [7; FIELDS + 60];
+                frame[..5].copy_from_slice(&[bytes, 0, 0, 0, bytes]);
+                let mut expected = frame;
+                expected[FIELDS + 9] += 1;
+                assert_eq!(dataplane.run(&frame, 0, 0).unwrap().frame, expected, "{size}, {placement:?}");
+            }
+        }
+    }
+}
