@@ -21,7 +21,7 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
-    pub fn new(program: &Program, updates: &Updates) -> Locks {
+    pub(crate) fn new(program: &Program, updates: &Updates) -> Locks {
         struct Blocks<'a>(&'a Program, &'a Updates, Vec<BTreeSet<ExternId>>);
         impl Visitor for Blocks<'_> {
             fn statement(&mut self, statement: &Statement) {
@@ -51,7 +51,7 @@ impl Locks {
         Locks { of: numbered.collect(), count: groups.len() as u32 }
     }
 
-    pub fn of(&self, register: ExternId) -> Option<u32> {
+    pub(crate) fn of(&self, register: ExternId) -> Option<u32> {
         self.of.get(&register).copied()
     }
 }
@@ -67,12 +67,12 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    pub fn element(&self, index: &Expr) -> Option<&String> {
+    pub(crate) fn element(&self, index: &Expr) -> Option<&String> {
         self.elements.get(&address(index))
     }
 
     /// C that a jump needs before it; None: to the end of the control.
-    pub fn before_jump(&self, label: Option<LabelId>) -> Option<String> {
+    pub(crate) fn before_jump(&self, label: Option<LabelId>) -> Option<String> {
         let stays = label.is_some_and(|label| self.labels.contains(&label));
         (!stays).then(|| release(&self.lock))
     }
@@ -159,7 +159,7 @@ fn indices(values: &mut Values<'_>, updates: &Updates, body: &[Statement], alway
 
 impl Generator<'_> {
     /// A block that is `@atomic`.
-    pub fn atomic_block(&mut self, body: &[Statement]) {
+    pub(crate) fn atomic_block(&mut self, body: &[Statement]) {
         self.refuse_shared(body);
         self.atomic_part(body);
     }
@@ -197,7 +197,7 @@ impl Generator<'_> {
     }
 
     /// Statements whose accesses to registers must happen at once.
-    pub fn atomic_part(&mut self, body: &[Statement]) {
+    pub(crate) fn atomic_part(&mut self, body: &[Statement]) {
         let count =
             |statement: &Statement| accesses(self.program, &self.updates, std::slice::from_ref(statement)).len();
         let counts: Vec<usize> = body.iter().map(count).collect();

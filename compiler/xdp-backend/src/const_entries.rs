@@ -59,7 +59,7 @@ pub(crate) fn sort_entries(table: &Table, entries: &mut [&Entry], widths: &[u32]
 
 impl Generator<'_> {
     /// Keyless tables and const entries.
-    pub fn apply_code(
+    pub(crate) fn apply_code(
         &mut self,
         table: &Table,
         keys: &[(String, u32)],

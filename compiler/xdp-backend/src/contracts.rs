@@ -8,8 +8,8 @@ mod paths;
 mod values;
 
 use p4_ir::{ExternId, Location, Program, StatementKind};
-pub(crate) use paths::{Call, Question, Seen, Verdict, Walk};
-pub(crate) use values::Storage;
+pub use paths::{Call, Question, Seen, Verdict, Walk};
+pub use values::Storage;
 
 /// Something that a program must not do with a state object.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,10 +25,14 @@ pub struct Rule {
 }
 
 /// A broken rule.
-pub(crate) struct Witness {
+pub struct Witness {
+    /// Which.
     pub rule: &'static Rule,
+    /// The object that is called, or declared.
     pub object: ExternId,
+    /// Where.
     pub location: Location,
+    /// The call that it collides with.
     pub earlier: Option<Location>,
 }
 
@@ -46,7 +50,7 @@ impl Witness {
 }
 
 /// Calls of objects of these types in other blocks than ingress and egress.
-pub(crate) fn calls_outside(program: &Program, types: &[&str]) -> Vec<(ExternId, Location)> {
+pub fn calls_outside(program: &Program, types: &[&str]) -> Vec<(ExternId, Location)> {
     struct Finder<'a>(&'a Program, &'a [&'a str], Vec<(ExternId, Location)>);
     impl Finder<'_> {
         fn is_asked(&self, object: ExternId) -> bool {
@@ -79,7 +83,7 @@ pub(crate) fn calls_outside(program: &Program, types: &[&str]) -> Vec<(ExternId,
 }
 
 /// A verdict, with the earlier call if the rule is broken.
-pub(crate) fn verdict(broken: bool, earlier: Option<&Seen>) -> Verdict {
+pub fn verdict(broken: bool, earlier: Option<&Seen>) -> Verdict {
     match broken {
         true => Verdict::Broken(earlier.map(|seen| seen.location)),
         false => Verdict::Good,

@@ -226,7 +226,7 @@ fn helps(before: usize, after: usize) -> bool {
 
 impl Tree {
     /// A tree over entries in the order in which they are tried.
-    pub fn new(candidates: &[Candidate]) -> Tree {
+    pub(crate) fn new(candidates: &[Candidate]) -> Tree {
         let words = candidates.first().map_or(0, |candidate| candidate.outer.len());
         let known = vec![Known::NOTHING; words];
         let all = left(candidates, 0..candidates.len() as u32, &known);

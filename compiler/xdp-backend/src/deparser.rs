@@ -19,7 +19,7 @@ const FEW_HEADERS: usize = 4;
 
 impl Generator<'_> {
     /// The whole deparser. Expects `data`, `data_end`, `cursor` (bytes parsed).
-    pub fn deparser(&mut self) {
+    pub(crate) fn deparser(&mut self) {
         let program = self.program;
         if self.facts.same_layout {
             self.block(&program.deparser.body);
@@ -78,7 +78,7 @@ impl Generator<'_> {
     }
 
     /// `emit(x)`
-    pub fn emit(&mut self, header: &Expr, location: Location) {
+    pub(crate) fn emit(&mut self, header: &Expr, location: Location) {
         match self.place(header) {
             Some(Place::Header(place)) => self.emit_header(place, location),
             Some(Place::Union(members)) => {

@@ -4,7 +4,7 @@ use p4_ir::Location;
 
 /// C text under construction.
 #[derive(Default)]
-pub(crate) struct Writer {
+pub struct Writer {
     lines: Vec<(String, Option<Location>)>,
     indent: usize,
     location: Option<Location>,
@@ -14,12 +14,12 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// The lines that follow come from this place.
-    pub fn at(&mut self, location: Location) {
+    pub(crate) fn at(&mut self, location: Location) {
         self.location = (location.line != 0).then_some(location);
     }
 
     /// The lines that follow come from no place in P4.
-    pub fn nowhere(&mut self) {
+    pub(crate) fn nowhere(&mut self) {
         self.location = None;
     }
 
@@ -44,7 +44,7 @@ impl Writer {
     }
 
     /// Appends another writer's lines at this indentation.
-    pub fn append(&mut self, other: Writer) {
+    pub(crate) fn append(&mut self, other: Writer) {
         let pad = "\t".repeat(self.indent);
         for (text, location) in other.lines {
             let is_label = text.ends_with(": ;");
@@ -54,7 +54,7 @@ impl Writer {
     }
 
     /// The text, with a comment where a new P4 line begins, and the place of each C line.
-    pub fn finish(mut self, file_name: impl Fn(u32) -> String) -> (String, Vec<Option<Location>>) {
+    pub(crate) fn finish(mut self, file_name: impl Fn(u32) -> String) -> (String, Vec<Option<Location>>) {
         let mut text = String::new();
         let mut map = Vec::with_capacity(self.lines.len());
         for (line, location) in &self.lines {

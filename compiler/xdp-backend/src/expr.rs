@@ -439,7 +439,7 @@ impl Generator<'_> {
     }
 
     /// The storage that an l-value names. None after an error.
-    pub fn place(&mut self, expr: &Expr) -> Option<Place> {
+    pub(crate) fn place(&mut self, expr: &Expr) -> Option<Place> {
         match &expr.kind {
             ExprKind::Var(id) => self.layout.variables.get(id).cloned(),
             ExprKind::Field(base, index) => match self.place(base)? {
@@ -495,7 +495,7 @@ impl Generator<'_> {
     }
 
     /// The storage of a header's field.
-    pub fn header_field(&mut self, header: &HeaderPlace, index: u32) -> Option<Place> {
+    pub(crate) fn header_field(&mut self, header: &HeaderPlace, index: u32) -> Option<Place> {
         let field = self.program.header_types[header.ty.index()].fields.get(index as usize)?;
         let c = format!("{}.{}", header.c, member_name(&field.name));
         let guard = header.guard.clone();
@@ -506,7 +506,7 @@ impl Generator<'_> {
     }
 
     /// A header's size in bytes: fixed part, and varbit's greatest.
-    pub fn header_bytes(&self, ty: p4_ir::HeaderTypeId) -> (u32, u32) {
+    pub(crate) fn header_bytes(&self, ty: p4_ir::HeaderTypeId) -> (u32, u32) {
         let (fixed, varbit) = header_bits(self.program, ty);
         (fixed / 8, varbit.unwrap_or(0).div_ceil(8))
     }
@@ -514,7 +514,7 @@ impl Generator<'_> {
 
 impl Scalar {
     /// As a value.
-    pub fn read(&self) -> String {
+    pub(crate) fn read(&self) -> String {
         match &self.guard {
             Some(guard) if self.width > 128 => {
                 format!("({guard} ? {} : (struct sp_wide{}){{}})", self.c, self.width.div_ceil(8))
@@ -525,7 +525,7 @@ impl Scalar {
     }
 
     /// A varbit field's bits and their number, as a value.
-    pub fn read_varbit(&self) -> String {
+    pub(crate) fn read_varbit(&self) -> String {
         match &self.guard {
             Some(guard) => format!("({guard} ? {} : (struct sp_varbit{}){{}})", self.c, self.width.div_ceil(8)),
             None => self.c.clone(),
@@ -535,7 +535,7 @@ impl Scalar {
 
 impl HeaderPlace {
     /// Its validity, as a value.
-    pub fn valid(&self) -> String {
+    pub(crate) fn valid(&self) -> String {
         match &self.guard {
             Some(guard) => format!("({guard} ? {}.sp_valid : 0)", self.c),
             None => format!("{}.sp_valid", self.c),
@@ -545,7 +545,7 @@ impl HeaderPlace {
 
 impl crate::layout::StackPlace {
     /// One element; `index` is C.
-    pub fn element(&self, index: &str, guard: Option<String>) -> HeaderPlace {
+    pub(crate) fn element(&self, index: &str, guard: Option<String>) -> HeaderPlace {
         let known = index.bytes().all(|c| c.is_ascii_digit());
         let index = if known { index.to_string() } else { format!("sp_index({index})") };
         let c = format!("{}[{index}]", self.c);

@@ -16,7 +16,7 @@ pub(crate) fn operand(arguments: &[Argument], index: usize) -> Option<&Expr> {
 
 impl Generator<'_> {
     /// Declares an extern object's maps and its part of the manifest.
-    pub fn declare_extern(&mut self, id: ExternId, instance: &ExternInstance) {
+    pub(crate) fn declare_extern(&mut self, id: ExternId, instance: &ExternInstance) {
         match instance.extern_type.as_str() {
             "register" => {
                 let size = self.size_of(instance);
@@ -63,7 +63,7 @@ impl Generator<'_> {
     }
 
     /// A call of an extern function or method.
-    pub fn extern_call(
+    pub(crate) fn extern_call(
         &mut self,
         instance: Option<ExternId>,
         name: &str,

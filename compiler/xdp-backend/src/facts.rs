@@ -54,7 +54,7 @@ pub(crate) fn key(target: &Expr) -> Option<String> {
 }
 
 impl Facts {
-    pub fn new(program: &Program) -> Facts {
+    pub(crate) fn new(program: &Program) -> Facts {
         let mut facts = Facts::default();
         walk::program(
             program,
@@ -71,19 +71,19 @@ impl Facts {
     }
 
     /// May the field differ from what was in the packet?
-    pub fn is_dirty(&self, header: &str, field: u32) -> bool {
+    pub(crate) fn is_dirty(&self, header: &str, field: u32) -> bool {
         self.dirty_fields.contains(&(header.to_string(), field)) || has_prefix(&self.dirty, header)
     }
 
     /// Does an expression read the varbit field, by itself or with all of its header?
-    pub fn reads_varbit(&self, header: &str, field: u32) -> bool {
+    pub(crate) fn reads_varbit(&self, header: &str, field: u32) -> bool {
         let whole = has_prefix(&self.whole_reads, header) && !planted(Mutation::VarbitNotTaken);
         whole || self.varbit_reads.contains(&(header.to_string(), field))
     }
 
     /// Which fields of a header must be kept beside the packet: those that are read, and those that are written back. The others stay in the packet
     /// only, if its layout stays.
-    pub fn kept_fields(&self, program: &Program, header: &str, ty: HeaderTypeId) -> Vec<bool> {
+    pub(crate) fn kept_fields(&self, program: &Program, header: &str, ty: HeaderTypeId) -> Vec<bool> {
         let fields = &program.header_types[ty.index()].fields;
         if !self.same_layout || has_prefix(&self.whole_reads, header) || has_prefix(&self.dirty, header) {
             return vec![true; fields.len()];
@@ -108,14 +108,14 @@ impl Facts {
     }
 
     /// Must it be remembered where the header lies in the packet?
-    pub fn needs_offset(&self, program: &Program, header: &str, ty: HeaderTypeId) -> bool {
+    pub(crate) fn needs_offset(&self, program: &Program, header: &str, ty: HeaderTypeId) -> bool {
         let fields = program.header_types[ty.index()].fields.len() as u32;
         !self.same_layout
             || (!self.offsets.contains_key(header) && (0..fields).any(|field| self.is_dirty(header, field)))
     }
 
     /// May the header's validity or length change after parsing?
-    pub fn is_moved(&self, header: &str) -> bool {
+    pub(crate) fn is_moved(&self, header: &str) -> bool {
         has_prefix(&self.moved, header) || has_prefix(&self.dirty, header)
     }
 }

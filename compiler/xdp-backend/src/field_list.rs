@@ -37,7 +37,7 @@ fn header_runs(list: &[ListField]) -> impl Iterator<Item = u32> {
 
 impl Generator<'_> {
     /// The scalars of a field list, in order; those of more than 128 bits byte by byte.
-    pub fn fields_of(&mut self, data: &Expr) -> Vec<ListField> {
+    pub(crate) fn fields_of(&mut self, data: &Expr) -> Vec<ListField> {
         let mut list = Vec::new();
         self.field_list(data, &mut list);
         list.into_iter().flat_map(narrow).collect()
@@ -104,7 +104,7 @@ impl Generator<'_> {
 
     /// C of the sum of a field list's 16-bit words, and whether its bytes are odd. 2^16 is 1 modulo
     /// 2^16 - 1, so whole fields can be added, shifted to their place in a word.
-    pub fn checksum_sum(&mut self, list: &[ListField]) -> (String, Odd) {
+    pub(crate) fn checksum_sum(&mut self, list: &[ListField]) -> (String, Odd) {
         if list.is_empty() {
             return ("0ULL".into(), Odd::Known(false));
         }
@@ -164,7 +164,7 @@ impl Generator<'_> {
     }
 
     /// C of a hash over a field list, and the hash's width.
-    pub fn hash_value(&mut self, data: &Expr, algorithm: &str, location: Location) -> (String, u32) {
+    pub(crate) fn hash_value(&mut self, data: &Expr, algorithm: &str, location: Location) -> (String, u32) {
         let list = self.fields_of(data);
         let (function, width) = match algorithm {
             "csum16" => {

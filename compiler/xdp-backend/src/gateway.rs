@@ -34,7 +34,7 @@ pub(crate) struct Uses {
 
 impl Uses {
     /// Looks through a program.
-    pub fn new(program: &Program) -> Uses {
+    pub(crate) fn new(program: &Program) -> Uses {
         let mut uses = Uses::default();
         walk::program(program, &mut uses);
         for table in &program.tables {
@@ -52,7 +52,7 @@ impl Uses {
     }
 
     /// Macros that choose the parts of the runtime.
-    pub fn defines(self) -> Vec<&'static str> {
+    pub(crate) fn defines(self) -> Vec<&'static str> {
         let parts = [
             (self.check, "SP_GATEWAY_CHECK"),
             (self.icmp, "SP_GATEWAY_ICMP"),
@@ -95,7 +95,7 @@ const CLAMP: &str = "sp_clamp_mtu";
 
 impl Generator<'_> {
     /// Variables that the program's calls share. Before the pipeline.
-    pub fn declare_gateway(&mut self) {
+    pub(crate) fn declare_gateway(&mut self) {
         for (is_used, name) in [(self.gateway.mtu, ROUTE_MTU), (self.gateway.clamp, CLAMP)] {
             if is_used {
                 self.declare_local("__u32", name, "0");
@@ -104,7 +104,7 @@ impl Generator<'_> {
     }
 
     /// Where fib_lookup leaves the route's MTU.
-    pub fn route_mtu(&mut self) -> &'static str {
+    pub(crate) fn route_mtu(&mut self) -> &'static str {
         if self.gateway.mtu {
             return ROUTE_MTU;
         }
@@ -113,7 +113,7 @@ impl Generator<'_> {
     }
 
     /// A call of one of this module's functions; false if it is none.
-    pub fn gateway_call(
+    pub(crate) fn gateway_call(
         &mut self,
         name: &str,
         arguments: &[Argument],
@@ -189,14 +189,14 @@ impl Generator<'_> {
     }
 
     /// Once the packet is finished: before it leaves by `port`.
-    pub fn finish_gateway(&mut self) {
+    pub(crate) fn finish_gateway(&mut self) {
         if self.gateway.clamp {
             self.out.line(format!("if ({CLAMP}) sp_gateway_clamp_mss(xdp, {CLAMP}, sp_padding);"));
         }
     }
 
     /// Sends the finished packet by the kernel if the program says so.
-    pub fn send_by_kernel(&mut self, port: &str) {
+    pub(crate) fn send_by_kernel(&mut self, port: &str) {
         if self.gateway.kernel_port {
             self.out
                 .line(format!("if ({port} == SP_KERNEL_PORT) return sp_send_by_kernel(xdp, ingress_port, sp_bytes);"));

@@ -27,47 +27,49 @@ pub(crate) enum Section {
 }
 
 /// State of one run over a program.
-pub(crate) struct Generator<'a> {
+pub struct Generator<'a> {
+    /// What is compiled.
     pub program: &'a Program,
-    pub facts: Facts,
-    pub updates: Updates,
-    pub locks: Locks,
+    pub(crate) facts: Facts,
+    pub(crate) updates: Updates,
+    pub(crate) locks: Locks,
     /// The lock that is held by what is being emitted.
-    pub held: Option<Held>,
-    pub layout: Layout,
+    pub(crate) held: Option<Held>,
+    pub(crate) layout: Layout,
     /// The body of the main function.
     pub out: Writer,
     /// Types and maps, before it.
-    pub types: Writer,
+    pub(crate) types: Writer,
+    /// For the runtime: what has been declared so far.
     pub manifest: Manifest,
-    pub section: Section,
+    pub(crate) section: Section,
     /// Where `exit` and `return` go.
-    pub exit_label: String,
-    pub return_label: String,
+    pub(crate) exit_label: String,
+    pub(crate) return_label: String,
     /// Which copy of an action is being emitted (0: none), so that its labels are unique.
-    pub instance: u32,
-    pub instances: u32,
-    pub temporaries: u32,
+    pub(crate) instance: u32,
+    pub(crate) instances: u32,
+    pub(crate) temporaries: u32,
     /// In an action of a table: may it count in the entry's `value`?
-    pub applied: Option<bool>,
-    pub emitted: Vec<Emitted>,
+    pub(crate) applied: Option<bool>,
+    pub(crate) emitted: Vec<Emitted>,
     /// The systems that the program may use, and the share of each in this run.
-    pub registry: Systems,
-    pub systems: Vec<Box<dyn StateSystem>>,
+    pub(crate) registry: Systems,
+    pub(crate) systems: Vec<Box<dyn StateSystem>>,
     /// What it uses of the gateway's runtime.
-    pub gateway: Uses,
+    pub(crate) gateway: Uses,
     /// Some checksum covers the payload.
-    pub payload_sums: bool,
+    pub(crate) payload_sums: bool,
     locals: Vec<(String, String, String)>,
     truncates: bool,
     /// The verifier must forget what each statement came to ([`Placement::Forgotten`]).
-    pub forgets: bool,
+    pub(crate) forgets: bool,
     /// Ternary tables whose search function is declared.
-    pub searched: HashSet<String>,
+    pub(crate) searched: HashSet<String>,
     /// Tables whose const entries are in decision trees.
-    pub trees: HashMap<String, Search>,
+    pub(crate) trees: HashMap<String, Search>,
     /// Bytes of constants that these take.
-    pub constant_bytes: usize,
+    pub(crate) constant_bytes: usize,
     /// `sp_hidden_zero` is declared.
     hides: bool,
     errors: Vec<BackendError>,
@@ -75,7 +77,7 @@ pub(crate) struct Generator<'a> {
 }
 
 impl<'a> Generator<'a> {
-    pub fn new(program: &'a Program, options: &Options) -> Generator<'a> {
+    pub(crate) fn new(program: &'a Program, options: &Options) -> Generator<'a> {
         let facts = Facts::new(program);
         let updates = Updates::new(program);
         Generator {
@@ -137,12 +139,12 @@ impl<'a> Generator<'a> {
     }
 
     /// A field of standard_metadata.
-    pub fn standard(&self, name: &str) -> Option<Scalar> {
+    pub(crate) fn standard(&self, name: &str) -> Option<Scalar> {
         self.standard_in(self.layout.variables.get(&self.program.standard_metadata)?, name)
     }
 
     /// A field of standard_metadata, or of a copy of it.
-    pub fn standard_in(&self, place: &Place, name: &str) -> Option<Scalar> {
+    pub(crate) fn standard_in(&self, place: &Place, name: &str) -> Option<Scalar> {
         let variable = &self.program.variables[self.program.standard_metadata.index()];
         let Type::Struct(id) = variable.ty else { return None };
         let index = self.program.struct_types[id.index()].fields.iter().position(|field| field.name == name)?;
@@ -156,13 +158,13 @@ impl<'a> Generator<'a> {
     }
 
     /// A variable of the main function, declared at its top.
-    pub fn declare_local(&mut self, ty: &str, name: &str, initial: &str) -> String {
+    pub(crate) fn declare_local(&mut self, ty: &str, name: &str, initial: &str) -> String {
         self.locals.push((ty.into(), name.into(), initial.into()));
         name.into()
     }
 
     /// A zero that the verifier does not know to be one, for `sp_blur`.
-    pub fn hidden_zero(&mut self) -> String {
+    pub(crate) fn hidden_zero(&mut self) -> String {
         if !self.hides {
             self.hides = true;
             let zero = if self.forgets { "sp_any_zero(xdp)" } else { "sp_unknown_zero(xdp)" };
@@ -172,7 +174,7 @@ impl<'a> Generator<'a> {
     }
 
     /// C variable with the length that `truncate` cuts the packet to.
-    pub fn truncate_variable(&mut self) -> String {
+    pub(crate) fn truncate_variable(&mut self) -> String {
         if !self.truncates {
             self.truncates = true;
             self.declare_local("__u32", "sp_truncate", "0xffffffff");
@@ -181,7 +183,7 @@ impl<'a> Generator<'a> {
     }
 
     /// The C label after a block.
-    pub fn leave_label(&self, label: LabelId) -> String {
+    pub(crate) fn leave_label(&self, label: LabelId) -> String {
         match self.instance {
             0 => format!("leave_{}", label.0),
             instance => format!("leave_{}_{instance}", label.0),
@@ -206,7 +208,7 @@ impl<'a> Generator<'a> {
     }
 
     /// All of it.
-    pub fn run(mut self, options: &Options) -> Result<Generated, Vec<BackendError>> {
+    pub(crate) fn run(mut self, options: &Options) -> Result<Generated, Vec<BackendError>> {
         let program = self.program;
         self.header_types();
         self.declare_actions();
@@ -312,7 +314,7 @@ impl<'a> Generator<'a> {
     }
 
     /// Sets a field of standard_metadata anew, as simple_switch does whatever the program wrote there.
-    pub fn overwrite(&mut self, name: &str, value: &str) {
+    pub(crate) fn overwrite(&mut self, name: &str, value: &str) {
         if self.facts.standard_writes.contains(name)
             && self.facts.standard_reads.contains(name)
             && !planted(Mutation::StandardKept)

@@ -76,7 +76,7 @@ pub(crate) struct Declaration {
 
 impl Declaration {
     /// Does it say where in the packet a header lies?
-    pub fn is_offset(&self) -> bool {
+    pub(crate) fn is_offset(&self) -> bool {
         self.initial == "SP_NO_OFFSET"
     }
 }
@@ -95,7 +95,7 @@ pub(crate) struct Layout {
 }
 
 /// How wide a scalar type is; None for others.
-pub(crate) fn scalar_width(ty: &Type) -> Option<u32> {
+pub fn scalar_width(ty: &Type) -> Option<u32> {
     match ty {
         Type::Bits { width, .. } => Some(*width),
         Type::Bool => Some(1),
@@ -169,7 +169,7 @@ impl Context<'_> {
 }
 
 impl Layout {
-    pub fn new(program: &Program, placement: Placement, facts: &Facts) -> Layout {
+    pub(crate) fn new(program: &Program, placement: Placement, facts: &Facts) -> Layout {
         let context = Context { program, facts, placement };
         let mut layout = Layout {
             variables: HashMap::new(),
@@ -203,7 +203,14 @@ impl Layout {
     }
 
     /// Storage of this C type; what it is called in C.
-    pub fn declare(&mut self, ty: String, wanted: &str, array: String, scratch: bool, initial: &'static str) -> String {
+    pub(crate) fn declare(
+        &mut self,
+        ty: String,
+        wanted: &str,
+        array: String,
+        scratch: bool,
+        initial: &'static str,
+    ) -> String {
         let mut name = wanted.to_string();
         let mut number = 2;
         while !self.names.insert(name.clone()) {

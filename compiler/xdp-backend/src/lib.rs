@@ -29,19 +29,18 @@ mod packet;
 mod parser;
 mod registers;
 mod statement;
-mod system;
+pub mod system;
 mod systems;
 mod table;
 mod ternary;
 mod tree_table;
 mod updates;
 mod verifier;
-mod walk;
+pub mod walk;
 mod wire;
 
 pub use clang::{CompileError, Compiled, compile, compile_for_kernel, write_headers};
-pub use contracts::Rule;
-pub use system::Systems;
+pub use system::{Rule, Systems};
 pub use verifier::{VerifierReport, explain};
 
 use manifest::Manifest;

@@ -12,11 +12,11 @@ use std::collections::{BTreeMap, HashSet};
 /// Bytes that one map may take: the kernel allocates most of them when the program is loaded.
 const MAX_MAP_BYTES: u64 = 1 << 30;
 /// Bookkeeping of the kernel's hash maps for each entry, about.
-pub(crate) const HASH_ENTRY_BYTES: u64 = 48;
+pub const HASH_ENTRY_BYTES: u64 = 48;
 
 impl Generator<'_> {
     /// Maps that are too large, and objects that are used as they cannot be. After everything is declared.
-    pub fn check_limits(&mut self) {
+    pub(crate) fn check_limits(&mut self) {
         self.check_map_sizes();
         self.check_map_count();
         self.check_initial_entries();

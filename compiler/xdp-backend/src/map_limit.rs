@@ -31,7 +31,7 @@ impl Visitor for Used {
 impl Generator<'_> {
     /// Too many maps. Programs with objects in the store need more for the runtime; what that comes
     /// to is the verifier's word.
-    pub fn check_map_count(&mut self) {
+    pub(crate) fn check_map_count(&mut self) {
         let mut used = Used::default();
         walk::program(self.program, &mut used);
         let mut maps: Vec<(Location, String, usize)> = Vec::new();

@@ -16,7 +16,7 @@ const FEW_PATHS: u64 = 400;
 
 impl Generator<'_> {
     /// All states, from `start`.
-    pub fn parser(&mut self) {
+    pub(crate) fn parser(&mut self) {
         let program = self.program;
         if self.facts.on_cycles.contains(&true) {
             self.declare_local("__u32", "sp_rounds", "0");
@@ -69,7 +69,7 @@ impl Generator<'_> {
 
     /// clang reads from memory again what it has in registers. Where the verifier forgets all, clang
     /// computes addresses again, too, which it would keep on the stack.
-    pub fn read_anew(&mut self) {
+    pub(crate) fn read_anew(&mut self) {
         let outputs = if self.forgets { "\"+r\"(state), \"+r\"(data) " } else { "" };
         self.out.line(format!("asm volatile(\"\" : {outputs}: : \"memory\");"));
     }
@@ -151,7 +151,7 @@ impl Generator<'_> {
     }
 
     /// Behind a test that failed: the verifier would follow what each test says of the keys.
-    pub fn forget_keys(&mut self, keys: &[(String, u32)]) {
+    pub(crate) fn forget_keys(&mut self, keys: &[(String, u32)]) {
         if !self.forgets || keys.len() < 2 {
             return;
         }
@@ -166,7 +166,7 @@ impl Generator<'_> {
     }
 
     /// The C condition of one match; None if it is always true.
-    pub fn match_test(
+    pub(crate) fn match_test(
         &mut self,
         value: &str,
         width: u32,
@@ -206,13 +206,13 @@ impl Generator<'_> {
     }
 
     /// An error's number, as C.
-    pub fn error_constant(&self, name: &str) -> String {
+    pub(crate) fn error_constant(&self, name: &str) -> String {
         let index = self.program.errors.iter().position(|error| error == name).unwrap_or(0);
         format!("{index}U /* error.{name} */")
     }
 
     /// Sets parser_error and ends parsing.
-    pub fn parser_error(&mut self, error: &str) {
+    pub(crate) fn parser_error(&mut self, error: &str) {
         if let Some(scalar) = self.standard("parser_error") {
             self.out.line(format!("{} = {error};", scalar.c));
         }
@@ -220,7 +220,7 @@ impl Generator<'_> {
     }
 
     /// Goes on only if the condition holds.
-    pub fn parser_check(&mut self, condition: &str, error: &str) {
+    pub(crate) fn parser_check(&mut self, condition: &str, error: &str) {
         self.open(&format!("if (!({condition}))"));
         let error = self.error_constant(error);
         self.parser_error(&error);
@@ -242,7 +242,7 @@ impl Generator<'_> {
     }
 
     /// `extract(header)`
-    pub fn extract(&mut self, header: &Expr, varbit_bits: Option<&Expr>, location: Location) {
+    pub(crate) fn extract(&mut self, header: &Expr, varbit_bits: Option<&Expr>, location: Location) {
         let next = if let ExprKind::StackNext(stack) = &header.kind { self.place(stack) } else { None };
         let Some(Place::Header(place)) = self.place(header) else {
             self.internal(location, "extract into something that is no header");
@@ -385,7 +385,7 @@ impl Generator<'_> {
     }
 
     /// Moves the cursor by so many bytes (C).
-    pub fn skip(&mut self, bytes: &str) {
+    pub(crate) fn skip(&mut self, bytes: &str) {
         self.open("");
         self.packet_pointer(Self::cursor(), bytes);
         self.out.line(format!("cursor += {bytes};"));
@@ -402,7 +402,7 @@ impl Generator<'_> {
     }
 
     /// `advance(bits)`
-    pub fn advance(&mut self, bits: &Expr) {
+    pub(crate) fn advance(&mut self, bits: &Expr) {
         if let ExprKind::Const(value) = &bits.kind {
             let bits_wanted = value.to_u32().unwrap_or(u32::MAX);
             if bits_wanted % 8 != 0 {
@@ -422,7 +422,7 @@ impl Generator<'_> {
     }
 
     /// `lookahead<bit<W>>()`
-    pub fn lookahead_scalar(&mut self, expr: &Expr) -> String {
+    pub(crate) fn lookahead_scalar(&mut self, expr: &Expr) -> String {
         let width = self.width(expr);
         if width > 128 {
             self.error(expr.location, "lookahead of more than 128 bits at once", Some("look ahead a struct of fields"));
@@ -435,7 +435,7 @@ impl Generator<'_> {
     }
 
     /// A field of `lookahead<T>()`.
-    pub fn lookahead_field(&mut self, base: &Expr, index: u32) -> String {
+    pub(crate) fn lookahead_field(&mut self, base: &Expr, index: u32) -> String {
         let fields = match base.ty {
             Type::Header(id) => &self.program.header_types[id.index()].fields,
             Type::Struct(id) => &self.program.struct_types[id.index()].fields,
@@ -454,7 +454,7 @@ impl Generator<'_> {
     }
 
     /// `h = lookahead<H>()`
-    pub fn lookahead_header(&mut self, place: &HeaderPlace, location: Location) {
+    pub(crate) fn lookahead_header(&mut self, place: &HeaderPlace, location: Location) {
         let (bits, varbit) = crate::layout::header_bits(self.program, place.ty);
         if varbit.is_some() {
             self.error(location, "lookahead of a header with a varbit field", None);
@@ -470,7 +470,7 @@ impl Generator<'_> {
     }
 
     /// `s = lookahead<S>()`
-    pub fn lookahead_struct(&mut self, id: StructTypeId, places: &[Place], location: Location) {
+    pub(crate) fn lookahead_struct(&mut self, id: StructTypeId, places: &[Place], location: Location) {
         let bits = self.struct_bits(id);
         let bytes = bits.div_ceil(8);
         self.open("");

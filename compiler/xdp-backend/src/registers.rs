@@ -61,7 +61,7 @@ impl Generator<'_> {
         Some(Element { width, stored: stored.max(least), lock: self.locks.of(id) })
     }
 
-    pub fn declare_locks(&mut self) {
+    pub(crate) fn declare_locks(&mut self) {
         let locks = self.locks.count;
         if locks > 0 {
             self.types.line("struct sp_lock {");
@@ -71,7 +71,7 @@ impl Generator<'_> {
         }
     }
 
-    pub fn declare_register(&mut self, id: ExternId, instance: &ExternInstance, size: u32) {
+    pub(crate) fn declare_register(&mut self, id: ExternId, instance: &ExternInstance, size: u32) {
         let Some(element) = self.element(id) else {
             self.error(
                 instance.location,
@@ -92,7 +92,7 @@ impl Generator<'_> {
         });
     }
 
-    pub fn register_read(&mut self, id: ExternId, arguments: &[Argument], location: Location) {
+    pub(crate) fn register_read(&mut self, id: ExternId, arguments: &[Argument], location: Location) {
         let (Some(Argument::Out(target)), Some(index)) = (arguments.first(), operand(arguments, 1)) else {
             if matches!(arguments.first(), Some(Argument::DontCare)) {
                 return;
@@ -103,7 +103,7 @@ impl Generator<'_> {
         self.access(id, index, Some(target), |_, element| vec![format!("value = {};", element.read())]);
     }
 
-    pub fn register_write(&mut self, id: ExternId, arguments: &[Argument], location: Location) {
+    pub(crate) fn register_write(&mut self, id: ExternId, arguments: &[Argument], location: Location) {
         let (Some(index), Some(value)) = (operand(arguments, 0), operand(arguments, 1)) else {
             self.internal(location, "register.write without arguments");
             return;
@@ -117,7 +117,13 @@ impl Generator<'_> {
     }
 
     /// Reads, and writes what becomes of it, in one step.
-    pub fn register_update(&mut self, id: ExternId, arguments: &[Argument], update: &Update, location: Location) {
+    pub(crate) fn register_update(
+        &mut self,
+        id: ExternId,
+        arguments: &[Argument],
+        update: &Update,
+        location: Location,
+    ) {
         let (Some(target), Some(index)) = (operand(arguments, 0), operand(arguments, 1)) else {
             self.internal(location, "register.read without arguments");
             return;
@@ -157,7 +163,7 @@ impl Generator<'_> {
     }
 
     /// C of a pointer to an element; null if the index is out of range.
-    pub fn look_up(&mut self, id: ExternId, index: &Expr) -> String {
+    pub(crate) fn look_up(&mut self, id: ExternId, index: &Expr) -> String {
         let Some(element) = self.element(id) else { return "0".into() };
         let index = self.map_index(index);
         let map = &self.program.externs[id.index()].c_name;

@@ -10,7 +10,7 @@ use p4_ir::{Block, Expr, ExprKind, LabelId, Location, Statement, StatementKind, 
 
 impl Generator<'_> {
     /// A list of statements.
-    pub fn block(&mut self, body: &[Statement]) {
+    pub(crate) fn block(&mut self, body: &[Statement]) {
         for statement in body {
             self.statement(statement, false);
             if self.forgets {
@@ -29,7 +29,7 @@ impl Generator<'_> {
     }
 
     /// One statement. `atomic`: the accesses to registers in it must happen at once.
-    pub fn statement(&mut self, statement: &Statement, atomic: bool) {
+    pub(crate) fn statement(&mut self, statement: &Statement, atomic: bool) {
         self.out.at(statement.location);
         match &statement.kind {
             StatementKind::Assign(target, value) => self.assign(target, value, statement.location),
@@ -130,7 +130,7 @@ impl Generator<'_> {
     }
 
     /// Runs `body` under a condition, if there is one.
-    pub fn guarded(&mut self, guard: Option<String>, body: impl FnOnce(&mut Self)) {
+    pub(crate) fn guarded(&mut self, guard: Option<String>, body: impl FnOnce(&mut Self)) {
         let guarded = guard.is_some();
         if let Some(guard) = guard {
             self.open(&format!("if ({guard})"));
@@ -417,7 +417,7 @@ impl Generator<'_> {
     }
 
     /// setValid or setInvalid; in a union only one member is valid.
-    pub fn set_valid(&mut self, header: &HeaderPlace, valid: bool) {
+    pub(crate) fn set_valid(&mut self, header: &HeaderPlace, valid: bool) {
         self.out.line(format!("{}.sp_valid = {};", header.c, u8::from(valid)));
         if valid && !planted(Mutation::UnionMembersKept) {
             for rival in &header.rivals {
@@ -466,7 +466,7 @@ impl Generator<'_> {
 
     /// Writes to intrinsic metadata that this target does not act on are errors, not silence. `value`: None if it is not known here. Copies of
     /// standard_metadata count too: they come back into it as a whole.
-    pub fn check_intrinsic(&mut self, target: &Expr, value: Option<&Expr>) {
+    pub(crate) fn check_intrinsic(&mut self, target: &Expr, value: Option<&Expr>) {
         let standard = &self.program.variables[self.program.standard_metadata.index()].ty;
         if let (true, Some(ExprKind::StructValue(fields))) = (target.ty == *standard, value.map(|value| &value.kind)) {
             let index = self.multicast_field();
@@ -501,7 +501,7 @@ impl Generator<'_> {
     }
 
     /// A new C variable with this value.
-    pub fn temporary(&mut self, ty: &str, value: &str) -> String {
+    pub(crate) fn temporary(&mut self, ty: &str, value: &str) -> String {
         self.temporaries += 1;
         let name = format!("sp_t{}", self.temporaries);
         self.out.line(format!("{ty} {name} = {value};"));

@@ -3,17 +3,21 @@
 //! A [`System`] is what is known before any program is; a [`StateSystem`] is its share of one run.
 //! The generator calls it in fixed places and knows nothing else of it; README.md has the list.
 
-use crate::Rule;
-use crate::emit::Writer;
-use crate::generator::Generator;
+pub use crate::contracts::{Call, Question, Rule, Seen, Storage, Verdict, Walk, Witness, calls_outside, verdict};
+pub use crate::emit::Writer;
+pub use crate::generator::Generator;
+pub use crate::layout::scalar_width;
+pub use crate::limits::HASH_ENTRY_BYTES;
+pub use crate::table::round_up;
+
 use manifest::Manifest;
 use p4_ir::{Argument, Expr, ExternInstance, Location};
 
 /// A runtime header: its file name and its text.
-pub(crate) type Header = (&'static str, &'static str);
+pub type Header = (&'static str, &'static str);
 
 /// A system, as the registry (systems.rs) lists it.
-pub(crate) trait System: Sync {
+pub trait System: Sync {
     /// The extern types of its state objects. No other system may have the same.
     fn extern_types(&self) -> &'static [&'static str];
 
@@ -35,17 +39,22 @@ pub(crate) trait System: Sync {
 }
 
 /// A call of a state object's method.
-pub(crate) struct ObjectCall<'a> {
+pub struct ObjectCall<'a> {
+    /// Whose.
     pub instance: &'a ExternInstance,
+    /// Its name.
     pub method: &'a str,
+    /// In the order of the declaration.
     pub arguments: &'a [Argument],
+    /// The l-value that gets what it returns.
     pub result: Option<&'a Expr>,
+    /// Where.
     pub location: Location,
 }
 
 /// How a packet leaves the pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Leaving<'a> {
+pub enum Leaving<'a> {
     /// By the port that this C expression gives.
     Forward(&'a str),
     /// Dropped.
@@ -60,8 +69,10 @@ pub(crate) enum Leaving<'a> {
 
 /// A value of a system that goes with a packet through the pipeline, as a C variable.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Context {
+pub struct Context {
+    /// Its C type.
     pub ty: &'static str,
+    /// Its name, which no other system's has.
     pub name: &'static str,
     /// What it is when a packet comes in by `ingress_port`.
     pub initial: &'static str,
@@ -75,19 +86,19 @@ impl Context {
 }
 
 /// The function with the P4 program, as the XDP programs of an object call it.
-pub(crate) struct Pipeline {
+pub struct Pipeline {
     /// Of all systems that the program uses.
-    pub contexts: Vec<Context>,
+    pub(crate) contexts: Vec<Context>,
 }
 
 impl Pipeline {
     /// The parameters that the contexts take, behind others.
-    pub fn parameters(&self) -> String {
+    pub(crate) fn parameters(&self) -> String {
         self.contexts.iter().map(|it| format!(", {} {}", it.ty, it.name)).collect()
     }
 
     /// A packet that has just come in goes through.
-    pub fn enter(&self, text: &mut Writer) {
+    pub(crate) fn enter(&self, text: &mut Writer) {
         self.contexts.iter().for_each(|it| text.line(it.start()));
         self.call(text, "ingress_port", "sp_bytes");
     }
@@ -111,7 +122,7 @@ impl Pipeline {
 
 /// A system's share of the run over one program. Each place emits nothing for a program that has no
 /// objects of the system.
-pub(crate) trait StateSystem {
+pub trait StateSystem {
     /// Reads the declaration of one of its objects: checks it, and describes it in the manifest.
     fn declare(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance);
 
@@ -153,9 +164,9 @@ pub(crate) trait StateSystem {
     fn programs(&self, text: &mut Writer, pipeline: &Pipeline);
 }
 
-/// The systems that programs may use.
+/// The systems that programs may use, each once.
 #[derive(Clone, Copy)]
-pub struct Systems(pub(crate) &'static [&'static dyn System]);
+pub struct Systems(pub &'static [&'static dyn System]);
 
 impl Systems {
     /// No system: programs have no state objects but registers and counters.
@@ -180,14 +191,14 @@ impl std::fmt::Debug for Systems {
 
 impl Generator<'_> {
     /// Calls the systems with this generator: they are taken out of it meanwhile.
-    pub fn with_systems(&mut self, act: impl FnOnce(&mut Self, &mut [Box<dyn StateSystem>])) {
+    pub(crate) fn with_systems(&mut self, act: impl FnOnce(&mut Self, &mut [Box<dyn StateSystem>])) {
         let mut systems = std::mem::take(&mut self.systems);
         act(self, &mut systems);
         self.systems = systems;
     }
 
     /// Place: just before a verdict.
-    pub fn leave(&mut self, leaving: Leaving<'_>) {
+    pub(crate) fn leave(&mut self, leaving: Leaving<'_>) {
         for system in &self.systems {
             if let Some(statement) = system.before_verdict(leaving) {
                 self.out.line(statement);
@@ -196,15 +207,12 @@ impl Generator<'_> {
     }
 
     /// The verdict of a packet that goes up to the kernel.
-    pub fn to_host(&self) -> &'static str {
+    pub(crate) fn to_host(&self) -> &'static str {
         self.systems.iter().find_map(|system| system.to_host()).unwrap_or("sp_to_host(ingress_port)")
     }
 
     /// What goes with a packet through the pipeline.
-    pub fn pipeline_function(&self) -> Pipeline {
+    pub(crate) fn pipeline_function(&self) -> Pipeline {
         Pipeline { contexts: self.systems.iter().filter_map(|system| system.context()).collect() }
     }
 }
-
-#[cfg(test)]
-mod tests;

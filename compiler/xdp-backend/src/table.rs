@@ -18,7 +18,7 @@ pub(crate) const MAX_MASKS: u32 = 64;
 const DEFAULT_SIZE: u64 = 1024;
 
 /// Bytes up to a multiple of `to`.
-pub(crate) fn round_up(bytes: u32, to: u32) -> u32 {
+pub fn round_up(bytes: u32, to: u32) -> u32 {
     bytes.div_ceil(to) * to
 }
 
@@ -29,7 +29,7 @@ fn alignment(bytes: u32) -> u32 {
 
 impl Generator<'_> {
     /// Declares a table's maps and writes its part of the manifest.
-    pub fn declare_table(&mut self, table: &Table) {
+    pub(crate) fn declare_table(&mut self, table: &Table) {
         let mut keys = self.manifest_keys(table);
         let kind = self.table_kind(table, &mut keys);
         let direct = self.has_direct_counter(table);
@@ -286,7 +286,7 @@ impl Generator<'_> {
     }
 
     /// Declares a BPF map.
-    pub fn declare_map(&mut self, name: &str, kind: &str, key: &str, value: &str, entries: &str, more: &str) {
+    pub(crate) fn declare_map(&mut self, name: &str, kind: &str, key: &str, value: &str, entries: &str, more: &str) {
         self.types.line("struct {");
         self.types.line(format!("__uint(type, {kind});"));
         self.types.line(format!("__type(key, {key});"));
@@ -299,7 +299,7 @@ impl Generator<'_> {
     }
 
     /// The actions' parameters, for the manifest.
-    pub fn declare_actions(&mut self) {
+    pub(crate) fn declare_actions(&mut self) {
         for action in &self.program.actions {
             let mut offset = 8;
             let mut parameters = Vec::new();
@@ -322,7 +322,7 @@ impl Generator<'_> {
     }
 
     /// `table.apply()`
-    pub fn apply(&mut self, id: TableId, hit: Option<VariableId>, action_run: Option<VariableId>) {
+    pub(crate) fn apply(&mut self, id: TableId, hit: Option<VariableId>, action_run: Option<VariableId>) {
         let program = self.program;
         let table = &program.tables[id.index()];
         let Some(kind) = self.manifest.tables.get(id.index()).map(|table| table.kind.clone()) else { return };
@@ -461,7 +461,7 @@ impl Generator<'_> {
     }
 
     /// Counts the packet on the entry in `value`.
-    pub fn count_direct(&mut self) {
+    pub(crate) fn count_direct(&mut self) {
         self.out.line("__sync_fetch_and_add(&value->packets, 1);");
         self.out.line("__sync_fetch_and_add(&value->bytes, sp_bytes);");
     }

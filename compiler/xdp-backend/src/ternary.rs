@@ -13,7 +13,7 @@ const FEW_SEARCHES: u64 = 8;
 
 impl Generator<'_> {
     /// Leaves the entry's value, or a null pointer, in `value`.
-    pub fn ternary_lookup(&mut self, table: &Table, map: &str, masks: &str, key_bytes: u32) {
+    pub(crate) fn ternary_lookup(&mut self, table: &Table, map: &str, masks: &str, key_bytes: u32) {
         let name = &table.c_name;
         let is_ternary = |table: &&manifest::Table| matches!(table.kind, TableKind::Ternary { .. });
         let searches = self.manifest.tables.iter().filter(is_ternary).count() as u64;

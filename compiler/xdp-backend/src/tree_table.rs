@@ -119,7 +119,7 @@ pub(crate) struct Search {
 
 impl Generator<'_> {
     /// Declares entries, values and tree of a table.
-    pub fn declare_tree(&mut self, table: &Table) {
+    pub(crate) fn declare_tree(&mut self, table: &Table) {
         let name = &table.c_name;
         let widths: Vec<u32> = table.keys.iter().map(|key| scalar_width(&key.expr.ty).unwrap_or(0)).collect();
         let mut entries: Vec<&Entry> = table.entries.iter().collect();
@@ -208,7 +208,7 @@ impl Generator<'_> {
     }
 
     /// Leaves the entry's value, or a null pointer, in `value`.
-    pub fn tree_lookup(&mut self, table: &Table) {
+    pub(crate) fn tree_lookup(&mut self, table: &Table) {
         let name = &table.c_name;
         let Some(Search { steps, first, entries }) = self.trees.get(name).cloned() else { return };
         let mut assignments = Vec::new();

@@ -39,7 +39,7 @@ pub(crate) struct Updates {
 }
 
 impl Updates {
-    pub fn new(program: &Program) -> Updates {
+    pub(crate) fn new(program: &Program) -> Updates {
         let mut updates = Updates::default();
         if planted(Mutation::SplitUpdates) {
             return updates;
@@ -56,17 +56,17 @@ impl Updates {
     }
 
     /// What the read that stands here does to the element.
-    pub fn at_read(&self, statement: &Statement) -> Option<&Update> {
+    pub(crate) fn at_read(&self, statement: &Statement) -> Option<&Update> {
         self.reads.get(&address(statement))
     }
 
     /// Has the read before it done this write?
-    pub fn is_done(&self, statement: &Statement) -> bool {
+    pub(crate) fn is_done(&self, statement: &Statement) -> bool {
         self.writes.contains(&address(statement))
     }
 
     /// Is some plain update about this register?
-    pub fn has(&self, register: ExternId) -> bool {
+    pub(crate) fn has(&self, register: ExternId) -> bool {
         self.registers.contains(&register)
     }
 
@@ -185,23 +185,23 @@ pub(crate) struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    pub fn new(program: &'a Program, register: Option<ExternId>) -> Values<'a> {
+    pub(crate) fn new(program: &'a Program, register: Option<ExternId>) -> Values<'a> {
         Values { program, register, known: HashMap::new() }
     }
 
-    pub fn program(&self) -> &'a Program {
+    pub(crate) fn program(&self) -> &'a Program {
         self.program
     }
 
     /// Notes an assignment of what is not known.
-    pub fn forget(&mut self, target: &Expr) {
+    pub(crate) fn forget(&mut self, target: &Expr) {
         // What has no key can't be read by one.
         let _ = self.set(target, None);
     }
 
     /// What a statement does to storage; None if it may jump, or touches the register. `always`:
     /// it stands in the line itself, not under a condition.
-    pub fn run(&mut self, statement: &Statement, always: bool) -> Option<()> {
+    pub(crate) fn run(&mut self, statement: &Statement, always: bool) -> Option<()> {
         if may_reject(statement) {
             return None;
         }
@@ -295,7 +295,7 @@ impl<'a> Values<'a> {
     }
 
     /// The same value from what storage held at the start.
-    pub fn at_start(&self, expr: &Expr) -> Option<Expr> {
+    pub(crate) fn at_start(&self, expr: &Expr) -> Option<Expr> {
         let again = |inner: &Expr| self.at_start(inner).map(Box::new);
         let kind = match &expr.kind {
             ExprKind::Const(_) => return Some(expr.clone()),

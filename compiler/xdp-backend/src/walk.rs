@@ -3,7 +3,7 @@
 use p4_ir::{Argument, Block, Expr, ExprKind, Program, Statement, StatementKind, Transition};
 
 /// What a walk calls.
-pub(crate) trait Visitor {
+pub trait Visitor {
     /// Each statement, before what is inside it.
     fn statement(&mut self, _statement: &Statement) {}
     /// Each expression that is read, before its operands.
@@ -13,7 +13,7 @@ pub(crate) trait Visitor {
 }
 
 /// Walks all of a program.
-pub(crate) fn program(program: &Program, visitor: &mut impl Visitor) {
+pub fn program(program: &Program, visitor: &mut impl Visitor) {
     block(&program.parser.prologue, visitor);
     for state in &program.parser.states {
         block(&state.body, visitor);
@@ -35,12 +35,12 @@ pub(crate) fn program(program: &Program, visitor: &mut impl Visitor) {
 }
 
 /// Walks a block.
-pub(crate) fn block(body: &Block, visitor: &mut impl Visitor) {
+pub fn block(body: &Block, visitor: &mut impl Visitor) {
     body.iter().for_each(|inner| statement(inner, visitor));
 }
 
 /// Walks a statement.
-pub(crate) fn statement(statement: &Statement, visitor: &mut impl Visitor) {
+pub fn statement(statement: &Statement, visitor: &mut impl Visitor) {
     visitor.statement(statement);
     match &statement.kind {
         StatementKind::Assign(target, value) => {

@@ -69,6 +69,21 @@ impl Generator<'_> {
             offset += bytes;
         }
     }
+
+    /// The C values, and widths, of the scalars of a struct or list.
+    pub fn list_values(&mut self, list: &Expr) -> Vec<(String, u32)> {
+        self.fields_of(list).into_iter().map(|field| (field.bits.value, field.bits.width)).collect()
+    }
+
+    /// The C variables of the scalar fields of a struct. None: no struct.
+    pub fn struct_variables(&mut self, target: &Expr) -> Option<Vec<String>> {
+        let Some(Place::Struct(_, fields)) = self.place(target) else { return None };
+        let variable = |field| match field {
+            Place::Scalar(scalar) => Some(scalar.c),
+            _ => None,
+        };
+        Some(fields.into_iter().filter_map(variable).collect())
+    }
 }
 
 /// Loads a right-aligned field from the stack with aligned accesses.

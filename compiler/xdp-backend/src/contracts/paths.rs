@@ -25,22 +25,28 @@ const MAX_PATHS: usize = 64;
 const DROP_PORT: u32 = 511;
 
 /// A call of a state object.
-pub(crate) struct Call<'a> {
+pub struct Call<'a> {
+    /// Whose.
     pub object: ExternId,
+    /// Its name.
     pub method: &'a str,
+    /// The first argument.
     pub key: Key,
+    /// Where.
     pub location: Location,
 }
 
 /// A call that a question remembers.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub struct Seen {
+    /// The first argument.
     pub key: Key,
+    /// Where.
     pub location: Location,
 }
 
 /// What a question has to say of a call behind those that it has seen.
-pub(crate) trait Question {
+pub trait Question {
     /// The rules that the call can break, and if it does so: with the call that it collides with.
     fn judge(&self, storage: &Storage, seen: &[Seen], call: &Call) -> Vec<(&'static Rule, Verdict)>;
     /// Is the call to be remembered?
@@ -48,7 +54,8 @@ pub(crate) trait Question {
 }
 
 /// Of a call on one way.
-pub(crate) enum Verdict {
+pub enum Verdict {
+    /// It keeps the rule.
     Good,
     /// And the place of the earlier call, if there is one.
     Broken(Option<Location>),
@@ -89,7 +96,8 @@ struct Observed {
     earlier: Option<Location>,
 }
 
-pub(crate) struct Walk<'a, 'q> {
+/// Follows a packet's ways for one question.
+pub struct Walk<'a, 'q> {
     program: &'a Program,
     question: &'q dyn Question,
     storage: &'q mut Storage<'a>,

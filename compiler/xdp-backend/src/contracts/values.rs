@@ -11,14 +11,15 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 /// A scalar in storage: the variable's number, then fields and elements.
-pub(crate) type Place = Vec<u32>;
+pub type Place = Vec<u32>;
 
 /// Larger expressions are not followed.
 const MAX_OPERANDS: usize = 64;
 
 /// What is known of a scalar.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Value {
+pub enum Value {
+    /// Known.
     Const(BigInt),
     /// What stands in this place when ingress begins.
     Initial(Place),
@@ -29,13 +30,13 @@ pub(crate) enum Value {
 }
 
 /// The fields of a key.
-pub(crate) type Key = Vec<Value>;
+pub type Key = Vec<Value>;
 
 /// The values of places that are not what they were when ingress began.
 pub(crate) type Values = Rc<HashMap<Place, Value>>;
 
 /// How the storage of a program hangs together.
-pub(crate) struct Storage<'a> {
+pub struct Storage<'a> {
     program: &'a Program,
     /// Extern types of the objects whose keys are compared.
     types: &'static [&'static str],
@@ -82,17 +83,17 @@ impl<'a> Storage<'a> {
     }
 
     /// Is the statement a call of one of the objects?
-    pub fn is_call(&self, statement: &Statement) -> bool {
+    pub(crate) fn is_call(&self, statement: &Statement) -> bool {
         is_call(self.program, self.types, statement)
     }
 
-    pub fn unknown(&mut self) -> Value {
+    pub(crate) fn unknown(&mut self) -> Value {
         self.unknowns += 1;
         Value::Unknown(self.unknowns)
     }
 
     /// What the fields of a key are worth.
-    pub fn key(&mut self, values: &Values, expr: &Expr) -> Key {
+    pub(crate) fn key(&mut self, values: &Values, expr: &Expr) -> Key {
         match &expr.kind {
             ExprKind::StructValue(fields) => fields.iter().flat_map(|field| self.key(values, field)).collect(),
             _ if matches!(expr.ty, Type::Struct(_)) => match places(self.program, expr) {
@@ -125,7 +126,7 @@ impl<'a> Storage<'a> {
     }
 
     /// `target = value`
-    pub fn assign(&mut self, values: &mut Values, target: &Expr, value: &Expr) {
+    pub(crate) fn assign(&mut self, values: &mut Values, target: &Expr, value: &Expr) {
         let Some(targets) = places(self.program, target) else { return };
         if !targets.iter().any(|place| self.followed.contains(place)) {
             return;
@@ -148,7 +149,7 @@ impl<'a> Storage<'a> {
     }
 
     /// Something is written there that nobody follows.
-    pub fn forget(&mut self, values: &mut Values, target: &Expr) {
+    pub(crate) fn forget(&mut self, values: &mut Values, target: &Expr) {
         for place in places(self.program, target).unwrap_or_default() {
             if self.followed.contains(&place) {
                 let value = self.unknown();
@@ -158,7 +159,7 @@ impl<'a> Storage<'a> {
     }
 
     /// What is known on either of two ways.
-    pub fn join(&mut self, one: &mut Values, other: &Values) {
+    pub(crate) fn join(&mut self, one: &mut Values, other: &Values) {
         if Rc::ptr_eq(one, other) {
             return;
         }

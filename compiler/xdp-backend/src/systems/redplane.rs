@@ -6,12 +6,10 @@ mod flow;
 mod limits;
 mod snapshot;
 
-use crate::Rule;
-use crate::emit::Writer;
-use crate::generator::Generator;
-use crate::limits::HASH_ENTRY_BYTES;
-use crate::system::{Context, Header, Leaving, ObjectCall, Pipeline, StateSystem, System};
-use crate::table::round_up;
+use crate::system::{
+    Context, Generator, HASH_ENTRY_BYTES, Header, Leaving, ObjectCall, Pipeline, Rule, StateSystem, System, Writer,
+    round_up,
+};
 use flow::{FlowObject, LOCAL};
 use manifest::Manifest;
 use p4_ir::ExternInstance;

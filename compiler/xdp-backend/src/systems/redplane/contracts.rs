@@ -1,7 +1,8 @@
 //! What RedPlane's objects demand of a program, on each way of a packet through it (stateplane.p4).
 
 use super::flow::LOCAL;
-use crate::contracts::{Call, Question, Rule, Seen, Storage, Verdict, Walk, Witness, calls_outside, verdict};
+use crate::system::{Call, Question, Rule, Seen, Storage, Verdict, Walk, Witness, calls_outside, verdict};
+use crate::walk;
 use num_traits::ToPrimitive;
 use p4_ir::{ConstArgument, ExternId, ExternInstance, Program, StatementKind, Type};
 
@@ -128,7 +129,7 @@ fn is_lookup(method: &str) -> bool {
 /// limits.rs tells of objects that are only ever set.
 fn is_looked_up(program: &Program, object: ExternId) -> bool {
     struct Finder(ExternId, bool);
-    impl crate::walk::Visitor for Finder {
+    impl walk::Visitor for Finder {
         fn statement(&mut self, statement: &p4_ir::Statement) {
             if let StatementKind::Extern { instance: Some(id), name, .. } = &statement.kind {
                 self.1 |= *id == self.0 && name != "set";
@@ -136,7 +137,7 @@ fn is_looked_up(program: &Program, object: ExternId) -> bool {
         }
     }
     let mut finder = Finder(object, false);
-    crate::walk::program(program, &mut finder);
+    walk::program(program, &mut finder);
     finder.1
 }
 

@@ -1,9 +1,7 @@
 //! FlowState: the calls into the runtime of stateplane_flow.h, and keys and values in their wire form (systems/redplane/docs/state-protocol.md).
 
 use super::State;
-use crate::generator::Generator;
-use crate::system::ObjectCall;
-use crate::table::round_up;
+use crate::system::{Generator, ObjectCall, round_up};
 use num_traits::ToPrimitive;
 use p4_ir::{Argument, ConstArgument, ExternInstance};
 

@@ -2,8 +2,8 @@
 
 use super::State;
 use super::flow::{LINEARIZABLE, LOCAL};
-use crate::generator::Generator;
-use crate::walk::{self, Visitor};
+use crate::system::Generator;
+use crate::walk;
 use p4_ir::{ExternId, Location, Statement, StatementKind};
 use std::collections::{BTreeMap, HashSet};
 
@@ -57,7 +57,7 @@ struct FlowCalls {
     set: BTreeMap<u32, Location>,
 }
 
-impl Visitor for FlowCalls {
+impl walk::Visitor for FlowCalls {
     fn statement(&mut self, statement: &Statement) {
         let StatementKind::Extern { instance: Some(ExternId(id)), name, .. } = &statement.kind else { return };
         if name == "set" {

@@ -2,10 +2,7 @@
 
 use super::State;
 use super::flow::KEY_OFFSET;
-use crate::generator::Generator;
-use crate::layout::{Place, scalar_width};
-use crate::system::ObjectCall;
-use crate::table::round_up;
+use crate::system::{Generator, ObjectCall, round_up, scalar_width};
 use num_traits::ToPrimitive;
 use p4_ir::{Argument, ConstArgument, Expr, ExprKind, ExternInstance, Location, Type};
 
@@ -252,8 +249,7 @@ fn note_windows(generator: &mut Generator<'_>, object: &SnapshotObject, location
 
 fn slot_indices(generator: &mut Generator<'_>, list: &Expr, location: Location) -> Vec<(String, u32)> {
     let is_list = matches!(&list.kind, ExprKind::StructValue(_)) || matches!(list.ty, Type::Struct(_));
-    let fields = if is_list { generator.fields_of(list) } else { Vec::new() };
-    let found: Vec<(String, u32)> = fields.into_iter().map(|field| (field.bits.value, field.bits.width)).collect();
+    let found = if is_list { generator.list_values(list) } else { Vec::new() };
     if found.is_empty() || found.len() > MAX_EACH || found.iter().any(|(_, width)| *width > 32) {
         let message = format!("the indices of add_each must be a struct or list of 1 to {MAX_EACH} bit<32>");
         generator.error(location, &message, Some("write { first, second, … }; more sums take another add_each"));
@@ -263,8 +259,8 @@ fn slot_indices(generator: &mut Generator<'_>, list: &Expr, location: Location) 
 }
 
 fn store_sums(generator: &mut Generator<'_>, target: &Expr, count: usize, width: u32, location: Location) {
-    let fields = match (&target.ty, generator.place(target)) {
-        (Type::Struct(id), Some(Place::Struct(_, fields))) => {
+    let fields = match (&target.ty, generator.struct_variables(target)) {
+        (Type::Struct(id), Some(fields)) => {
             let types = &generator.program.struct_types[id.index()].fields;
             let all_fit = types.iter().all(|field| scalar_width(&field.ty) == Some(width));
             if all_fit && fields.len() == count { fields } else { Vec::new() }
@@ -276,8 +272,6 @@ fn store_sums(generator: &mut Generator<'_>, target: &Expr, count: usize, width:
         generator.error(location, &message, Some("declare a struct with a field of the slots' type for each index"));
     }
     for (index, field) in fields.into_iter().enumerate() {
-        if let Place::Scalar(scalar) = field {
-            generator.out.line(format!("{} = sp_slot[{index}];", scalar.c));
-        }
+        generator.out.line(format!("{field} = sp_slot[{index}];"));
     }
 }
