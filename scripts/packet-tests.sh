@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Runs every STF packet test through the kernel: systems/redplane/p4/*/*.stf with the app's program, p4/tests/*.stf with the program of the same name.
+# Runs every STF packet test through the kernel by the command line: systems/*/p4/*/*.stf with the app's program,
+# p4/tests/*.stf with the program of the same name.
 set -euo pipefail
 stateplane=$1
 cd "$(dirname "$0")/.."
-failed=0 run=0
-for directory in systems/redplane/p4/*/ p4/tests/; do
+. scripts/side-by-side.sh
+run=0
+for directory in systems/*/p4/*/ p4/tests/; do
   [ -d "$directory" ] || continue
   for program in "$directory"*.p4; do
     name=$(basename "$program" .p4)
@@ -13,8 +15,9 @@ for directory in systems/redplane/p4/*/ p4/tests/; do
     for case in "${cases[@]}"; do [ -e "$case" ] && existing+=("$case"); done
     [ "${#existing[@]}" -gt 0 ] || continue
     run=$((run + ${#existing[@]}))
-    "$stateplane" test "$program" "${existing[@]}" || failed=$((failed + 1))
+    start "$stateplane" test "$program" "${existing[@]}"
   done
 done
+finish
 echo "packet tests: $run STF files, $failed programs with failures"
 [ "$run" -gt 0 ] && [ "$failed" -eq 0 ]

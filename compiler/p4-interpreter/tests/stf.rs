@@ -1,4 +1,5 @@
 //! The interpreter against the packet tests below `p4/`, whose expectations people worked out: a wrong interpreter would call a right compiler wrong.
+//! Needs root.
 //!
 //! Names of tables, keys and actions are resolved as the packet tests' runner does it, by the manifest.
 

@@ -1,5 +1,5 @@
 //! The state protocol's messages as the compiled object makes and takes them, against the codec's own reading of systems/redplane/docs/state-protocol.md: tags over packets of
-//! all sizes, shards, sessions, recall and release.
+//! all sizes, shards, sessions, recall and release. Needs root.
 
 mod flow_rig;
 

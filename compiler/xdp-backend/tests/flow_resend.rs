@@ -1,4 +1,5 @@
 //! When the compiled object sends again what is not acknowledged, and how many packets it lets wait for the store: systems/redplane/docs/state-protocol.md, "Re-sending" and "Window".
+//! Needs root.
 
 mod flow_rig;
 

@@ -1,4 +1,4 @@
-//! A router built by hand in the IR, through clang and the kernel's verifier.
+//! A router built by hand in the IR, through clang and the kernel's verifier. Needs root.
 
 use num_bigint::BigInt;
 use p4_ir::*;

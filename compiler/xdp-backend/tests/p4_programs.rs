@@ -1,11 +1,38 @@
-//! Every program under `p4/` through front end, C, clang and the verifier, and every `.stf` beside it through the loaded object.
+//! Every program under `p4/` and `systems/*/p4` through front end, C, clang and the verifier, and every `.stf`
+//! beside it through the loaded object. Each (program, macros, placement) is compiled once; each case has its
+//! own load of that object. Programs are spread over the cores. Needs root.
 //!
 //! `P4_PROGRAM=name` runs one program; `KEEP=folder` keeps the emitted C there.
 
-use dataplane::{Object, Settings};
+use dataplane::{Dataplane, Object, Settings};
 use packet_test::Case;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use xdp_backend::{CompileError, Options, Placement};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use xdp_backend::{CompileError, Generated, Options, Placement};
+
+/// Tried with all cases of a program.
+const PLACEMENTS: [Placement; 4] =
+    [Placement::Registers, Placement::Partial(0), Placement::Scratch, Placement::AllScratch];
+
+/// A program with one set of macros.
+struct Job {
+    program: PathBuf,
+    defines: Vec<String>,
+    /// None: the program is only loaded.
+    cases: Vec<Case>,
+    /// Does the first case run with `Forgotten` too? It has the storage of `AllScratch` and takes longer: once
+    /// for each program.
+    forgotten: bool,
+}
+
+/// A compiled job.
+struct Built<'a> {
+    program: &'a p4_ir::Program,
+    object: PathBuf,
+    generated: Generated,
+}
 
 fn programs(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("p4 folder").flatten() {
@@ -20,24 +47,55 @@ fn programs(folder: &Path, found: &mut Vec<PathBuf>) {
 
 fn parse(stf: &Path) -> Result<Case, String> {
     let text = std::fs::read_to_string(stf).expect("stf");
-    Case::parse(&stf.display().to_string(), &text).map_err(|errors| format!("{errors:?}"))
+    Case::parse(&stf.display().to_string(), &text).map_err(|errors| format!("{}:\n{errors:?}", stf.display()))
 }
 
-/// Cases name the macros that they need.
-fn defines(case: &Case) -> Vec<String> {
-    case.setup.defines.iter().map(|(_, define)| define.clone()).collect()
+/// The cases of a program: those in its folder, or in `tests/` the one of the same name.
+fn cases_of(program: &Path) -> Vec<PathBuf> {
+    let folder = program.parent().expect("folder");
+    let in_tests = folder.ends_with("tests");
+    let mut cases: Vec<PathBuf> = std::fs::read_dir(folder)
+        .expect("folder")
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|case| case.extension().is_some_and(|ending| ending == "stf"))
+        .filter(|case| !in_tests || case.file_stem() == program.file_stem())
+        .collect();
+    cases.sort();
+    cases
 }
 
-/// Compiles with one placement, loads, runs. What went wrong, if anything.
-fn run(path: &Path, stf: Option<&Path>, placement: Placement) -> Result<(), String> {
-    let case = stf.map(parse).transpose()?;
-    let defines = case.as_ref().map(defines).unwrap_or_default();
-    let options = p4_syntax::Options { defines, ..Default::default() };
-    let outcome = p4_check::check_file(path, &options);
-    let program = outcome.program.as_ref().ok_or_else(|| outcome.render(false))?;
-    let folder = tempfile::tempdir().expect("folder");
-    let object = folder.path().join("program.o");
-    let name = path.file_name().expect("name").to_string_lossy().into_owned();
+/// A program's jobs, by macros. Without macros it is at least loaded.
+fn jobs_of(program: &Path, jobs: &mut Vec<Job>, failures: &mut Vec<String>) {
+    let mut by_defines: BTreeMap<Vec<String>, Vec<Case>> = BTreeMap::new();
+    let mut first = None;
+    for stf in cases_of(program) {
+        match parse(&stf) {
+            Ok(case) => {
+                let defines: Vec<String> = case.setup.defines.iter().map(|(_, define)| define.clone()).collect();
+                first.get_or_insert_with(|| defines.clone());
+                by_defines.entry(defines).or_default().push(case);
+            }
+            Err(reason) => failures.push(reason),
+        }
+    }
+    by_defines.entry(vec![]).or_default();
+    let first = first.unwrap_or_default();
+    jobs.extend(by_defines.into_iter().map(|(defines, cases)| {
+        let forgotten = defines == first;
+        Job { program: program.to_owned(), defines, cases, forgotten }
+    }));
+}
+
+/// Compiles with one placement; says which one it became, if the stack is too small for it.
+fn compile<'a>(
+    job: &Job,
+    program: &'a p4_ir::Program,
+    placement: Placement,
+    folder: &Path,
+) -> Result<(Placement, Built<'a>), String> {
+    let object = folder.join(format!("{placement:?}.o"));
+    let name = job.program.file_name().expect("name").to_string_lossy().into_owned();
     let options = Options { program_name: name.clone(), placement, ..Default::default() };
     let compiled = xdp_backend::compile(program, &options, &object).map_err(|error| match error {
         CompileError::Unsupported(errors) => errors
@@ -47,31 +105,70 @@ fn run(path: &Path, stf: Option<&Path>, placement: Placement) -> Result<(), Stri
         other => other.to_string(),
     })?;
     if let Ok(keep) = std::env::var("KEEP") {
-        // Several placements may end up as the same one: the stack decides.
-        let name = format!("{name}.{:?}", compiled.placement);
+        let name = [vec![name], job.defines.clone(), vec![format!("{:?}", compiled.placement)]].concat().join(".");
         std::fs::write(format!("{keep}/{name}.c"), &compiled.generated.c_source).expect("write");
         std::fs::copy(&object, format!("{keep}/{name}.o")).expect("copy");
     }
-    let generated = compiled.generated;
-    let load = || {
-        let mut opened = Object::open(&object, generated.manifest.clone()).map_err(|error| error.to_string())?;
+    Ok((compiled.placement, Built { program, object, generated: compiled.generated }))
+}
+
+impl Built<'_> {
+    /// A fresh copy in the kernel.
+    fn load(&self) -> Result<Dataplane, String> {
+        let opened = Object::open(&self.object, self.generated.manifest.clone());
+        let mut opened = opened.map_err(|error| error.to_string())?;
         let settings = Settings { test_mode: true, virtual_clock: true, ..Settings::default() };
         opened.set(settings).map_err(|error| error.to_string())?;
         opened.load().map_err(|error| match &error {
             dataplane::Error::Verifier { log, .. } => {
-                let report = xdp_backend::explain(log, &generated.c_source, &generated.line_map);
-                let place = report.location.map_or("?".into(), |location| program.place(location));
+                let report = xdp_backend::explain(log, &self.generated.c_source, &self.generated.line_map);
+                let place = report.location.map_or("?".into(), |location| self.program.place(location));
                 format!("{place}: {} ({})\n{error}", report.message, report.hint)
             }
             _ => error.to_string(),
         })
-    };
-    let Some(case) = &case else { return load().map(drop) };
-    let report = packet_test::run_case(case, load);
-    if report.passed() {
-        return Ok(());
     }
-    Err(report.failures.iter().map(|failure| format!("{failure}\n")).collect())
+
+    /// Runs the cases, or loads only if there are none. What went wrong.
+    fn run(&self, cases: &[Case]) -> Vec<String> {
+        if cases.is_empty() {
+            return self.load().err().map(|reason| format!("(load only):\n{reason}")).into_iter().collect();
+        }
+        let reports = cases.iter().map(|case| packet_test::run_case(case, || self.load()));
+        let failed = reports.filter(|report| !report.passed());
+        failed
+            .map(|report| {
+                let lines: String = report.failures.iter().map(|failure| format!("{failure}\n")).collect();
+                format!("{}:\n{lines}", report.case)
+            })
+            .collect()
+    }
+}
+
+/// Runs a job with each placement. What went wrong.
+fn run(job: &Job) -> Vec<String> {
+    let what = format!("{} {:?}", job.program.display(), job.defines);
+    let options = p4_syntax::Options { defines: job.defines.clone(), ..Default::default() };
+    let outcome = p4_check::check_file(&job.program, &options);
+    let Some(program) = outcome.program.as_ref() else { return vec![format!("{what}:\n{}", outcome.render(false))] };
+    let folder = tempfile::tempdir().expect("folder");
+    let mut failures = vec![];
+    let forgotten = job.forgotten.then_some(Placement::Forgotten);
+    // A placement that does not fit becomes a later one, and so do all between: the same C, and the same runs.
+    let mut became = vec![];
+    for placement in PLACEMENTS.into_iter().chain(forgotten) {
+        let found = match compile(job, program, placement, folder.path()) {
+            Ok((actual, _)) if became.contains(&actual) => continue,
+            Ok((actual, built)) => {
+                became.push(actual);
+                let only_first = placement == Placement::Forgotten;
+                built.run(if only_first { &job.cases[..job.cases.len().min(1)] } else { &job.cases })
+            }
+            Err(reason) => vec![reason],
+        };
+        failures.extend(found.iter().map(|reason| format!("{what} {placement:?} {reason}")));
+    }
+    failures
 }
 
 #[test]
@@ -81,47 +178,41 @@ fn programs_pass_the_verifier_and_their_packet_tests() {
         return;
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut folders: Vec<PathBuf> = std::fs::read_dir(root.join("systems"))
+        .expect("systems")
+        .flatten()
+        .map(|system| system.path().join("p4"))
+        .filter(|folder| folder.is_dir())
+        .collect();
+    folders.sort();
+    assert!(!folders.is_empty(), "no systems/*/p4");
+    // The systems' programs first: they take longest, and none should be left for one thread at the end.
+    folders.push(root.join("p4"));
     let mut found = Vec::new();
-    programs(&root.join("p4"), &mut found);
-    programs(&root.join("systems/redplane/p4"), &mut found);
-    found.sort();
+    for folder in folders {
+        let mut here = Vec::new();
+        programs(&folder, &mut here);
+        here.sort();
+        found.append(&mut here);
+    }
     let wanted = std::env::var("P4_PROGRAM").unwrap_or_default();
-    let mut failures = Vec::new();
+    let (mut jobs, mut failures) = (vec![], vec![]);
     for path in found.iter().filter(|path| path.to_string_lossy().contains(&wanted)) {
-        if path.parent().is_some_and(|parent| parent.ends_with("include")) {
-            continue;
-        }
-        let beside = std::fs::read_dir(path.parent().expect("folder")).expect("folder").flatten();
-        let stem = path.file_stem().expect("stem").to_string_lossy().into_owned();
-        let in_tests = path.parent().is_some_and(|parent| parent.ends_with("tests"));
-        let mut cases: Vec<Option<PathBuf>> = beside
-            .map(|entry| entry.path())
-            .filter(|case| case.extension().is_some_and(|ending| ending == "stf"))
-            .filter(|case| !in_tests || case.file_stem().is_some_and(|name| name.to_string_lossy() == stem))
-            .map(Some)
-            .collect();
-        cases.sort();
-        // A case that defines no macros has loaded what the program is without them.
-        let plain = |case: &Option<PathBuf>| {
-            case.as_deref().is_some_and(|case| parse(case).is_ok_and(|case| defines(&case).is_empty()))
-        };
-        if !cases.iter().any(plain) {
-            cases.push(None);
-        }
-        for (number, case) in cases.iter().enumerate() {
-            let mut placements =
-                vec![Placement::Registers, Placement::Partial(0), Placement::Scratch, Placement::AllScratch];
-            // The same storage as the one before, and longer: once for each program.
-            if number == 0 {
-                placements.push(Placement::Forgotten);
-            }
-            for placement in placements {
-                if let Err(reason) = run(path, case.as_deref(), placement) {
-                    let case = case.as_deref().unwrap_or(Path::new("(load only)"));
-                    failures.push(format!("{} {} {placement:?}:\n{reason}", path.display(), case.display()));
-                }
-            }
+        if !path.parent().is_some_and(|parent| parent.ends_with("include")) {
+            jobs_of(path, &mut jobs, &mut failures);
         }
     }
+    let (next, failures) = (AtomicUsize::new(0), Mutex::new(failures));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let found = run(job);
+                    failures.lock().expect("no thread panics with it").extend(found);
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().expect("no thread panics with it");
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }

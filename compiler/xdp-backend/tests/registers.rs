@@ -1,4 +1,4 @@
-//! Registers that two CPUs change at once: nothing is lost.
+//! Registers that two CPUs change at once: nothing is lost. Needs root.
 
 use dataplane::{Dataplane, Object, Settings};
 use std::path::Path;

@@ -1,5 +1,5 @@
 //! Lazy snapshots as the compiled object takes them: slot by slot the state of one instant, whatever the packets do meanwhile, on one CPU and on two.
-//! The store is played by the test; systems/redplane/sim has the real one.
+//! The store is played by the test; systems/redplane/sim has the real one. Needs root.
 
 mod snapshot_rig;
 

@@ -1,5 +1,6 @@
 //! A SnapshotState whose overdue action is CONTINUE or MARK goes on with the switch's own copy when its lease is over and the store does not answer
 //! (systems/redplane/docs/snapshots.md, "Without a lease"). The store is played by the test; systems/redplane/sim has the real one.
+//! Needs root.
 
 mod snapshot_rig;
 

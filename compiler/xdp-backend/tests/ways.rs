@@ -1,4 +1,4 @@
-//! A program with more ways through it than the kernel's verifier follows.
+//! A program with more ways through it than the kernel's verifier follows. Needs root.
 
 use dataplane::{Dataplane, Error, Object, Settings, Verdict};
 use xdp_backend::{CompileError, Compiled, Options, Placement};

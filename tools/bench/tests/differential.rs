@@ -1,4 +1,5 @@
 //! The NAT in P4 and the one in C, written apart, on the same mutated frames: the same verdict and the same bytes, or one of them is wrong.
+//! Needs root.
 //!
 //! `STATEPLANE_FRAMES` sets how many frames (default 200,000), `STATEPLANE_SEED` replays a run.
 

@@ -1,4 +1,5 @@
 //! `docs/deploy.md` and `deploy/`: every configuration is good, every unit loads, every metric that is named exists.
+//! Needs root.
 
 mod page;
 

@@ -1,4 +1,4 @@
-//! `stateplane trace`: files made with the codec, and a real store listened to.
+//! `stateplane trace`: files made with the codec, and a real store listened to. Needs root.
 
 use state_protocol::{Flags, Message, MessageType, Owner};
 use std::net::{Ipv4Addr, SocketAddrV4};

@@ -1,4 +1,5 @@
 //! The switch's runtime against the store, under one kind of fault each; `tests/swarm.rs` mixes them. SIM_RUNS=N does N times as many seeds; SIM_SEED=S only that one.
+//! Needs root.
 
 use sim::{Action, Bench, Faults, Kind, Outcome, Program, Scenario, Step, Workload, World};
 

@@ -1,5 +1,6 @@
 //! Can the checks fail? Each seeded bug must be caught within `MOST` seeds of the swarm, of which only those whose program (`kind_of_seed`) is the one in which it shows are run. The table
 //! says by which check, after how many such runs, and how many seeds of the swarm that is. The run that shows a bug must show nothing without it.
+//! Needs root.
 //!
 //! `cargo test --release -p sim --features mutations --test mutations -- --ignored --nocapture` (minutes); MUTATION=Name: only that one. Without `--ignored`: those that are caught within a
 //! few runs.

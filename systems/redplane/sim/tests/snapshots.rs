@@ -1,4 +1,5 @@
 //! Bounded inconsistency: the switch's lazy snapshots against the real store, under faults, judged from the packet log. SIM_RUNS=N does N times as many seeds.
+//! Needs root.
 
 use sim::{Bench, Faults, Kind, Outcome, Program, Scenario, Workload};
 

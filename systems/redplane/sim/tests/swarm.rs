@@ -1,4 +1,4 @@
-//! Swarm runs, and that a seed's run is always the same.
+//! Swarm runs, and that a seed's run is always the same. Needs root.
 
 use sim::{Bench, Kind, Plan, Scenario, Summary, run_many};
 
