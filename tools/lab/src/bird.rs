@@ -78,7 +78,7 @@ fn neighbour(
     neighbour_asn: u32,
 ) {
     let prefer = match &topology.prefer {
-        Some(p) if p == neighbour => format!("bgp_local_pref = {PREFERRED}; "),
+        Some(p) if p == neighbour => preference(topology, p),
         _ => String::new(),
     };
     let accept = if node.accept.is_empty() {
@@ -94,6 +94,19 @@ fn neighbour(
          export filter {{ if dest = RTD_UNREACHABLE then reject; accept; }}; }};\n}}",
         id = protocol_name(neighbour),
     );
+}
+
+/// What raises the preference of the preferred node's routes. Not those to other nodes' own
+/// addresses: what the stores say to one switch must not take the way through another, which may
+/// be the one that dies.
+fn preference(topology: &Topology, preferred: &str) -> String {
+    let set = format!("bgp_local_pref = {PREFERRED}; ");
+    let others = topology.node.iter().filter(|(name, _)| *name != preferred);
+    let loopbacks: Vec<&str> = others.filter_map(|(_, node)| node.loopback.as_deref()).collect();
+    match loopbacks.is_empty() {
+        true => set,
+        false => format!("if net !~ [ {} ] then {set}", loopbacks.join(", ")),
+    }
 }
 
 /// BIRD's name of the session with a neighbour; BIRD's symbols have no '-'.
@@ -183,7 +196,33 @@ pub fn bfd_sessions(socket: &Path) -> Option<Vec<Session>> {
 
 #[cfg(test)]
 mod tests {
-    use super::changed;
+    use super::{changed, config};
+    use crate::topology::Topology;
+    use std::path::Path;
+
+    #[test]
+    fn the_way_to_a_switch_is_not_through_the_preferred_one() {
+        let node = |name: &str, more: &str| format!("[node.{name}]\nrole = \"router\"\n{more}\n");
+        let link = |number: u8, far: &str| {
+            format!(
+                "[[link]]\na = {{ node = \"tor\", address = \"10.0.{number}.1/30\" }}\n\
+                 b = {{ node = \"{far}\", address = \"10.0.{number}.2/30\" }}\n"
+            )
+        };
+        let text = [
+            "name = \"t\"\nprefer = \"s1\"\n".to_owned(),
+            node("tor", "asn = 65000"),
+            node("s1", "asn = 65001\nloopback = \"10.255.0.1/32\""),
+            node("s2", "asn = 65002\nloopback = \"10.255.0.2/32\""),
+            link(1, "s1"),
+            link(2, "s2"),
+        ];
+        let topology = Topology::parse(&text.concat(), Path::new("t.toml")).unwrap();
+        let text = config(&topology, "tor", &topology.node["tor"], "").unwrap();
+        let preferred = "if net !~ [ 10.255.0.2/32 ] then bgp_local_pref = 200; accept;";
+        assert_eq!(text.matches("bgp_local_pref").count(), 1, "{text}");
+        assert!(text.contains(preferred), "{text}");
+    }
 
     #[test]
     fn tells_whose_sessions_changed() {
