@@ -360,7 +360,7 @@ mod tests {
         let (topology, folder) = read_topology(Some(&path)).expect("read");
         assert!(topology.node.contains_key("s1"));
         // As the topology's commands name it.
-        let program = folder.join("../systems/redplane/p4/nat/nat.p4");
+        let program = folder.join("../p4/nat/nat.p4");
         assert!(p4_check::check_file(&program, &Default::default()).program.is_some());
         std::fs::remove_dir_all(&root).expect("remove");
     }
