@@ -21,6 +21,11 @@ pub struct VerifierReport {
 }
 
 impl VerifierReport {
+    /// Nothing is wrong with the program.
+    pub fn is_fault(&self) -> bool {
+        self.message == FAULT
+    }
+
     /// The report as an error with a place in the program.
     pub fn error(&self, program: &Program) -> BackendError {
         BackendError {
@@ -95,6 +100,8 @@ fn is_about_stack(reason: &str) -> bool {
     reason.contains("stack size")
 }
 
+const FAULT: &str = "the compiled program does here what the kernel does not allow: a fault of the compiler";
+
 /// What is wrong with a program whose jumps are too far, and what helps.
 pub(crate) const TOO_LONG: (&str, &str) = (
     "the program is too long: BPF's jumps reach over 32,767 instructions",
@@ -103,7 +110,6 @@ pub(crate) const TOO_LONG: (&str, &str) = (
 
 /// What is wrong, and what helps.
 fn in_other_words(reason: &str) -> (&'static str, &'static str) {
-    const FAULT: &str = "the compiled program does here what the kernel does not allow: a fault of the compiler";
     if is_about_ways(reason) {
         return (
             "the program has more ways through it than the kernel follows, 1,000,000 instructions in all: \

@@ -120,7 +120,7 @@ fn what_was_refused_is_told() {
     for (log, last) in [
         ("BPF program is too large. Processed 1000001 insn", Placement::Forgotten),
         ("combined stack size of 3 calls is 544. Too large", Placement::Forgotten),
-        ("R1 invalid mem access 'scalar'", Placement::AllScratch),
+        ("R1 invalid mem access 'scalar'", Placement::Forgotten),
     ] {
         let mut try_on_kernel = |_: &Compiled| Some(log.to_string());
         match xdp_backend::compile_for_kernel(program, &options, &object, &mut try_on_kernel) {
