@@ -77,10 +77,10 @@ pub struct Options {
 }
 
 impl Options {
-    /// The ladder of placements that [`compile`] climbs when the stack is too small, and to the top
-    /// when the verifier has too many ways to follow; also up from one that it finds fault with. (Measured on the NAT: with more than the
-    /// outermost headers in registers most of them are spilled, and each parser path sets all the
-    /// others' slots: 448 bytes of stack and 5 % slower.)
+    /// The ladder of placements that [`compile`] climbs when the stack is too small or the verifier
+    /// finds fault, and to the top when the verifier has too many ways to follow. (Measured on the
+    /// NAT: with more than the outermost headers in registers most of them are spilled, and each
+    /// parser path sets all the others' slots: 448 bytes of stack and 5 % slower.)
     pub(crate) const PLACEMENTS: [Placement; 5] =
         [Placement::Registers, Placement::Partial(0), Placement::Scratch, Placement::AllScratch, Placement::Forgotten];
 }
