@@ -58,7 +58,11 @@ complete() {
 check() {
   local number=$1 workers=$2 module=$3 expected=$4 settings=$5
   local folder=$work/$number out=$root/out/spec/$number.txt began=$SECONDS status broken states came verdict=ok
-  java -XX:+UseParallelGC -XX:ParallelGCThreads="$workers" ${jit[@]+"${jit[@]}"} -cp "$jar" tlc2.TLC -deadlock \
+  # TLC writes the standard modules into its temporary folder and deletes them as it exits. In a folder
+  # that two runs shared, one deleted what the other was about to read.
+  mkdir "$folder/tmp"
+  java -Djava.io.tmpdir="$folder/tmp" -XX:+UseParallelGC -XX:ParallelGCThreads="$workers" \
+    ${jit[@]+"${jit[@]}"} -cp "$jar" tlc2.TLC -deadlock \
     -workers "$workers" -metadir "$folder/states" -config "$folder/check.cfg" "$module.tla" >"$out" 2>&1
   status=$?
   rm -rf "$folder/states"
