@@ -7,7 +7,8 @@ mod world;
 use proptest::prelude::*;
 use wire::{Control, Report, Reporter};
 use world::{
-    Cut, Datagram, MS, SECOND, SERVERS, SHARDS, World, controller_address, keys, server_address, switch_address,
+    Cut, Datagram, Direction, MS, SECOND, SERVERS, SHARDS, World, controller_address, keys, server_address,
+    switch_address,
 };
 
 const RUN: u64 = 20 * SECOND;
@@ -84,7 +85,7 @@ fn a_deaf_server_takes_nobody_with_it() {
         let mut world = World::calm(7);
         world.run(3 * SECOND);
         let (chain, deaf) = (world.members(0), world.member(0, place));
-        world.cut = Some(Cut { one: server_address(deaf), other: None, out_of: false, into: true });
+        world.cut(Cut { machine: server_address(deaf), peer: None, direction: Direction::Into });
         let (cut, others) = (world.time, chain.into_iter().filter(|at| *at != deaf).collect::<Vec<_>>());
         world.checks.longest_gap_of_shard[0] = 0;
         while world.time < cut + 3 * SECOND {
@@ -100,7 +101,7 @@ fn a_deaf_server_takes_nobody_with_it() {
         let gap = world.checks.longest_gap_of_shard[0];
         println!("{name} deaf: shard 0 not served for {} ms", gap / MS);
         assert!(gap < SECOND, "{name}: {gap} ns");
-        world.cut = None;
+        world.heal();
         world.run(world.time + 5 * SECOND);
         world.finish(world.time + 10 * SECOND);
     }
@@ -113,7 +114,7 @@ fn a_member_that_never_learns_of_a_view_is_taken_out() {
     world.run(3 * SECOND);
     let chain = world.members(0);
     let (stuck, victim) = (chain[1], chain[2]);
-    world.cut = Some(Cut { one: server_address(stuck), other: Some(controller_address()), out_of: false, into: true });
+    world.cut(Cut { machine: server_address(stuck), peer: Some(controller_address()), direction: Direction::Into });
     world.run(world.time + SECOND);
     assert_eq!(world.members(0), chain, "it is no use to take it out before there is anything to learn");
     world.kill(victim);
@@ -124,7 +125,7 @@ fn a_member_that_never_learns_of_a_view_is_taken_out() {
     let gap = world.checks.longest_gap_of_shard[0];
     println!("tail killed, middle without news: shard 0 not served for {} ms", gap / MS);
     assert!(gap < 2 * SECOND, "{gap} ns");
-    world.cut = None;
+    world.heal();
     world.run(world.time + 5 * SECOND);
     world.finish(world.time + 10 * SECOND);
 }
@@ -138,10 +139,10 @@ fn a_controller_that_hears_nobody_takes_nobody_out() {
         world.run(3 * SECOND + phase);
         let chains: Vec<_> = (0..usize::from(SHARDS)).map(|shard| world.members(shard)).collect();
         for cut_ms in [120, 240, 260, 300, 1000] {
-            world.cut = Some(Cut { one: controller_address(), other: None, out_of: true, into: true });
+            world.cut(Cut { machine: controller_address(), peer: None, direction: Direction::Both });
             let until = world.time + cut_ms * MS + world.draw(60 * MS);
             world.run(until);
-            world.cut = None;
+            world.heal();
             world.run(until + SECOND);
             let now: Vec<_> = (0..usize::from(SHARDS)).map(|shard| world.members(shard)).collect();
             assert_eq!(now, chains, "seed {seed}, cut for {cut_ms} ms");

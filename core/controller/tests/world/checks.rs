@@ -1,6 +1,6 @@
 //! What must hold, and is looked at whenever something is said or decided, and at the end.
 
-use super::{SERVERS, SHARDS, World, server_address};
+use super::{CALM, SERVERS, SHARDS, World, server_address};
 use state_protocol::{Message, MessageType, Owner};
 use std::collections::HashMap;
 use wire::{Member, Views, shard_of};
@@ -100,7 +100,8 @@ impl World {
     /// The network heals, the switches fall silent: every shard has its full chain, all servers of it are alike, and nothing acknowledged is missing.
     pub fn finish(&mut self, until: u64) {
         self.quiet = true;
-        self.cut = None;
+        self.heal();
+        self.network.set_conditions(CALM);
         (0..SERVERS).for_each(|at| self.restart(at));
         self.restart_controller();
         self.run(until);

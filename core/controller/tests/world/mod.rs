@@ -2,20 +2,17 @@
 #![allow(dead_code)]
 
 mod checks;
-#[path = "../../../../systems/redplane/store/tests/common/machine.rs"]
-mod machine;
 mod switch;
 
 pub use checks::Checks;
 
 use controller::core::{Controller, Event as Decision, Input as ControllerInput, Outputs as ControllerOutputs, Why};
-use machine::{Clock, Disk};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+pub use simnet::{Clock, Cut, Direction};
+use simnet::{Conditions, Disk, Events, Fault, Network, Treatment};
 use state_protocol::Message;
-use state_store::core::{
-    AllocatorSettings, Input, Limits, Node, ObjectSettings, Outputs, Restored, Settings, SplitMix64, Start,
-};
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use state_store::core::{AllocatorSettings, Input, Limits, Node, ObjectSettings, Outputs, Restored, Settings, Start};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use switch::Switch;
 use wire::{Control, KeyRing, Member, SECRET_BYTES, Secret, Views};
@@ -27,6 +24,13 @@ pub const SERVERS: usize = 5;
 pub const SWITCHES: u32 = 3;
 pub const COUNTER: u16 = 1;
 const LEASE_US: u32 = 100_000;
+const CALM: Conditions = Conditions { delay_min_ns: 20_000, delay_max_ns: MS, ..Conditions::GOOD };
+const FAULTY: Conditions = Conditions { loss: 0.03, duplication: 0.03, stragglers: 0.02, straggle_ns: 80 * MS, ..CALM };
+
+/// A clock that starts anywhere; any two differ by less than the store's 1000 ppm.
+fn draw_clock(rng: &mut StdRng) -> Clock {
+    Clock::new(rng.random_range(SECOND..101 * SECOND), rng.random_range(-450..=450))
+}
 
 pub fn server_address(at: usize) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, at as u8 + 1), 5407)
@@ -89,18 +93,6 @@ fn controller_settings() -> controller::core::Settings {
     }
 }
 
-/// A machine's link, or the one between two machines, is cut.
-#[derive(Clone, Copy, Debug)]
-pub struct Cut {
-    pub one: SocketAddrV4,
-    /// Its link to this one only.
-    pub other: Option<SocketAddrV4>,
-    /// What `one` sends is lost.
-    pub out_of: bool,
-    /// What is sent to `one` is lost.
-    pub into: bool,
-}
-
 /// A datagram on its way.
 #[derive(Clone)]
 pub struct Datagram {
@@ -125,11 +117,11 @@ enum Event {
 }
 
 pub struct World {
-    rng: SplitMix64,
+    rng: StdRng,
     pub time: u64,
-    events: BinaryHeap<Reverse<(u64, u64)>>,
-    pending: HashMap<u64, Event>,
-    next_event: u64,
+    events: Events<Event>,
+    /// Between the machines at these addresses.
+    network: Network<SocketAddrV4>,
     nodes: Vec<Option<Node>>,
     /// Empty: servers keep no journals.
     disks: Vec<Disk>,
@@ -145,9 +137,10 @@ pub struct World {
     deciding: Option<(u64, Views)>,
     decisions: u64,
     switches: Vec<Switch>,
-    pub cut: Option<Cut>,
+    /// There is one at a time.
+    cut: Option<Cut<SocketAddrV4>>,
     /// The one before, and when it ended.
-    healed: Option<(Cut, u64)>,
+    healed: Option<(Cut<SocketAddrV4>, u64)>,
     faults: bool,
     quiet: bool,
     traced: bool,
@@ -179,15 +172,14 @@ impl World {
     }
 
     fn with(seed: u64, faults: bool) -> World {
-        let mut rng = SplitMix64::new(seed);
-        let clocks = (0..SERVERS).map(|_| Clock::draw(&mut rng, SECOND)).collect();
-        let switches = (1..=SWITCHES).map(|id| Switch::new(id, Clock::draw(&mut rng, SECOND))).collect();
+        let mut rng = StdRng::seed_from_u64(seed);
+        let clocks = (0..SERVERS).map(|_| draw_clock(&mut rng)).collect();
+        let switches = (1..=SWITCHES).map(|id| Switch::new(id, draw_clock(&mut rng))).collect();
         let mut world = World {
             rng,
             time: 0,
-            events: BinaryHeap::new(),
-            pending: HashMap::new(),
-            next_event: 0,
+            events: Events::default(),
+            network: Network::new(seed),
             nodes: (0..SERVERS).map(|_| None).collect(),
             disks: Vec::new(),
             incarnations: vec![0; SERVERS],
@@ -206,6 +198,7 @@ impl World {
             traced: std::env::var("SIMULATION_TRACE").is_ok(),
             checks: Checks::default(),
         };
+        world.network.set_conditions(if faults { FAULTY } else { CALM });
         world.checks.last_ack_of_shard = vec![0; usize::from(SHARDS)];
         world.checks.longest_gap_of_shard = vec![0; usize::from(SHARDS)];
         (0..SERVERS).for_each(|at| world.push(at as u64 * 100 * MS, Event::Restart(at)));
@@ -216,27 +209,21 @@ impl World {
     }
 
     pub fn chance(&mut self, percent: u64) -> bool {
-        self.rng.draw() % 100 < percent
+        self.draw(100) < percent
     }
 
     pub fn draw(&mut self, below: u64) -> u64 {
-        self.rng.draw() % below
+        self.rng.random_range(0..below)
     }
 
     fn push(&mut self, at: u64, event: Event) {
-        self.next_event += 1;
-        self.pending.insert(self.next_event, event);
-        self.events.push(Reverse((at, self.next_event)));
+        self.events.push(at, event);
     }
 
     pub fn run(&mut self, until: u64) {
-        while let Some(&Reverse((at, id))) = self.events.peek() {
-            if at > until {
-                break;
-            }
-            self.events.pop();
+        while let Some((at, event)) = self.events.pop_until(until) {
             self.time = at.max(self.time);
-            match self.pending.remove(&id).unwrap() {
+            match event {
                 Event::Deliver(datagram) => self.deliver(&datagram),
                 Event::Timer(at) => {
                     self.scheduled[at] = u64::MAX;
@@ -262,7 +249,7 @@ impl World {
         let now_ns = self.clocks[at].local(self.time);
         // Ticks of the wall clock, which goes on while a server is down.
         let epoch_base = 1_000 + (self.time / (250 * MS)) as u32;
-        let (fresh, seed) = (self.rng.draw() | 1, self.rng.draw());
+        let (fresh, seed) = (self.rng.random::<u64>() | 1, self.rng.random());
         // Who starts with a log is the one that wrote it.
         let empty = self.disks.get(at).is_none_or(|disk| disk.durable.is_empty());
         self.incarnations[at] = if empty { fresh } else { self.incarnations[at] };
@@ -364,9 +351,18 @@ impl World {
         self.nodes.iter().flatten().any(|node| node.me() == *member)
     }
 
-    fn heal(&mut self) {
+    /// Cuts links until [`World::heal`], and heals the cut before.
+    pub fn cut(&mut self, cut: Cut<SocketAddrV4>) {
+        self.heal();
+        self.note(&format!("{cut:?}"));
+        self.network.begin::<()>(&Fault::Cut(cut), u64::MAX);
+        self.cut = Some(cut);
+    }
+
+    pub fn heal(&mut self) {
         if let Some(cut) = self.cut.take() {
             self.note("the cut heals");
+            self.network.end_faults();
             self.healed = Some((cut, self.time));
         }
     }
@@ -379,8 +375,7 @@ impl World {
         let views = [Some(&self.database), self.deciding.as_ref().map(|(_, views)| views)];
         views.into_iter().flatten().all(|views| {
             let healed = self.healed.filter(|(_, at_ns)| self.time < at_ns + SECOND).map(|(cut, _)| cut);
-            let ends = |cut: &Cut, member: &Member| cut.one == member.address || cut.other == Some(member.address);
-            let cut = |member: &Member| self.cut.iter().chain(&healed).any(|cut| ends(cut, member));
+            let cut = |member: &Member| self.cut.iter().chain(&healed).any(|cut| cut.names(&member.address));
             let survives = |member: &Member| *member != me && self.runs(member) && !cut(member);
             views.shards.iter().all(|shard| shard.members.is_empty() || shard.members.iter().any(survives))
         })
@@ -402,16 +397,17 @@ impl World {
                 self.push(self.time + pause, Event::Restart(at));
             }
             4..=7 => {
-                let other = match self.draw(10) {
+                let peer = match self.draw(10) {
                     0..=1 => Some(controller_address()),
                     2..=8 => Some(server_address((at + 1 + self.draw(SERVERS as u64 - 1) as usize) % SERVERS)),
                     _ => None,
                 };
-                let way = self.draw(4);
-                let cut = Cut { one: server_address(at), other, out_of: way != 0, into: way != 1 };
-                self.note(&format!("{cut:?}"));
-                self.heal();
-                self.cut = Some(cut);
+                let direction = match self.draw(4) {
+                    0 => Direction::Into,
+                    1 => Direction::OutOf,
+                    _ => Direction::Both,
+                };
+                self.cut(Cut { machine: server_address(at), peer, direction });
                 let pause = self.draw(900 * MS);
                 self.push(self.time + pause, Event::Heal);
             }
@@ -420,25 +416,9 @@ impl World {
         }
     }
 
-    fn is_cut(&self, datagram: &Datagram) -> bool {
-        self.cut.is_some_and(|cut| {
-            let between = |from: Option<SocketAddrV4>, to: Option<SocketAddrV4>| {
-                from.is_none_or(|from| from == datagram.from) && to.is_none_or(|to| to == datagram.to)
-            };
-            cut.out_of && between(Some(cut.one), cut.other) || cut.into && between(cut.other, Some(cut.one))
-        })
-    }
-
     pub fn transmit(&mut self, datagram: Datagram) {
-        let bad = self.faults && !self.quiet;
-        if !self.quiet && self.is_cut(&datagram) || bad && self.chance(3) {
-            return;
-        }
-        let copies = if bad && self.chance(3) { 2 } else { 1 };
-        for _ in 0..copies {
-            let slow = if bad && self.chance(2) { 80 * MS } else { MS };
-            let delay = 20_000 + self.draw(slow);
-            self.push(self.time + delay, Event::Deliver(datagram.clone()));
+        for at in self.network.send(self.time, datagram.from, datagram.to, Treatment::default()) {
+            self.push(at, Event::Deliver(datagram.clone()));
         }
     }
 
@@ -519,7 +499,7 @@ impl World {
         }
         while !out.journal.is_empty() {
             let (ticket, bytes) = (out.ticket, std::mem::take(&mut out.journal));
-            self.disks[at].written.push_back((ticket, bytes));
+            self.disks[at].write(ticket, bytes);
             if !std::mem::take(&mut out.barrier) {
                 let delay = 10_000 + self.draw(10 * MS);
                 self.push(self.time + delay, Event::Durable(at, self.disks[at].lives, ticket));

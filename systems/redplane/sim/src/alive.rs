@@ -27,7 +27,7 @@ impl World {
     pub fn check_alive(&mut self, flows: u32, at_switch: &[usize]) -> dataplane::Result<()> {
         self.heal();
         // Some messages are late by more than it takes to find together again.
-        let stragglers_until_ns = self.network.last_ns().unwrap_or(0);
+        let stragglers_until_ns = self.network.events.last_ns().unwrap_or(0);
         // Half of the time what was acknowledged is looked for before anybody writes again.
         if self.rng.random_bool(0.5) {
             self.whole_again()?;

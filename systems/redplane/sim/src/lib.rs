@@ -32,7 +32,7 @@ pub use operations::Operations;
 pub use program::{Kind, Program};
 pub use resume::Resumed;
 pub use run::{Bench, Outcome, Plan, Summary, kind_of_seed, run_many};
-pub use scenario::{Action, Machine, SERVERS, SWITCHES, Scenario, Step, Workload};
+pub use scenario::{AGENT, Action, Fault, Machine, SERVERS, SWITCHES, Scenario, Step, Workload};
 pub use sketch::SketchChecker;
 pub use switch::{Became, Identity, Switch};
 pub use world::World;

@@ -1,18 +1,10 @@
-//! The network: what is on its way, and what becomes of it.
+//! The network of this world: simnet's, and what is RedPlane's about it.
 
 use crate::faults::Faults;
 use crate::scenario::Machine;
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use simnet::{Conditions, Events, Treatment};
 use state_protocol::MessageType;
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
 use std::net::SocketAddrV4;
-
-/// A server that is slow takes up to so much longer for each message.
-const SLOW_NS: u64 = 30_000_000;
-/// Longest extra delay of a message that straggles.
-const STRAGGLES_NS: u64 = 600_000_000;
 
 /// A UDP datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,134 +32,71 @@ pub enum Event {
     Written(u64),
 }
 
-struct Cut {
-    from: Machine,
-    to: Option<Machine>,
-    both: bool,
-    until_ns: u64,
-}
-
-impl Cut {
-    fn stops(&self, from: Machine, to: Machine) -> bool {
-        let meets = |one: Machine, other: Machine| one == self.from && self.to.is_none_or(|to| to == other);
-        meets(from, to) || (self.both && meets(to, from))
-    }
-}
-
-/// Everything that is to happen, in order of time.
+/// The messages that are on their way, and everything else that is to happen.
 pub struct Network {
-    rng: StdRng,
+    links: simnet::Network<Machine>,
     faults: Faults,
-    next: u64,
-    order: BinaryHeap<Reverse<(u64, u64)>>,
-    events: BTreeMap<u64, Event>,
-    cuts: Vec<Cut>,
-    slow_until_ns: BTreeMap<Machine, u64>,
+    pub(crate) events: Events<Event>,
 }
 
 impl Network {
     /// A good network; what it does follows from the seed.
     pub fn new(seed: u64) -> Network {
-        Network {
-            rng: StdRng::seed_from_u64(seed ^ 0xe70e_70e7),
-            faults: Faults::NONE,
-            next: 0,
-            order: BinaryHeap::new(),
-            events: BTreeMap::new(),
-            cuts: Vec::new(),
-            slow_until_ns: BTreeMap::new(),
-        }
+        let links = simnet::Network::new(seed ^ 0xe70e_70e7);
+        Network { links, faults: Faults::NONE, events: Events::default() }
     }
 
     /// From now on it is as bad as that.
     pub fn begin(&mut self, faults: Faults) {
+        let Faults { loss, duplication, delay_max_ns, stragglers, .. } = faults;
+        self.links.set_conditions(Conditions { loss, duplication, delay_max_ns, stragglers, ..Conditions::GOOD });
         self.faults = faults;
     }
 
-    /// When the last message arrives that is on its way.
-    pub fn last_ns(&self) -> Option<u64> {
-        self.order.iter().map(|Reverse((at_ns, _))| *at_ns).max()
+    /// From now on it loses nothing, and delays little.
+    pub fn heal(&mut self, delay_max_ns: u64) {
+        self.links.heal(delay_max_ns);
+        self.faults = Faults { delay_max_ns, ..Faults::NONE };
+    }
+
+    /// Begins a fault that lasts until then. False: it is none of the network's.
+    pub fn fail(&mut self, fault: &crate::scenario::Fault, until_ns: u64) -> bool {
+        self.links.begin(fault, until_ns)
     }
 
     /// What has been sent and will arrive.
     pub fn under_way(&self) -> impl Iterator<Item = &Datagram> {
-        self.events.values().filter_map(|event| match event {
+        self.events.iter().filter_map(|event| match event {
             Event::Arrives(datagram) => Some(datagram),
             _ => None,
         })
     }
 
-    /// From now on it loses nothing, and delays little.
-    pub fn heal(&mut self, delay_max_ns: u64) {
-        self.faults = Faults { delay_max_ns, ..Faults::NONE };
-        self.cuts.clear();
-        self.slow_until_ns.clear();
-    }
-
-    /// Cuts links.
-    pub fn cut(&mut self, from: Machine, to: Option<Machine>, both: bool, until_ns: u64) {
-        self.cuts.push(Cut { from, to, both, until_ns });
-    }
-
-    /// Is some link of this machine cut at that time?
+    /// May a message to or from this machine be stopped or late at that time?
     pub fn touches(&self, machine: Machine, now_ns: u64) -> bool {
-        // Whom nobody hears is touched; so is everybody if that is the controller: it hears nobody.
-        let isolated = |cut: &Cut| cut.to.is_none() && cut.from == Machine::Controller;
-        let ends = |cut: &Cut| cut.from == machine || cut.to == Some(machine) || isolated(cut);
-        self.cuts.iter().any(|cut| now_ns < cut.until_ns && ends(cut))
-    }
-
-    /// What is sent to this machine takes longer until then.
-    pub fn slow(&mut self, machine: Machine, until_ns: u64) {
-        self.slow_until_ns.insert(machine, until_ns);
-    }
-
-    /// Is this machine slow at that time?
-    pub fn is_slow(&self, machine: Machine, now_ns: u64) -> bool {
-        self.slow_until_ns.get(&machine).is_some_and(|until| now_ns < *until)
+        // A controller whose every link is cut hears no reports: every machine looks silent to it.
+        let isolated = |cut: &simnet::Cut<Machine>| cut.peer.is_none() && cut.machine == Machine::Controller;
+        self.links.cuts(now_ns).any(|cut| cut.names(&machine) || isolated(cut)) || self.links.is_slow(machine, now_ns)
     }
 
     /// Takes a datagram; whether it will arrive at least once. `spared`: it is not lost by chance, nor late.
     pub fn send(&mut self, now_ns: u64, from: Machine, to: Machine, datagram: Datagram, spared: bool) -> bool {
         let is = |types: &[MessageType]| types.iter().any(|known| datagram.bytes.get(3) == Some(&(*known as u8)));
         let hand_over = is(&[MessageType::Recall, MessageType::Release, MessageType::ReleaseAck]);
-        let cut = self.cuts.iter().any(|cut| now_ns < cut.until_ns && cut.stops(from, to));
-        let lost = self.rng.random_bool(self.faults.loss) && !spared;
-        if cut || lost || (hand_over && self.rng.random_bool(self.faults.hand_over_loss)) {
-            return false;
+        let treatment = Treatment {
+            spared,
+            loss: hand_over.then_some(self.faults.hand_over_loss),
+            delay_max_ns: if hand_over { self.faults.hand_over_delay_ns } else { 0 },
+        };
+        let arrivals = self.links.send(now_ns, from, to, treatment);
+        for at_ns in arrivals {
+            self.events.push(at_ns, Event::Arrives(datagram.clone()));
         }
-        let doubled = self.rng.random_bool(self.faults.duplication);
-        for _ in 0..1 + usize::from(doubled) {
-            let mut at_ns = now_ns + self.rng.random_range(10_000..self.faults.delay_max_ns.max(20_000));
-            if hand_over && self.faults.hand_over_delay_ns > 0 {
-                at_ns += self.rng.random_range(0..self.faults.hand_over_delay_ns);
-            }
-            if self.rng.random_bool(self.faults.stragglers) && !spared {
-                at_ns += self.rng.random_range(0..STRAGGLES_NS);
-            }
-            if self.is_slow(to, now_ns) {
-                at_ns += self.rng.random_range(0..SLOW_NS);
-            }
-            self.push(at_ns, Event::Arrives(datagram.clone()));
-        }
-        true
+        !arrivals.is_lost()
     }
 
     /// Something is to happen at that time.
     pub fn push(&mut self, at_ns: u64, event: Event) {
-        self.next += 1;
-        self.order.push(Reverse((at_ns, self.next)));
-        self.events.insert(self.next, event);
-    }
-
-    /// When something happens next.
-    pub fn next_ns(&self) -> Option<u64> {
-        self.order.peek().map(|Reverse((at_ns, _))| *at_ns)
-    }
-
-    /// What happens next.
-    pub fn pop(&mut self) -> Option<Event> {
-        let Reverse((_, id)) = self.order.pop()?;
-        self.events.remove(&id)
+        self.events.push(at_ns, event);
     }
 }

@@ -4,6 +4,7 @@ use crate::faults::Faults;
 use crate::program::Kind;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use simnet::{Cut, Direction};
 
 /// Switches of the world.
 pub const SWITCHES: usize = 2;
@@ -22,6 +23,11 @@ pub enum Machine {
     Controller,
 }
 
+/// What goes wrong. The only process apart from its machine is a switch's [`AGENT`].
+pub type Fault = simnet::Fault<Machine, &'static str>;
+/// A switch's agent, as a process.
+pub const AGENT: &str = "agent";
+
 /// What happens at a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -34,38 +40,8 @@ pub enum Action {
         /// It only reads.
         read: bool,
     },
-    /// A switch dies. What is sent to it meanwhile is lost.
-    Crash {
-        /// The switch.
-        switch: usize,
-        /// For so long, in ns.
-        down_ns: u64,
-        /// It comes back with all of its state, as the same incarnation; else empty, as the next.
-        keeps_state: bool,
-    },
-    /// A switch stands still for so many ns.
-    Freeze(usize, u64),
-    /// A switch's agent dies, or comes back.
-    Agent(usize),
-    /// A server dies; another life of it begins after so many ns.
-    StoreCrash(usize, u64),
-    /// A server stands still for so many ns.
-    StoreFreeze(usize, u64),
-    /// A server is slow for so many ns.
-    StoreSlow(usize, u64),
-    /// No message gets from the one to the other (or anybody) for `for_ns`, nor back, if `both`.
-    Cut {
-        /// From whom.
-        from: Machine,
-        /// To whom; `None`: to anybody.
-        to: Option<Machine>,
-        /// Also the other way.
-        both: bool,
-        /// For how long.
-        for_ns: u64,
-    },
-    /// The controller dies, and comes back after so many ns.
-    ControllerCrash(u64),
+    /// Something goes wrong for so many ns. A process that dies comes back by the next such fault.
+    Fault(Fault, u64),
     /// The machine with this number takes the secrets of this step of the rotation.
     Rotate(usize, usize),
 }
@@ -172,33 +148,36 @@ fn packets(rng: &mut StdRng) -> u32 {
 fn fail(rng: &mut StdRng, faults: &Faults, packet: u32, packets: u32, steps: &mut Vec<Step>) {
     let switch = rng.random_range(0..SWITCHES);
     let server = rng.random_range(0..SERVERS);
-    let mut now = |action| steps.push(Step { pause_ns: 0, action });
+    let mut fails = |fault, for_ns| steps.push(Step { pause_ns: 0, action: Action::Fault(fault, for_ns) });
+    let (a_switch, a_server) = (Machine::Switch(switch), Machine::Server(server));
+    let crash = |machine, keeps_state| Fault::Crash { machine, keeps_state };
     if rng.random_bool(faults.crashes) {
-        now(Action::Crash { switch, down_ns: down(rng), keeps_state: false });
+        fails(crash(a_switch, false), down(rng));
     }
     if rng.random_bool(faults.outages) {
-        now(Action::Crash { switch, down_ns: down(rng), keeps_state: true });
+        fails(crash(a_switch, true), down(rng));
     }
     if rng.random_bool(faults.freezes) {
-        now(Action::Freeze(switch, rng.random_range(MS..300 * MS)));
+        fails(Fault::Freeze { machine: a_switch }, rng.random_range(MS..300 * MS));
     }
     if rng.random_bool(faults.agent_deaths) {
-        now(Action::Agent(switch));
+        fails(Fault::Process { machine: a_switch, process: AGENT }, 0);
     }
     if rng.random_bool(faults.store_crashes) {
-        now(Action::StoreCrash(server, rng.random_range(MS..800 * MS)));
+        fails(crash(a_server, false), rng.random_range(MS..800 * MS));
     }
     if rng.random_bool(faults.store_freezes) {
-        now(Action::StoreFreeze(server, rng.random_range(MS..400 * MS)));
+        fails(Fault::Freeze { machine: a_server }, rng.random_range(MS..400 * MS));
     }
     if rng.random_bool(faults.store_slowness) {
-        now(Action::StoreSlow(server, rng.random_range(MS..400 * MS)));
+        fails(Fault::Slow { machine: a_server }, rng.random_range(MS..400 * MS));
     }
     if rng.random_bool(faults.cuts) {
-        now(cut(rng));
+        let cut = cut(rng);
+        fails(Fault::Cut(cut), rng.random_range(MS..500 * MS));
     }
     if rng.random_bool(faults.controller_crashes) {
-        now(Action::ControllerCrash(rng.random_range(MS..600 * MS)));
+        fails(crash(Machine::Controller, false), rng.random_range(MS..600 * MS));
     }
     if faults.rotation {
         // Each step goes round the machines, and is done before the next begins.
@@ -206,7 +185,8 @@ fn fail(rng: &mut StdRng, faults: &Faults, packet: u32, packets: u32, steps: &mu
         let before = (packet as usize - 1) * 40 / packets as usize;
         for at in before + 1..=at {
             if let Some(step) = [5, 15, 25].iter().position(|from| (*from..from + machines).contains(&at)) {
-                now(Action::Rotate(at - [5, 15, 25][step], step + 1));
+                let action = Action::Rotate(at - [5, 15, 25][step], step + 1);
+                steps.push(Step { pause_ns: 0, action });
             }
         }
     }
@@ -218,7 +198,7 @@ fn down(rng: &mut StdRng) -> u64 {
     rng.random_range(most_ns / 100..most_ns)
 }
 
-fn machine(rng: &mut StdRng) -> Machine {
+fn any_machine(rng: &mut StdRng) -> Machine {
     match rng.random_range(0..SWITCHES + SERVERS + 1) {
         at if at < SWITCHES => Machine::Switch(at),
         at if at < SWITCHES + SERVERS => Machine::Server(at - SWITCHES),
@@ -226,8 +206,9 @@ fn machine(rng: &mut StdRng) -> Machine {
     }
 }
 
-fn cut(rng: &mut StdRng) -> Action {
-    let from = machine(rng);
-    let to = rng.random_bool(0.75).then(|| machine(rng)).filter(|to| *to != from);
-    Action::Cut { from, to, both: rng.random_bool(0.5), for_ns: rng.random_range(MS..500 * MS) }
+fn cut(rng: &mut StdRng) -> Cut<Machine> {
+    let machine = any_machine(rng);
+    let peer = rng.random_bool(0.75).then(|| any_machine(rng)).filter(|peer| *peer != machine);
+    let direction = if rng.random_bool(0.5) { Direction::Both } else { Direction::OutOf };
+    Cut { machine, peer, direction }
 }

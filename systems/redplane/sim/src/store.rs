@@ -9,6 +9,7 @@ use controller::core::{Controller, Event as Decision, Input as ControllerInput, 
 use manifest::Manifest;
 use rand::Rng;
 use rand::rngs::StdRng;
+use simnet::Clock;
 use state_protocol::SNAPSHOT_VALUE_BYTES;
 use state_store::core::{AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, Input, Limits, NatSettings};
 use state_store::core::{Node, ObjectSettings, Outputs, Server, Settings, Start};
@@ -30,31 +31,9 @@ pub(crate) fn controller_address() -> SocketAddrV4 {
 }
 
 /// A server's clock: starts anywhere, runs fast or slow.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
-    offset_ns: u64,
-    ppm: i64,
-}
-
-impl Clock {
-    fn draw(rng: &mut StdRng, drift_ppm: i64) -> Clock {
-        let ppm = rng.random_range(-drift_ppm..=drift_ppm);
-        Clock { offset_ns: rng.random_range(1_000 * MS..100_000 * MS), ppm }
-    }
-
-    pub(crate) fn local(&self, time_ns: u64) -> u64 {
-        self.offset_ns + (i128::from(time_ns) + i128::from(time_ns) * i128::from(self.ppm) / 1_000_000) as u64
-    }
-
-    /// The first time of the world's at which the clock shows `local_ns` or more.
-    fn time(&self, local_ns: u64) -> u64 {
-        let since = i128::from(local_ns.saturating_sub(self.offset_ns));
-        let mut time_ns = (since * 1_000_000 / (1_000_000 + i128::from(self.ppm))) as u64;
-        while self.local(time_ns) < local_ns {
-            time_ns += 1;
-        }
-        time_ns
-    }
+fn draw_clock(rng: &mut StdRng, drift_ppm: i64) -> Clock {
+    let drift_ppm = rng.random_range(-drift_ppm..=drift_ppm);
+    Clock::new(rng.random_range(1_000 * MS..100_000 * MS), drift_ppm)
 }
 
 /// All servers and the controller.
@@ -80,7 +59,7 @@ impl Store {
         Store {
             settings: server_settings(manifest, faults),
             nodes: (0..SERVERS).map(|_| None).collect(),
-            clocks: (0..SERVERS).map(|_| Clock::draw(rng, drift_ppm)).collect(),
+            clocks: (0..SERVERS).map(|_| draw_clock(rng, drift_ppm)).collect(),
             rings: vec![ring(0); SERVERS],
             frozen_until_ns: vec![0; SERVERS],
             due_ns: vec![u64::MAX; SERVERS],
@@ -190,8 +169,11 @@ impl World {
         let lives = |at: &usize| self.store.nodes[*at].as_ref().is_some_and(|node| node.me() == *member);
         (0..SERVERS).find(lives).is_some_and(|at| {
             let machine = Machine::Server(at);
-            let cut = self.network.touches(machine, self.now_ns) || self.network.is_slow(machine, self.now_ns);
-            !cut && self.is_heard(member) && self.now_ns >= self.store.frozen_until_ns[at] && !self.is_missed(member)
+            let touched = self.network.touches(machine, self.now_ns);
+            !touched
+                && self.is_heard(member)
+                && self.now_ns >= self.store.frozen_until_ns[at]
+                && !self.is_missed(member)
         })
     }
 

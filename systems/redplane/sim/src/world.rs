@@ -9,7 +9,7 @@ use crate::frames::{counter_frame, flow_of};
 use crate::network::{Datagram, Event, Network};
 use crate::operations::Operations;
 use crate::program::Program;
-use crate::scenario::{Action, Machine, SERVERS, SWITCHES, Scenario, Step};
+use crate::scenario::{Action, Fault, Machine, SERVERS, SWITCHES, Scenario, Step};
 use crate::sketch::{SketchChecker, sketch_frame};
 use crate::store::Store;
 use crate::switch::{Became, Switch};
@@ -134,7 +134,7 @@ impl World {
     /// Does every shard have a head that takes requests, and both switches know it?
     fn serves(&self) -> bool {
         let serving = |shard: u16| {
-            let serves = |(node, clock): (&Option<state_store::core::Node>, &crate::store::Clock)| {
+            let serves = |(node, clock): (&Option<state_store::core::Node>, &simnet::Clock)| {
                 let replica = node.as_ref().and_then(|node| node.replica(shard));
                 replica.is_some_and(|replica| replica.is_serving(clock.local(self.now_ns)))
             };
@@ -189,51 +189,74 @@ impl World {
     fn act(&mut self, action: Action) -> dataplane::Result<()> {
         match action {
             Action::Packet { switch, flow, read } => return self.input(switch, flow, read).map(drop),
-            Action::Crash { switch, down_ns, keeps_state } => self.crash(switch, down_ns, keeps_state)?,
-            Action::Freeze(switch, still_ns) => {
-                self.note(Machine::Switch(switch), &format!("stands still for {} ms", still_ns / MS));
-                self.around[switch].frozen_until_ns = self.now_ns + still_ns;
-            }
-            Action::Agent(switch) => {
-                self.around[switch].agent ^= true;
-                let what = if self.around[switch].agent { "agent is back" } else { "agent dies" };
-                self.note(Machine::Switch(switch), what);
-            }
-            Action::StoreCrash(server, down_ns) => self.kill_server(server, down_ns),
-            Action::StoreFreeze(server, still_ns) => {
-                if self.is_spare(server) {
-                    self.note(Machine::Server(server), &format!("stands still for {} ms", still_ns / MS));
-                    self.store.frozen_until_ns[server] = self.now_ns + still_ns;
-                }
-            }
-            Action::StoreSlow(server, for_ns) => {
-                if !self.is_spare(server) {
-                    return Ok(());
-                }
-                self.note(Machine::Server(server), &format!("is slow for {} ms", for_ns / MS));
-                self.network.slow(Machine::Server(server), self.now_ns + for_ns);
-            }
-            Action::Cut { from, to, both, for_ns } => {
-                if !self.may_cut(from, to) {
-                    return Ok(());
-                }
-                let arrow = if both { "<->" } else { "->" };
-                self.note(from, &format!("cut {from:?} {arrow} {to:?} for {} ms", for_ns / MS));
-                self.network.cut(from, to, both, self.now_ns + for_ns);
-            }
-            Action::ControllerCrash(down_ns) => self.kill_controller(down_ns),
+            Action::Fault(fault, for_ns) => self.fail(&fault, for_ns)?,
             Action::Rotate(machine, step) => self.rotate(machine, step)?,
         }
         Ok(())
     }
 
-    /// A server that nobody hears counts as one of the f that may fail at once. If it is the controller that nobody hears, none other may.
-    fn may_cut(&self, from: Machine, to: Option<Machine>) -> bool {
+    /// Something goes wrong for so long, unless it would be more than a chain survives.
+    fn fail(&mut self, fault: &Fault, for_ns: u64) -> dataplane::Result<()> {
+        let (for_ms, until_ns) = (for_ns / MS, self.now_ns + for_ns);
+        match *fault {
+            Fault::Crash { machine: Machine::Switch(switch), keeps_state } => {
+                self.crash(switch, for_ns, keeps_state)?;
+            }
+            Fault::Crash { machine: Machine::Server(server), .. } => self.kill_server(server, for_ns),
+            Fault::Crash { machine: Machine::Controller, .. } => self.kill_controller(for_ns),
+            Fault::Freeze { machine } if self.may_fail(machine) => {
+                self.note(machine, &format!("stands still for {for_ms} ms"));
+                self.freeze(machine, until_ns);
+            }
+            Fault::Slow { machine } if self.may_fail(machine) => {
+                self.note(machine, &format!("is slow for {for_ms} ms"));
+                self.network.fail(fault, until_ns);
+            }
+            Fault::Cut(cut) if self.may_cut(&cut) => {
+                let simnet::Cut { machine, peer, direction } = cut;
+                let peer = peer.map_or("everybody".to_owned(), |peer| format!("{peer:?}"));
+                self.note(machine, &format!("cut from {peer} ({direction:?}) for {for_ms} ms"));
+                self.network.fail(fault, until_ns);
+            }
+            Fault::Process { machine: Machine::Switch(switch), .. } => {
+                self.around[switch].agent ^= true;
+                let what = if self.around[switch].agent { "agent is back" } else { "agent dies" };
+                self.note(Machine::Switch(switch), what);
+            }
+            Fault::Loss { .. } => {
+                self.network.fail(fault, until_ns);
+            }
+            // Servers and the controller have no process beside themselves.
+            Fault::Process { .. } | Fault::Freeze { .. } | Fault::Slow { .. } | Fault::Cut(_) => {}
+        }
+        Ok(())
+    }
+
+    fn freeze(&mut self, machine: Machine, until_ns: u64) {
+        match machine {
+            Machine::Switch(at) => self.around[at].frozen_until_ns = until_ns,
+            Machine::Server(at) => self.store.frozen_until_ns[at] = until_ns,
+            // No scenario draws it. To all others it is as a crash that keeps the database.
+            Machine::Controller => self.kill_controller(until_ns - self.now_ns),
+        }
+    }
+
+    /// May this machine stand still, or be slow? A server then counts as one of the f that may fail.
+    fn may_fail(&self, machine: Machine) -> bool {
+        match machine {
+            Machine::Server(at) => self.is_spare(at),
+            Machine::Switch(_) | Machine::Controller => true,
+        }
+    }
+
+    /// A server at the end of a cut counts as one of the f that may fail at once. A controller that
+    /// is cut from everybody hears no server: then no other may fail.
+    fn may_cut(&self, cut: &simnet::Cut<Machine>) -> bool {
         let server = |machine: Machine| if let Machine::Server(at) = machine { Some(at) } else { None };
-        match (from, to) {
+        match (cut.machine, cut.peer) {
             (Machine::Controller, None) => self.all_well(),
             _ => {
-                let lost: Vec<usize> = [Some(from), to].into_iter().flatten().filter_map(server).collect();
+                let lost: Vec<usize> = [Some(cut.machine), cut.peer].into_iter().flatten().filter_map(server).collect();
                 lost.is_empty() || self.survives_without(&lost)
             }
         }
@@ -323,7 +346,7 @@ impl World {
             if self.events > MOST_EVENTS {
                 self.violated("liveness", format!("more than {MOST_EVENTS} messages"));
             }
-            let message = self.network.next_ns().unwrap_or(u64::MAX).max(self.now_ns);
+            let message = self.network.events.next_ns().unwrap_or(u64::MAX).max(self.now_ns);
             let timer = self.store.next_timer_ns(self.now_ns);
             let tick = (self.now_ns / TICK_NS + 1) * TICK_NS;
             let next = message.min(timer).min(tick);
@@ -344,7 +367,7 @@ impl World {
     }
 
     fn happen(&mut self) -> dataplane::Result<()> {
-        match self.network.pop() {
+        match self.network.events.pop().map(|(_, event)| event) {
             Some(Event::Arrives(datagram)) => self.arrives(datagram)?,
             Some(Event::Packet(switch, frame)) => self.process(switch, frame)?,
             Some(Event::Restart(at)) => {

@@ -3,19 +3,34 @@
 
 mod common;
 
-use common::machine::{Clock, Disk};
 use common::switch::{Key, Packet, Switch};
 use common::*;
 use proptest::prelude::*;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use simnet::{Clock, Conditions, Cut, Direction, Disk, Events, Fault, Network, Treatment};
 use state_protocol::{Message, MessageType, Owner};
-use state_store::core::{AllocatorSettings, Input, Outputs, Settings, SplitMix64};
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use state_store::core::{AllocatorSettings, Input, Outputs, Settings};
+use std::collections::HashMap;
 use std::net::SocketAddrV4;
 
 const SWITCHES: u32 = 3;
 const RUN: u64 = 6 * SECOND;
 const NAT_HOSTS: u8 = 6;
+const FAULTY: Conditions = Conditions {
+    loss: 0.05,
+    duplication: 0.05,
+    delay_min_ns: 20_000,
+    delay_max_ns: 2 * MS,
+    stragglers: 0.02,
+    straggle_ns: 80 * MS,
+    ..Conditions::GOOD
+};
+
+/// A clock that starts anywhere; any two differ by less than the store's 1000 ppm.
+fn draw_clock(rng: &mut StdRng) -> Clock {
+    Clock::new(rng.random_range(0..100 * SECOND), rng.random_range(-450..=450))
+}
 
 enum Event {
     Deliver(Datagram),
@@ -29,17 +44,16 @@ enum Event {
 }
 
 struct World {
-    rng: SplitMix64,
+    rng: StdRng,
     time: u64,
-    events: BinaryHeap<Reverse<(u64, u64)>>,
-    pending: HashMap<u64, Event>,
-    next_event: u64,
+    events: Events<Event>,
+    /// Between the machines at these addresses.
+    network: Network<SocketAddrV4>,
     servers: Vec<Server>,
     clocks: Vec<Clock>,
     scheduled: Vec<u64>,
     switches: Vec<Switch>,
     switch_clocks: Vec<Clock>,
-    cut: Option<(SocketAddrV4, Option<SocketAddrV4>)>,
     /// Datagrams that the adversary has kept.
     kept: Vec<Datagram>,
     /// Of servers that keep a journal.
@@ -80,8 +94,8 @@ struct Checks {
 
 impl World {
     fn new(seed: u64, power_cuts: bool) -> World {
-        let mut rng = SplitMix64::new(seed);
-        let clocks: Vec<_> = (0..3).map(|_| Clock::draw(&mut rng, 0)).collect();
+        let mut rng = StdRng::seed_from_u64(seed);
+        let clocks: Vec<_> = (0..3).map(|_| draw_clock(&mut rng)).collect();
         let (mut servers, mut disks) = (Vec::new(), Vec::new());
         for (at, clock) in clocks.iter().enumerate() {
             let start = start(at as u64 + 1, clock.local(0));
@@ -94,24 +108,23 @@ impl World {
             }
         }
         let switches = (1..=SWITCHES).map(|id| Switch::new(owner(id, 1))).collect();
-        let switch_clocks = (1..=SWITCHES).map(|_| Clock::draw(&mut rng, 0)).collect();
+        let switch_clocks = (1..=SWITCHES).map(|_| draw_clock(&mut rng)).collect();
         let mut world = World {
             rng,
             time: 0,
-            events: BinaryHeap::new(),
-            pending: HashMap::new(),
-            next_event: 0,
+            events: Events::default(),
+            network: Network::new(seed),
             servers,
             clocks,
             scheduled: vec![u64::MAX; 3],
             switches,
             switch_clocks,
-            cut: None,
             kept: Vec::new(),
             disks,
             phase: Phase::Faults,
             checks: Checks::default(),
         };
+        world.network.set_conditions(FAULTY);
         (0..3).for_each(|at| world.push(0, Event::Timer(at)));
         (0..SWITCHES as usize).for_each(|at| world.push(0, Event::Tick(at)));
         world.push(SECOND, Event::Cut);
@@ -122,23 +135,21 @@ impl World {
     }
 
     fn chance(&mut self, percent: u64) -> bool {
-        self.rng.draw() % 100 < percent
+        self.draw(100) < percent
+    }
+
+    fn draw(&mut self, below: u64) -> u64 {
+        self.rng.random_range(0..below)
     }
 
     fn push(&mut self, at: u64, event: Event) {
-        self.next_event += 1;
-        self.pending.insert(self.next_event, event);
-        self.events.push(Reverse((at, self.next_event)));
+        self.events.push(at, event);
     }
 
     fn run(&mut self, until: u64) {
-        while let Some(&Reverse((at, id))) = self.events.peek() {
-            if at > until {
-                break;
-            }
-            self.events.pop();
+        while let Some((at, event)) = self.events.pop_until(until) {
             self.time = at.max(self.time);
-            match self.pending.remove(&id).unwrap() {
+            match event {
                 Event::Deliver(datagram) => self.deliver(&datagram),
                 Event::Timer(at) => {
                     self.scheduled[at] = u64::MAX;
@@ -149,8 +160,7 @@ impl World {
                 Event::PowerCut => self.cut_power(),
                 Event::Cut => self.cut_something(),
                 Event::Heal => {
-                    self.cut = None;
-                    let pause = self.rng.draw() % (300 * MS);
+                    let pause = self.draw(300 * MS);
                     self.push(self.time + pause, Event::Cut);
                 }
             }
@@ -163,33 +173,20 @@ impl World {
         if self.phase != Phase::Faults {
             return;
         }
-        let one = self.rng.draw() as usize % 3;
-        let other = if self.chance(50) { Some(server_address((one + 1) % 3)) } else { None };
-        self.cut = Some((server_address(one), other));
-        let pause = self.rng.draw() % (250 * MS);
-        self.push(self.time + pause, Event::Heal);
-    }
-
-    fn is_cut(&self, datagram: &Datagram) -> bool {
-        self.cut.is_some_and(|(one, other)| {
-            let ends = [datagram.from, datagram.to];
-            ends.contains(&one) && other.is_none_or(|other| ends.contains(&other))
-        })
+        let one = self.draw(3) as usize;
+        let peer = self.chance(50).then(|| server_address((one + 1) % 3));
+        let cut = Cut { machine: server_address(one), peer, direction: Direction::Both };
+        let until = self.time + self.draw(250 * MS);
+        self.network.begin::<()>(&Fault::Cut(cut), until);
+        self.push(until, Event::Heal);
     }
 
     fn transmit(&mut self, datagram: Datagram) {
-        let faults = self.phase == Phase::Faults;
-        if faults {
+        if self.phase == Phase::Faults {
             self.adversary(&datagram);
         }
-        if faults && (self.is_cut(&datagram) || self.chance(5)) {
-            return;
-        }
-        let copies = if faults && self.chance(5) { 2 } else { 1 };
-        for _ in 0..copies {
-            let slow = if faults && self.chance(2) { 80 * MS } else { 2 * MS };
-            let delay = 20_000 + self.rng.draw() % slow;
-            self.push(self.time + delay, Event::Deliver(datagram.clone()));
+        for at in self.network.send(self.time, datagram.from, datagram.to, Treatment::default()) {
+            self.push(at, Event::Deliver(datagram.clone()));
         }
     }
 
@@ -199,14 +196,14 @@ impl World {
             self.kept.push(datagram.clone());
         }
         if self.chance(3) && !self.kept.is_empty() {
-            let at = self.rng.draw() as usize % self.kept.len();
-            let delay = self.rng.draw() % (3 * SECOND);
+            let at = self.draw(self.kept.len() as u64) as usize;
+            let delay = self.draw(3 * SECOND);
             self.checks.replayed += 1;
             self.push(self.time + delay, Event::Deliver(self.kept[at].clone()));
         }
         if self.chance(3) {
             let mut forged = datagram.clone();
-            let (at, bit) = (self.rng.draw() as usize % forged.bytes.len(), self.rng.draw() % 8);
+            let (at, bit) = (self.draw(forged.bytes.len() as u64) as usize, self.draw(8));
             forged.bytes[at] ^= 1 << bit;
             self.forge(forged);
             self.forge(Datagram { from: switch_address(9), ..datagram.clone() });
@@ -290,14 +287,14 @@ impl World {
         self.servers[at].flush(now, &mut out);
         while !out.journal.is_empty() {
             let (ticket, bytes) = (out.ticket, std::mem::take(&mut out.journal));
-            self.disks[at].written.push_back((ticket, bytes));
+            self.disks[at].write(ticket, bytes);
             if std::mem::take(&mut out.barrier) {
                 // The shell waits; in the world's time that is an instant.
                 self.disks[at].sync(ticket);
                 self.servers[at].node.durable(ticket, &mut out);
                 self.servers[at].flush(now, &mut out);
             } else {
-                let delay = self.rng.draw() % (15 * MS) + 10_000;
+                let delay = self.draw(15 * MS) + 10_000;
                 self.push(self.time + delay, Event::Durable(at, self.disks[at].lives, ticket));
             }
         }
@@ -333,10 +330,10 @@ impl World {
         if self.phase != Phase::Faults {
             return;
         }
-        let one = self.chance(30).then(|| self.rng.draw() as usize % 3);
+        let one = self.chance(30).then(|| self.draw(3) as usize);
         self.checks.power_cuts += 1;
         for at in (0..3).filter(|at| one.is_none_or(|one| one == *at)) {
-            let survive = self.rng.draw() as usize % (self.disks[at].written.len() + 1);
+            let survive = self.draw((self.disks[at].written.len() + 1) as u64) as usize;
             self.disks[at].lose_power(survive);
             let now = self.clocks[at].local(self.time);
             if self.chance(50) {
@@ -356,7 +353,7 @@ impl World {
             self.scheduled[at] = u64::MAX;
             self.after_server(at, out);
         }
-        let pause = self.rng.draw() % (900 * MS);
+        let pause = self.draw(900 * MS);
         self.push(self.time + pause, Event::PowerCut);
     }
 
@@ -420,11 +417,11 @@ impl World {
         if self.phase == Phase::Silent {
             return;
         }
-        let pause = self.rng.draw() % (6 * MS) + 1;
+        let pause = self.draw(6 * MS) + 1;
         self.push(self.time + pause, Event::Tick(at));
         let now = self.local(at);
         if self.phase == Phase::Faults {
-            if self.rng.draw().is_multiple_of(1_000) {
+            if self.draw(1_000) == 0 {
                 let Owner { switch_id, incarnation } = self.switches[at].owner;
                 self.switches[at] = Switch::new(owner(switch_id, incarnation + 1));
             }
@@ -442,14 +439,14 @@ impl World {
     fn draw_key(&mut self, at: usize) -> Key {
         let phase = self.time / (700 * MS);
         let favourite = |flow: u64| (phase + flow) % u64::from(SWITCHES) == at as u64;
-        let mut flow = self.rng.draw() % 4;
+        let mut flow = self.draw(4);
         if !favourite(flow) && !self.chance(10) {
             flow = (0..4).find(|flow| favourite(*flow)).unwrap_or(flow);
         }
         if self.chance(60) {
             return (COUNTER, vec![0, 0, 0, flow as u8]);
         }
-        let host = (self.rng.draw() % u64::from(NAT_HOSTS)) as u8;
+        let host = (self.draw(u64::from(NAT_HOSTS))) as u8;
         let key = vec![10, 0, 0, host, 8, 8, 8, (flow / 2) as u8, 0x13, 0x88, 0, 53, if flow == 3 { 1 } else { 17 }];
         let bound = self.switches[at].entries.get(&(NAT, key.clone())).filter(|e| flow == 1 && e.value.len() == 6);
         match bound {
@@ -481,7 +478,7 @@ impl World {
     /// Without faults, every switch gets every flow that it has packets of, whoever has it.
     fn everyone_gets_its_turn(&mut self) {
         self.phase = Phase::Calm;
-        self.cut = None;
+        self.network.heal(FAULTY.delay_max_ns);
         // What is under way arrives, also from the adversary.
         self.run(self.time + 4 * SECOND);
         for flow in 0..4 {

@@ -1,7 +1,6 @@
 //! A chain of servers in one process, with a perfect network and a clock that the test sets.
 #![allow(dead_code)]
 
-pub mod machine;
 pub mod member;
 pub mod switch;
 

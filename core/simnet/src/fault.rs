@@ -1,0 +1,105 @@
+//! The vocabulary of faults, of simulations and of the chaos lab.
+
+use serde::{Deserialize, Serialize};
+
+/// What goes wrong, for a while. `M` names a machine, `P` a process on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "fault")]
+pub enum Fault<M, P> {
+    /// A machine dies: a power cut. What is sent to it meanwhile is lost.
+    Crash {
+        /// The machine.
+        machine: M,
+        /// It comes back as it was: its ports were dead. Else empty, as another incarnation.
+        keeps_state: bool,
+    },
+    /// A machine stands still. What arrives waits.
+    Freeze {
+        /// The machine.
+        machine: M,
+    },
+    /// What is sent to a machine takes longer.
+    Slow {
+        /// The machine.
+        machine: M,
+    },
+    /// A link carries nothing, or one way only.
+    Cut(Cut<M>),
+    /// SIGKILL to one process of a machine. The rest of the machine goes on.
+    Process {
+        /// The machine.
+        machine: M,
+        /// The process.
+        process: P,
+    },
+    /// Every link loses some of the messages.
+    Loss {
+        /// Of a hundred.
+        percent: u8,
+    },
+}
+
+/// A link that is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cut<M> {
+    /// One end.
+    pub machine: M,
+    /// The other end; `None`: all links of `machine`.
+    pub peer: Option<M>,
+    /// What is lost.
+    pub direction: Direction,
+}
+
+/// Which frames a cut link loses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// Both ways, and both ends lose their carrier. A simulated network has no carrier: as `Both`.
+    Carrier,
+    /// Both ways; the ends keep their carrier.
+    Both,
+    /// What is sent to `machine`.
+    Into,
+    /// What `machine` sends.
+    OutOf,
+}
+
+impl<M: PartialEq> Cut<M> {
+    /// Does it stop a message?
+    pub fn stops(&self, from: &M, to: &M) -> bool {
+        let between =
+            |machine: &M, peer: &M| *machine == self.machine && self.peer.as_ref().is_none_or(|it| it == peer);
+        let (into, out_of) = (between(to, from), between(from, to));
+        match self.direction {
+            Direction::Carrier | Direction::Both => into || out_of,
+            Direction::Into => into,
+            Direction::OutOf => out_of,
+        }
+    }
+
+    /// Is `machine` an end of it that the cut names?
+    pub fn names(&self, machine: &M) -> bool {
+        self.machine == *machine || self.peer.as_ref() == Some(machine)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cut_stops_its_direction_only() {
+        let stopped = |peer, direction| {
+            let cut = Cut { machine: 'a', peer, direction };
+            let links = [('a', 'b'), ('b', 'a'), ('a', 'c'), ('c', 'a'), ('b', 'c')];
+            links.map(|(from, to)| cut.stops(&from, &to))
+        };
+        assert_eq!(stopped(Some('b'), Direction::Both), [true, true, false, false, false]);
+        assert_eq!(stopped(Some('b'), Direction::Carrier), [true, true, false, false, false]);
+        assert_eq!(stopped(Some('b'), Direction::OutOf), [true, false, false, false, false]);
+        assert_eq!(stopped(Some('b'), Direction::Into), [false, true, false, false, false]);
+        assert_eq!(stopped(None, Direction::Both), [true, true, true, true, false]);
+        assert_eq!(stopped(None, Direction::OutOf), [true, false, true, false, false]);
+        assert_eq!(stopped(None, Direction::Into), [false, true, false, true, false]);
+    }
+}

@@ -1,0 +1,18 @@
+//! The ground of every simulation: virtual time, a faulty network, clocks, disks, and one vocabulary
+//! of faults. README.md has the parts.
+//!
+//! Times are nanoseconds of virtual time. Whatever is drawn follows from a seed.
+
+#![forbid(unsafe_code)]
+
+mod clock;
+mod disk;
+mod events;
+mod fault;
+mod network;
+
+pub use clock::Clock;
+pub use disk::Disk;
+pub use events::Events;
+pub use fault::{Cut, Direction, Fault};
+pub use network::{Arrivals, Conditions, Network, Treatment};
