@@ -1,6 +1,7 @@
 //! The vocabulary of faults, of simulations and of the chaos lab.
 
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// What goes wrong, for a while. `M` names a machine, `P` a process on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +63,45 @@ pub enum Direction {
     Into,
     /// What `machine` sends.
     OutOf,
+}
+
+impl<M, P> Fault<M, P> {
+    /// The machine at which it happens; `None`: everywhere.
+    pub fn machine(&self) -> Option<&M> {
+        match self {
+            Fault::Crash { machine, .. } | Fault::Freeze { machine } | Fault::Slow { machine } => Some(machine),
+            Fault::Cut(cut) => Some(&cut.machine),
+            Fault::Process { machine, .. } => Some(machine),
+            Fault::Loss { .. } => None,
+        }
+    }
+}
+
+impl<M: fmt::Display, P: fmt::Display> fmt::Display for Fault<M, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Crash { machine, keeps_state: false } => write!(f, "{machine} dead"),
+            Fault::Crash { machine, keeps_state: true } => write!(f, "{machine} without ports"),
+            Fault::Freeze { machine } => write!(f, "{machine} frozen"),
+            Fault::Slow { machine } => write!(f, "{machine} slow"),
+            Fault::Cut(cut) => cut.fmt(f),
+            Fault::Process { machine, process } => write!(f, "{machine}'s {process} killed"),
+            Fault::Loss { percent } => write!(f, "{percent} % of messages lost"),
+        }
+    }
+}
+
+impl<M: fmt::Display> fmt::Display for Cut<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let machine = &self.machine;
+        let peer = self.peer.as_ref().map_or("*".to_owned(), |peer| peer.to_string());
+        match self.direction {
+            Direction::Carrier => write!(f, "{machine}-{peer} down"),
+            Direction::Both => write!(f, "{machine}-{peer} silent"),
+            Direction::Into => write!(f, "{peer}>{machine} lost"),
+            Direction::OutOf => write!(f, "{machine}>{peer} lost"),
+        }
+    }
 }
 
 impl<M: PartialEq> Cut<M> {

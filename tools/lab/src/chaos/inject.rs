@@ -1,11 +1,12 @@
 //! Faults done and undone.
 
-use crate::chaos::plan::{Cut, Fault, LOSS_PERCENT};
+use crate::chaos::plan::Fault;
 use crate::error::{Error, Result};
 use crate::instance::Lab;
 use crate::netns::Netns;
 use crate::process;
 use crate::topology::Role;
+use simnet::{Cut, Direction};
 
 /// Makes it go wrong.
 ///
@@ -13,32 +14,34 @@ use crate::topology::Role;
 /// The lab refuses: then the run is worth nothing.
 pub fn begin(lab: &Lab, fault: &Fault) -> Result<()> {
     match fault {
-        Fault::Power { node } => lab.fail(node),
-        Fault::Link { node, router, cut: Cut::Carrier } => lab.set_link(node, router, false),
-        Fault::Link { node, router, cut } => {
+        Fault::Crash { machine, keeps_state: false } => lab.fail(machine),
+        Fault::Cut(Cut { machine, peer: Some(router), direction: Direction::Carrier }) => {
+            lab.set_link(machine, router, false)
+        }
+        Fault::Cut(Cut { machine, peer: Some(router), direction }) => {
+            let table = table(machine);
             let hook = |hook: &str| {
-                format!(
-                    "add chain netdev {table} {hook} {{ type filter hook {hook} device \"{node}\" priority 0; policy drop; }}",
-                    table = table(node)
-                )
+                let filter = format!("type filter hook {hook} device \"{machine}\" priority 0; policy drop;");
+                format!("add chain netdev {table} {hook} {{ {filter} }}")
             };
             // At the router, whose interface is called after the node.
-            let mut rules = vec![format!("add table netdev {}", table(node))];
-            if *cut != Cut::OutOf {
+            let mut rules = vec![format!("add table netdev {table}")];
+            if *direction != Direction::OutOf {
                 rules.push(hook("egress"));
             }
-            if *cut != Cut::Into {
+            if *direction != Direction::Into {
                 rules.push(hook("ingress"));
             }
             nft(&lab.netns(router)?, &rules.join("; "))
         }
-        Fault::Process { node, daemon } => lab.kill_daemon(node, daemon),
-        Fault::Loss => {
+        Fault::Process { machine, process } => lab.kill_daemon(machine, process),
+        Fault::Loss { percent } => {
             for netns in routers(lab)? {
-                nft(&netns, &lossy())?;
+                nft(&netns, &lossy(*percent))?;
             }
             Ok(())
         }
+        Fault::Crash { .. } | Fault::Cut(_) | Fault::Freeze { .. } | Fault::Slow { .. } => Err(not_in_a_lab(fault)),
     }
 }
 
@@ -48,17 +51,27 @@ pub fn begin(lab: &Lab, fault: &Fault) -> Result<()> {
 /// Something does not come back.
 pub fn end(lab: &Lab, fault: &Fault) -> Result<()> {
     match fault {
-        Fault::Power { node } => lab.restore(node),
-        Fault::Link { node, router, cut: Cut::Carrier } => lab.set_link(node, router, true),
-        Fault::Link { node, router, .. } => nft(&lab.netns(router)?, &format!("delete table netdev {}", table(node))),
-        Fault::Process { node, daemon } => lab.restart_daemon(node, daemon),
-        Fault::Loss => {
+        Fault::Crash { machine, keeps_state: false } => lab.restore(machine),
+        Fault::Cut(Cut { machine, peer: Some(router), direction: Direction::Carrier }) => {
+            lab.set_link(machine, router, true)
+        }
+        Fault::Cut(Cut { machine, peer: Some(router), .. }) => {
+            nft(&lab.netns(router)?, &format!("delete table netdev {}", table(machine)))
+        }
+        Fault::Process { machine, process } => lab.restart_daemon(machine, process),
+        Fault::Loss { .. } => {
             for netns in routers(lab)? {
                 nft(&netns, "delete table ip chaos_loss")?;
             }
             Ok(())
         }
+        Fault::Crash { .. } | Fault::Cut(_) | Fault::Freeze { .. } | Fault::Slow { .. } => Err(not_in_a_lab(fault)),
     }
+}
+
+/// A lab's nodes share one kernel, which does not stand still for one of them.
+fn not_in_a_lab(fault: &Fault) -> Error {
+    Error::Command { command: fault.to_string(), reason: "only a simulation has this fault".to_string() }
 }
 
 fn table(node: &str) -> String {
@@ -66,8 +79,8 @@ fn table(node: &str) -> String {
 }
 
 /// Requests, replies and the chain's own messages all have a 5407 in them.
-fn lossy() -> String {
-    let lose = format!("numgen random mod 100 < {LOSS_PERCENT} counter drop");
+fn lossy(percent: u8) -> String {
+    let lose = format!("numgen random mod 100 < {percent} counter drop");
     format!(
         "add table ip chaos_loss; add chain ip chaos_loss forward {{ type filter hook forward priority 0; }}; \
          add rule ip chaos_loss forward udp dport 5407 {lose}; add rule ip chaos_loss forward udp sport 5407 udp dport != 5407 {lose}"

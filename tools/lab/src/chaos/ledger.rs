@@ -8,7 +8,7 @@
 //! **Which numbers count.** A switch that has lost a flow without knowing it goes on giving numbers, which the store refuses. A grant says from which value it goes on; so number *n* was given
 //! under the last grant that goes on from less than *n*. What other grants say of *n* was refused.
 
-use crate::chaos::plan::{Cut, Fault};
+use crate::chaos::plan::Fault;
 use crate::topology::Role;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -121,7 +121,7 @@ impl fmt::Display for Broken {
 impl Broken {
     fn touches(&self, name: &str) -> bool {
         match self {
-            Self::Fault(fault) => node_of(fault) == Some(name),
+            Self::Fault(fault) => fault.machine().is_some_and(|machine| machine == name),
             Self::Routing(a, b) => a == name || b == name,
         }
     }
@@ -449,7 +449,7 @@ impl Ledger {
         let broken = self.broken(ns, HELD_NS, |it| match it {
             Broken::Fault(fault) => {
                 // Requests for flows of a switch that died wait, and not for ever.
-                let role = node_of(fault).and_then(|node| self.role_of(node));
+                let role = fault.machine().and_then(|node| self.role_of(node));
                 role == Some(Role::Store) || role == Some(Role::Switch) && asked
             }
             // Nor do those for flows of one that cannot be reached.
@@ -486,7 +486,7 @@ impl Ledger {
     /// Does it keep a router from sending this on to a node?
     fn breaks_way(&self, broken: &Broken, form: Form, to: Option<Node>) -> bool {
         let Broken::Fault(fault) = broken else { return true };
-        let Some(node) = node_of(fault) else { return !matches!(form, Form::Plain(_)) };
+        let Some(node) = fault.machine() else { return !matches!(form, Form::Plain(_)) };
         match to.map(|to| (self.name(to), self.role(to))) {
             // From host to host the way is through a switch.
             Some((_, Some(Role::Host))) => self.role_of(node) == Some(Role::Switch),
@@ -497,7 +497,8 @@ impl Ledger {
 
     /// Without a store's link there is no route to it, and switches drop what is for it.
     fn takes_route(&self, broken: &Broken) -> bool {
-        matches!(broken, Broken::Fault(Fault::Link { node, cut: Cut::Carrier, .. }) if self.role_of(node) == Some(Role::Store))
+        let Broken::Fault(Fault::Cut(cut)) = broken else { return false };
+        cut.direction == simnet::Direction::Carrier && self.role_of(&cut.machine) == Some(Role::Store)
     }
 
     fn role_of(&self, name: &str) -> Option<Role> {
@@ -514,13 +515,6 @@ impl Ledger {
         let outages = self.outages.iter().chain(self.routing.values());
         let all: Vec<String> = outages.filter(then).map(|outage| outage.broken.to_string()).collect();
         (!all.is_empty()).then(|| all.join(", "))
-    }
-}
-
-fn node_of(fault: &Fault) -> Option<&str> {
-    match fault {
-        Fault::Power { node } | Fault::Link { node, .. } | Fault::Process { node, .. } => Some(node),
-        Fault::Loss => None,
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::chaos::random::Random;
 use crate::topology::{Role, Topology, in_mode};
 use serde::Serialize;
+use simnet::{Cut, Direction};
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -13,61 +14,25 @@ const LASTS_MS: (u64, u64) = (100, 1_200);
 /// Lost messages of the state protocol while they are being lost, of a hundred.
 pub const LOSS_PERCENT: u64 = 1;
 
-/// How a link is cut.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Cut {
-    /// Both ends lose their carrier.
-    Carrier,
-    /// Both ends keep their carrier, and no frame arrives.
-    Silent,
-    /// Nothing gets to the node; what it sends arrives.
-    Into,
-    /// What the node sends is lost; what is sent to it arrives.
-    OutOf,
+/// Something that goes wrong in a lab. A machine is a node, a process one of its daemons.
+pub type Fault = simnet::Fault<String, String>;
+
+/// [`Fault::Loss`] as it is drawn: every router loses so much of the state protocol's messages.
+pub const LOSS: Fault = Fault::Loss { percent: 1 };
+
+/// A power cut of a node; it returns empty.
+pub fn power(node: &str) -> Fault {
+    Fault::Crash { machine: node.to_owned(), keeps_state: false }
 }
 
-/// Something that goes wrong for a while.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case", tag = "fault")]
-pub enum Fault {
-    /// A power cut of a node; it returns empty.
-    Power {
-        /// The node.
-        node: String,
-    },
-    /// The link of a switch or store to a router.
-    Link {
-        /// The switch or store.
-        node: String,
-        /// The router.
-        router: String,
-        /// Which ways.
-        cut: Cut,
-    },
-    /// SIGKILL to one process; it is started again.
-    Process {
-        /// The node that it runs in.
-        node: String,
-        /// The daemon.
-        daemon: String,
-    },
-    /// Every router loses [`LOSS_PERCENT`] of the messages of the state protocol.
-    Loss,
+/// SIGKILL to one process; it is started again.
+pub fn process(node: &str, daemon: &str) -> Fault {
+    Fault::Process { machine: node.to_owned(), process: daemon.to_owned() }
 }
 
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Power { node } => write!(f, "{node} dead"),
-            Self::Link { node, router, cut: Cut::Carrier } => write!(f, "{node}-{router} down"),
-            Self::Link { node, router, cut: Cut::Silent } => write!(f, "{node}-{router} silent"),
-            Self::Link { node, router, cut: Cut::Into } => write!(f, "{router}>{node} lost"),
-            Self::Link { node, router, cut: Cut::OutOf } => write!(f, "{node}>{router} lost"),
-            Self::Process { node, daemon } => write!(f, "{node}'s {daemon} killed"),
-            Self::Loss => write!(f, "{LOSS_PERCENT} % of messages lost"),
-        }
-    }
+/// The link of a switch or store to a router is cut.
+pub fn link(node: &str, router: &str, direction: Direction) -> Fault {
+    Fault::Cut(Cut { machine: node.to_owned(), peer: Some(router.to_owned()), direction })
 }
 
 /// A fault and its time.
@@ -162,29 +127,28 @@ pub fn draw(seed: u64, lab: &str, round: u64, site: &Site) -> Vec<Step> {
     }
     if random.chance(30) {
         let lasts_ms = BEGIN_WITHIN_MS + LASTS_MS.1;
-        drawing.steps.push(Step { at_ms: 0, lasts_ms, fault: Fault::Loss });
+        drawing.steps.push(Step { at_ms: 0, lasts_ms, fault: LOSS });
     }
     drawing.steps.sort_by_key(|step| step.at_ms);
     drawing.steps
 }
 
 fn any_fault(random: &mut Random, site: &Site) -> Option<Fault> {
-    let process = |of: Option<&(String, String)>| {
-        of.map(|(node, daemon)| Fault::Process { node: node.clone(), daemon: daemon.clone() })
-    };
+    let process = |of: Option<&(String, String)>| of.map(|(node, daemon)| process(node, daemon));
     match random.between(0, 12) {
-        0..=2 => random.pick(&site.switches).map(|node| Fault::Power { node: node.clone() }),
-        3..=5 => link(random, &site.fabric),
+        0..=2 => random.pick(&site.switches).map(|node| power(node)),
+        3..=5 => any_link(random, &site.fabric),
         6..=7 => process(random.pick(&site.agents)),
         8..=10 => process(random.pick(&site.stores)),
-        11 => link(random, &site.store_links),
+        11 => any_link(random, &site.store_links),
         _ => process(random.pick(&site.controllers)),
     }
 }
 
-fn link(random: &mut Random, links: &[(String, String)]) -> Option<Fault> {
-    let cut = *random.pick(&[Cut::Carrier, Cut::Silent, Cut::Into, Cut::OutOf])?;
-    random.pick(links).map(|(node, router)| Fault::Link { node: node.clone(), router: router.clone(), cut })
+fn any_link(random: &mut Random, links: &[(String, String)]) -> Option<Fault> {
+    let directions = [Direction::Carrier, Direction::Both, Direction::Into, Direction::OutOf];
+    let direction = *random.pick(&directions)?;
+    random.pick(links).map(|(node, router)| link(node, router, direction))
 }
 
 /// What is drawn already, and what may join it.
@@ -204,8 +168,7 @@ impl Drawing<'_> {
             // Without its agent a switch forwards.
             let spared = self.spared.as_deref() == Some(node);
             // One fault a switch; but it may lose several links.
-            let both_links =
-                earlier().all(|f| matches!((f, fault), (Fault::Link { .. }, Fault::Link { .. }) if f != fault));
+            let both_links = earlier().all(|f| matches!((f, fault), (Fault::Cut(_), Fault::Cut(_)) if f != fault));
             let same_link = earlier().any(|f| same_link(f, fault));
             return (is_agent || !spared) && both_links && !same_link;
         }
@@ -226,19 +189,17 @@ impl Drawing<'_> {
     }
 
     fn is_controller(&self, fault: &Fault) -> bool {
-        matches!(fault, Fault::Process { node, daemon } if self.site.controllers.iter().any(|(n, d)| n == node && d == daemon))
+        matches!(fault, Fault::Process { machine: node, process: daemon } if self.site.controllers.iter().any(|(n, d)| n == node && d == daemon))
     }
 }
 
 fn node_of(fault: &Fault) -> Option<&str> {
-    match fault {
-        Fault::Power { node } | Fault::Link { node, .. } | Fault::Process { node, .. } => Some(node),
-        Fault::Loss => None,
-    }
+    fault.machine().map(String::as_str)
 }
 
 fn same_link(a: &Fault, b: &Fault) -> bool {
-    matches!((a, b), (Fault::Link { node: n, router: r, .. }, Fault::Link { node: m, router: s, .. }) if n == m && r == s)
+    let ends = |cut: &Cut<String>| (cut.machine.clone(), cut.peer.clone());
+    matches!((a, b), (Fault::Cut(one), Fault::Cut(other)) if ends(one) == ends(other))
 }
 
 #[cfg(test)]
@@ -275,12 +236,15 @@ mod tests {
         let mut killed = BTreeSet::new();
         for round in 0..2_000 {
             let steps = draw(3, "nat", round, &site);
-            let deciders = |fault: &&Fault| matches!(fault, Fault::Process { daemon, .. } if daemon == "controller");
+            let deciders =
+                |fault: &&Fault| matches!(fault, Fault::Process { process: daemon, .. } if daemon == "controller");
             let others = steps.iter().map(|step| &step.fault).filter(|fault| !deciders(fault));
             let stores: BTreeSet<&str> = others.filter_map(node_of).filter(|node| node.starts_with("store")).collect();
             assert!(stores.len() <= 2, "{steps:?}");
             killed.extend(steps.iter().filter_map(|step| match &step.fault {
-                Fault::Process { node, daemon } if node.starts_with("store") => Some(format!("{node} {daemon}")),
+                Fault::Process { machine: node, process: daemon } if node.starts_with("store") => {
+                    Some(format!("{node} {daemon}"))
+                }
                 _ => None,
             }));
         }
@@ -311,8 +275,10 @@ mod tests {
             let lost = nodes(|f| !matches!(f, Fault::Process { .. }), "s").into_iter();
             let switches: BTreeSet<String> = lost.filter(|n| !n.starts_with("store")).collect();
             assert!(switches.len() <= 1, "{steps:?}");
-            let stores =
-                nodes(|f| !matches!(f, Fault::Process { daemon, .. } if daemon.starts_with("controller")), "store");
+            let stores = nodes(
+                |f| !matches!(f, Fault::Process { process: daemon, .. } if daemon.starts_with("controller")),
+                "store",
+            );
             assert!(stores.len() <= 2, "{steps:?}");
             kinds.extend(steps.iter().map(|s| format!("{}", s.fault)));
         }

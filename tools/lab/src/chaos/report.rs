@@ -113,10 +113,10 @@ impl Report {
             "chaos: seed {}, {rounds} rounds in {:.0} s: {} power cuts, {} links cut, {} processes killed, {} times messages lost",
             self.seed,
             self.seconds,
-            count(|fault| matches!(fault, Fault::Power { .. })),
-            count(|fault| matches!(fault, Fault::Link { .. })),
+            count(|fault| matches!(fault, Fault::Crash { .. })),
+            count(|fault| matches!(fault, Fault::Cut(_))),
             count(|fault| matches!(fault, Fault::Process { .. })),
-            count(|fault| matches!(fault, Fault::Loss)),
+            count(|fault| matches!(fault, Fault::Loss { .. })),
         );
         for figures in self.labs.iter().filter_map(|lab| lab.connections) {
             line.push_str(&format!("; {} connections established, {} broken", figures.established, figures.broken));

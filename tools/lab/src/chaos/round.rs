@@ -189,8 +189,8 @@ fn routing(lab: &Lab) -> Vec<Option<String>> {
 fn own_changes(lab: &Lab, before: &[Option<String>], steps: &[Step], (from_ns, until_ns): (u64, u64)) -> Vec<Outage> {
     let cut = |name: &str| {
         steps.iter().any(|step| match &step.fault {
-            Fault::Power { node } | Fault::Link { node, .. } => node == name,
-            Fault::Process { .. } | Fault::Loss => false,
+            Fault::Process { .. } => false,
+            fault => fault.machine().is_some_and(|machine| machine == name),
         })
     };
     let mut outages = Vec::new();

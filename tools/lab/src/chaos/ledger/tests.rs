@@ -1,6 +1,7 @@
 //! The account finds what it is for: each test seeds one mistake into a flow that is right without it.
 
 use super::*;
+use crate::chaos::plan;
 
 const TOR: Node = 0;
 const S1: Node = 1;
@@ -96,7 +97,7 @@ impl Story {
 }
 
 fn s1_dead() -> Fault {
-    Fault::Power { node: "s1".to_string() }
+    plan::power("s1")
 }
 
 #[test]
@@ -126,7 +127,7 @@ fn a_loss_while_nothing_was_broken_is_found() {
     story.counted(1, S1, 5, 1).enters(2, S1).numbered(2, S1, 5, 2).acknowledged(2, S1).counted(3, S1, 5, 3);
     assert!(story.problems(3).contains("packet 2 got lost as UPDATE_ACK from tor at s1"), "{}", story.problems(3));
     // Nor does it help that something else was.
-    story.broken(Fault::Link { node: "s2".to_string(), router: "core".to_string(), cut: Cut::Silent });
+    story.broken(plan::link("s2", "core", simnet::Direction::Both));
     assert!(story.problems(3).contains("packet 2 got lost"), "{}", story.problems(3));
 }
 
@@ -134,10 +135,10 @@ fn a_loss_while_nothing_was_broken_is_found() {
 fn what_a_router_did_not_send_on_needs_a_fault_on_its_way() {
     let mut story = Story::new();
     let what = What::Packet { packet: 2, form: Form::Update { epoch: 5, number: 2, shard: 7 } };
-    let s2_dead = Fault::Power { node: "s2".to_string() };
+    let s2_dead = plan::power("s2");
     story.counted(1, S1, 5, 1).broken(s2_dead).enters(2, S1).see(TOR, S1, false, what).counted(3, S1, 5, 3);
     assert!(story.problems(3).contains("UPDATE from s1 to store1 in tor"), "{}", story.problems(3));
-    story.broken(Fault::Loss);
+    story.broken(plan::LOSS);
     let account = story.account(3);
     assert_eq!(account.problems, Vec::<String>::new());
     assert_eq!(account.lost[0].number, Some(2));
@@ -176,7 +177,7 @@ fn a_switch_drops_what_its_window_has_no_room_for() {
             story.enters(packet, S1).numbered(packet, S1, 5, u64::from(packet));
         }
         if store_dies {
-            story.broken(Fault::Process { node: "store1".into(), daemon: "store".into() });
+            story.broken(plan::process("store1", "store"));
         }
         // One that goes in, and one that comes back: neither becomes an update.
         story.enters(200, S1).enters(201, S1);
