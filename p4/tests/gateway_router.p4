@@ -20,7 +20,7 @@ header ethernet_t {
 
 header ipv4_t {
     bit<4>  version;
-    bit<4>  header_words;
+    bit<4>  ihl;
     bit<8>  tos;
     bit<16> total_length;
     bit<16> identification;
@@ -73,7 +73,7 @@ parser RouterParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
 
     state ipv4 {
         packet.extract(hdr.ipv4);
-        transition select(hdr.ipv4.fragment_offset, hdr.ipv4.header_words) {
+        transition select(hdr.ipv4.fragment_offset, hdr.ipv4.ihl) {
             (0, 5): ports;
             default: accept;
         }

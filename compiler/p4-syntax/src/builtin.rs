@@ -9,7 +9,8 @@ pub const FILES: &[(&str, &str)] = &[
     ("core.p4", include_str!("../../../p4/include/core.p4")),
     ("v1model.p4", include_str!("../../../p4/include/v1model.p4")),
     ("stateplane.p4", include_str!("../../../p4/include/stateplane.p4")),
-    ("internet.p4", include_str!("../../../p4/include/internet.p4")),
+    ("headers.p4", include_str!("../../../p4/include/headers.p4")),
+    ("checksum.p4", include_str!("../../../p4/include/checksum.p4")),
 ];
 
 /// Writes all of them into `dir`, which must exist.

@@ -29,7 +29,8 @@
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
-#include <internet.p4>
+#include <headers.p4>
+#include <checksum.p4>
 
 #ifdef FIREWALL_LOCAL
 #define FIREWALL_CONSISTENCY Consistency.LOCAL
@@ -155,11 +156,11 @@ parser FirewallParser(packet_in packet, out headers_t hdr, inout metadata_t meta
 
     state ipv4 {
         packet.extract(hdr.ipv4);
-        payload_bytes = hdr.ipv4.total_length |-| ((bit<16>)hdr.ipv4.header_words << 2);
+        payload_bytes = hdr.ipv4.total_length |-| ((bit<16>)hdr.ipv4.ihl << 2);
         meta.source = mapped(hdr.ipv4.source);
         meta.destination = mapped(hdr.ipv4.destination);
         meta.protocol = hdr.ipv4.protocol;
-        transition select(hdr.ipv4.header_words) {
+        transition select(hdr.ipv4.ihl) {
             0 .. 4: reject; // (gateway_check() drops it)
             5: ipv4_transport;
             default: options;
@@ -167,7 +168,7 @@ parser FirewallParser(packet_in packet, out headers_t hdr, inout metadata_t meta
     }
 
     state options {
-        packet.extract(hdr.options, ((bit<32>)hdr.ipv4.header_words - 5) * 32);
+        packet.extract(hdr.options, ((bit<32>)hdr.ipv4.ihl - 5) * 32);
         transition ipv4_transport;
     }
 
@@ -284,7 +285,7 @@ parser FirewallParser(packet_in packet, out headers_t hdr, inout metadata_t meta
         meta.key_source = mapped(hdr.embedded_ipv4.destination);
         meta.key_destination = mapped(hdr.embedded_ipv4.source);
         meta.protocol = hdr.embedded_ipv4.protocol;
-        transition select(hdr.embedded_ipv4.version, hdr.embedded_ipv4.header_words) {
+        transition select(hdr.embedded_ipv4.version, hdr.embedded_ipv4.ihl) {
             (4, 5): embedded_ipv4_transport;
             (4, 6 .. 15): embedded_options;
             default: accept;
@@ -292,12 +293,12 @@ parser FirewallParser(packet_in packet, out headers_t hdr, inout metadata_t meta
     }
 
     state embedded_options {
-        packet.extract(hdr.embedded_options, ((bit<32>)hdr.embedded_ipv4.header_words - 5) * 32);
+        packet.extract(hdr.embedded_options, ((bit<32>)hdr.embedded_ipv4.ihl - 5) * 32);
         transition embedded_ipv4_transport;
     }
 
     state embedded_ipv4_transport {
-        embedded_bytes = payload_bytes |-| (8 + ((bit<16>)hdr.embedded_ipv4.header_words << 2));
+        embedded_bytes = payload_bytes |-| (8 + ((bit<16>)hdr.embedded_ipv4.ihl << 2));
         transition select(hdr.embedded_ipv4.fragment_offset, hdr.embedded_ipv4.protocol) {
             (0, PROTOCOL_TCP): embedded_ports;
             (0, PROTOCOL_UDP): embedded_ports;
@@ -567,9 +568,6 @@ control FirewallIngress(inout headers_t hdr, inout metadata_t meta, inout standa
                 found = connections.get_or_allocate(connection, status);
             } else {
                 found = connections.get(connection, status);
-            }
-            if (found == StateResult.PENDING) {
-                return; // it comes back with the lease
             }
             bool passes = found == StateResult.HIT;
             if (passes && (meta.kind == Kind.ICMP_ERROR || meta.kind == Kind.FRAGMENT)) {

@@ -13,6 +13,7 @@
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
+#include <headers.p4>
 
 #ifdef COUNTER_LOCAL
 #define COUNTER_CONSISTENCY Consistency.LOCAL
@@ -26,38 +27,6 @@
 #ifndef COUNTER_FLOWS
 #define COUNTER_FLOWS 65536
 #endif
-
-const bit<16> ETHERTYPE_IPV4 = 0x0800;
-const bit<8> PROTOCOL_TCP = 6;
-const bit<8> PROTOCOL_UDP = 17;
-
-header ethernet_t {
-    bit<48> destination;
-    bit<48> source;
-    bit<16> ether_type;
-}
-
-header ipv4_t {
-    bit<4>  version;
-    bit<4>  header_words;
-    bit<8>  tos;
-    bit<16> total_length;
-    bit<16> identification;
-    bit<1>  reserved;
-    bit<1>  dont_fragment;
-    bit<1>  more_fragments;
-    bit<13> fragment_offset;
-    bit<8>  ttl;
-    bit<8>  protocol;
-    bit<16> checksum;
-    bit<32> source;
-    bit<32> destination;
-}
-
-header ports_t {
-    bit<16> source;
-    bit<16> destination;
-}
 
 struct headers_t {
     ethernet_t ethernet;
@@ -102,8 +71,8 @@ parser CounterParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
 
     state ports {
         packet.extract(hdr.ports);
-        meta.flow.source_port = hdr.ports.source;
-        meta.flow.destination_port = hdr.ports.destination;
+        meta.flow.source_port = hdr.ports.source_port;
+        meta.flow.destination_port = hdr.ports.destination_port;
         transition accept;
     }
 }
@@ -123,7 +92,7 @@ control CounterIngress(inout headers_t hdr, inout metadata_t meta, inout standar
     counter(1, CounterType.packets) to_kernel;
 
     apply {
-        if (standard_metadata.parser_error != error.NoError || !hdr.ipv4.isValid() || hdr.ipv4.version != 4 || hdr.ipv4.header_words != 5
+        if (standard_metadata.parser_error != error.NoError || !hdr.ipv4.isValid() || hdr.ipv4.version != 4 || hdr.ipv4.ihl != 5
             || hdr.ipv4.ttl <= 1 || hdr.ipv4.more_fragments == 1 || hdr.ipv4.fragment_offset != 0) {
             to_kernel.count(0);
             to_host();
@@ -139,9 +108,6 @@ control CounterIngress(inout headers_t hdr, inout metadata_t meta, inout standar
         }
         count_t count;
         StateResult result = flows.get_or_allocate(meta.flow, count);
-        if (result == StateResult.PENDING) {
-            return;
-        }
         if (result == StateResult.MISS) {
             no_room.count(0);
             mark_to_drop(standard_metadata);
@@ -164,7 +130,7 @@ control CounterEgress(inout headers_t hdr, inout metadata_t meta, inout standard
 control CounterComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
         update_checksum(hdr.ipv4.isValid(),
-                        { hdr.ipv4.version, hdr.ipv4.header_words, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification,
+                        { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification,
                           hdr.ipv4.reserved, hdr.ipv4.dont_fragment, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset, hdr.ipv4.ttl,
                           hdr.ipv4.protocol, hdr.ipv4.source, hdr.ipv4.destination },
                         hdr.ipv4.checksum, HashAlgorithm.csum16);

@@ -21,6 +21,7 @@
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
+#include <headers.p4>
 
 #ifndef SKETCH_PERIOD_US
 #define SKETCH_PERIOD_US 1000
@@ -57,47 +58,6 @@
 #else
 #define WINDOW_SLOTS 0
 #endif
-
-const bit<16> ETHERTYPE_VLAN = 0x8100;
-const bit<16> ETHERTYPE_IPV4 = 0x0800;
-const bit<8> PROTOCOL_TCP = 6;
-const bit<8> PROTOCOL_UDP = 17;
-
-header ethernet_t {
-    bit<48> destination;
-    bit<48> source;
-    bit<16> ether_type;
-}
-
-header vlan_t {
-    bit<3>  priority;
-    bit<1>  drop_eligible;
-    bit<12> id;
-    bit<16> ether_type;
-}
-
-header ipv4_t {
-    bit<4>  version;
-    bit<4>  header_words;
-    bit<6>  dscp;
-    bit<2>  ecn;
-    bit<16> total_length;
-    bit<16> identification;
-    bit<1>  reserved;
-    bit<1>  dont_fragment;
-    bit<1>  more_fragments;
-    bit<13> fragment_offset;
-    bit<8>  ttl;
-    bit<8>  protocol;
-    bit<16> checksum;
-    bit<32> source;
-    bit<32> destination;
-}
-
-header ports_t {
-    bit<16> source;
-    bit<16> destination;
-}
 
 struct headers_t {
     ethernet_t ethernet;
@@ -152,7 +112,7 @@ parser HeavyHitterParser(packet_in packet, out headers_t hdr, inout metadata_t m
 
     state ipv4 {
         packet.extract(hdr.ipv4);
-        transition select(hdr.ipv4.header_words, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset, hdr.ipv4.protocol) {
+        transition select(hdr.ipv4.ihl, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset, hdr.ipv4.protocol) {
             (5, 0, 0, PROTOCOL_TCP): ports;
             (5, 0, 0, PROTOCOL_UDP): ports;
             default: accept;
@@ -161,8 +121,8 @@ parser HeavyHitterParser(packet_in packet, out headers_t hdr, inout metadata_t m
 
     state ports {
         packet.extract(hdr.ports);
-        meta.source_port = hdr.ports.source;
-        meta.destination_port = hdr.ports.destination;
+        meta.source_port = hdr.ports.source_port;
+        meta.destination_port = hdr.ports.destination_port;
         transition accept;
     }
 }
@@ -201,7 +161,7 @@ control HeavyHitterIngress(inout headers_t hdr, inout metadata_t meta, inout sta
 
     action mark(bit<32> threshold, bit<6> dscp) {
         if (estimate > threshold) {
-            hdr.ipv4.dscp = dscp;
+            hdr.ipv4.tos[7:2] = dscp;
             over.count(0);
         } else {
             within.count(0);
@@ -225,7 +185,7 @@ control HeavyHitterIngress(inout headers_t hdr, inout metadata_t meta, inout sta
     }
 
     apply {
-        if (standard_metadata.parser_error != error.NoError || !hdr.ipv4.isValid() || hdr.ipv4.version != 4 || hdr.ipv4.header_words != 5
+        if (standard_metadata.parser_error != error.NoError || !hdr.ipv4.isValid() || hdr.ipv4.version != 4 || hdr.ipv4.ihl != 5
             || hdr.ipv4.ttl <= 1) {
             to_kernel.count(0);
             to_host();
@@ -233,7 +193,7 @@ control HeavyHitterIngress(inout headers_t hdr, inout metadata_t meta, inout sta
         }
         // The way first: what cannot be sent on is not counted.
         if (fib_lookup_ipv4(hdr.ipv4.source, hdr.ipv4.destination, hdr.ipv4.protocol, meta.source_port, meta.destination_port,
-                            hdr.ipv4.total_length, hdr.ipv4.dscp ++ hdr.ipv4.ecn, standard_metadata.egress_spec, hdr.ethernet.source,
+                            hdr.ipv4.total_length, hdr.ipv4.tos, standard_metadata.egress_spec, hdr.ethernet.source,
                             hdr.ethernet.destination) != FibResult.FORWARD) {
             to_kernel.count(0);
             to_host();
@@ -256,9 +216,6 @@ control HeavyHitterIngress(inout headers_t hdr, inout metadata_t meta, inout sta
 #else
 #if HEAVY_HITTER_WINDOW_S > 0
         StateResult begun = sketches.begin(meta.tenant, (bit<32>)(wall_clock_ns() / (HEAVY_HITTER_WINDOW_S * 64w1000000000)));
-        if (begun == StateResult.PENDING) {
-            return;
-        }
         if (begun == StateResult.MISS) {
             no_room.count(0);
             mark_to_drop(standard_metadata);
@@ -268,9 +225,6 @@ control HeavyHitterIngress(inout headers_t hdr, inout metadata_t meta, inout sta
         StateResult result = sketches.add_each(meta.tenant,
             { (bit<32>)flow_hash[5:0], COLUMNS + (bit<32>)flow_hash[15:10], 2 * COLUMNS + (bit<32>)flow_hash[25:20] },
             1, estimates);
-        if (result == StateResult.PENDING) {
-            return;
-        }
         if (result == StateResult.MISS) {
             no_room.count(0);
             mark_to_drop(standard_metadata);
@@ -289,7 +243,7 @@ control HeavyHitterIngress(inout headers_t hdr, inout metadata_t meta, inout sta
 #ifdef OVERDUE_DSCP
         // Before the mark of the tenant's table, as this says that the estimate itself may be taken back.
         if (sketches.is_overdue(meta.tenant)) {
-            hdr.ipv4.dscp = OVERDUE_DSCP;
+            hdr.ipv4.tos[7:2] = OVERDUE_DSCP;
             overdue.count(0);
         }
 #endif
@@ -303,7 +257,7 @@ control HeavyHitterEgress(inout headers_t hdr, inout metadata_t meta, inout stan
 control HeavyHitterComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
         update_checksum(hdr.ipv4.isValid(),
-                        { hdr.ipv4.version, hdr.ipv4.header_words, hdr.ipv4.dscp, hdr.ipv4.ecn, hdr.ipv4.total_length, hdr.ipv4.identification,
+                        { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification,
                           hdr.ipv4.reserved, hdr.ipv4.dont_fragment, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset, hdr.ipv4.ttl,
                           hdr.ipv4.protocol, hdr.ipv4.source, hdr.ipv4.destination },
                         hdr.ipv4.checksum, HashAlgorithm.csum16);

@@ -12,6 +12,8 @@
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
+#include <headers.p4>
+#include <checksum.p4>
 
 #ifdef KEY_VALUE_LOCAL
 #define KEY_VALUE_CONSISTENCY Consistency.LOCAL
@@ -23,9 +25,6 @@
 #ifndef KEY_VALUE_KEYS
 #define KEY_VALUE_KEYS 65536
 #endif
-
-const bit<16> ETHERTYPE_IPV4 = 0x0800;
-const bit<8> PROTOCOL_UDP = 17;
 
 const bit<16> KV_MAGIC = 0x4b56; // "KV"
 const bit<16> KV_BYTES = 64;
@@ -52,36 +51,6 @@ enum bit<8> Status {
     FULL = 4,
     // The operation is unknown.
     UNKNOWN = 5
-}
-
-header ethernet_t {
-    bit<48> destination;
-    bit<48> source;
-    bit<16> ether_type;
-}
-
-header ipv4_t {
-    bit<4>  version;
-    bit<4>  header_words;
-    bit<8>  tos;
-    bit<16> total_length;
-    bit<16> identification;
-    bit<1>  reserved;
-    bit<1>  dont_fragment;
-    bit<1>  more_fragments;
-    bit<13> fragment_offset;
-    bit<8>  ttl;
-    bit<8>  protocol;
-    bit<16> checksum;
-    bit<32> source;
-    bit<32> destination;
-}
-
-header udp_t {
-    bit<16> source_port;
-    bit<16> destination_port;
-    bit<16> length;
-    bit<16> checksum;
 }
 
 header kv_t {
@@ -131,7 +100,7 @@ parser KeyValueParser(packet_in packet, out headers_t hdr, inout metadata_t meta
 
     state ipv4 {
         packet.extract(hdr.ipv4);
-        transition select(hdr.ipv4.version, hdr.ipv4.header_words, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset, hdr.ipv4.protocol) {
+        transition select(hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset, hdr.ipv4.protocol) {
             (4, 5, 0, 0, PROTOCOL_UDP): udp;
             default: accept;
         }
@@ -163,7 +132,7 @@ control KeyValueVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
         // The answer gets fresh checksums: a request with a wrong one must not be made to look right.
         verify_checksum(hdr.kv.isValid(),
-                        { hdr.ipv4.version, hdr.ipv4.header_words, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification,
+                        { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification,
                           hdr.ipv4.reserved, hdr.ipv4.dont_fragment, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset, hdr.ipv4.ttl,
                           hdr.ipv4.protocol, hdr.ipv4.source, hdr.ipv4.destination },
                         hdr.ipv4.checksum, HashAlgorithm.csum16);
@@ -221,7 +190,7 @@ control KeyValueIngress(inout headers_t hdr, inout metadata_t meta, inout standa
     }
 
     apply {
-        if (standard_metadata.parser_error != error.NoError || !hdr.ipv4.isValid() || hdr.ipv4.version != 4 || hdr.ipv4.header_words < 5
+        if (standard_metadata.parser_error != error.NoError || !hdr.ipv4.isValid() || hdr.ipv4.version != 4 || hdr.ipv4.ihl < 5
             || hdr.ipv4.ttl == 0) {
             to_kernel.count(0);
             to_host();
@@ -242,9 +211,6 @@ control KeyValueIngress(inout headers_t hdr, inout metadata_t meta, inout standa
                 found = entries.get_or_allocate(key, entry);
             } else if (hdr.kv.operation == Operation.READ) {
                 found = entries.get(key, entry);
-            }
-            if (found == StateResult.PENDING) {
-                return; // it comes back with the lease
             }
             if (found == StateResult.MISS) {
                 entry = { 0, 0, 0 };
@@ -296,10 +262,7 @@ control KeyValueIngress(inout headers_t hdr, inout metadata_t meta, inout standa
             return;
         }
         if (!meta.answered) {
-            // RFC 1624, equation 3, for one off the TTL: ~m + m' = 0xfeff. (The reply's checksum is computed afresh.)
-            bit<32> sum = (bit<32>)(~hdr.ipv4.checksum) + 0xfeff;
-            sum = (sum & 0xffff) + (sum >> 16);
-            hdr.ipv4.checksum = ~(sum[15:0] + sum[31:16]);
+            hdr.ipv4.checksum = adjusted(hdr.ipv4.checksum, TTL_DECREMENTED);
             hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
             routed.count(0);
         }
@@ -313,7 +276,7 @@ control KeyValueEgress(inout headers_t hdr, inout metadata_t meta, inout standar
 control KeyValueComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
         update_checksum(meta.answered,
-                        { hdr.ipv4.version, hdr.ipv4.header_words, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification,
+                        { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification,
                           hdr.ipv4.reserved, hdr.ipv4.dont_fragment, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset, hdr.ipv4.ttl,
                           hdr.ipv4.protocol, hdr.ipv4.source, hdr.ipv4.destination },
                         hdr.ipv4.checksum, HashAlgorithm.csum16);

@@ -24,7 +24,8 @@
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
-#include <internet.p4>
+#include <headers.p4>
+#include <checksum.p4>
 
 #ifdef LOAD_BALANCER_LOCAL
 #define LOAD_BALANCER_CONSISTENCY Consistency.LOCAL
@@ -143,13 +144,13 @@ parser BalancerParser(packet_in packet, out headers_t hdr, inout metadata_t meta
 
     state ipv4 {
         packet.extract(hdr.ipv4);
-        payload_bytes = hdr.ipv4.total_length |-| ((bit<16>)hdr.ipv4.header_words << 2);
+        payload_bytes = hdr.ipv4.total_length |-| ((bit<16>)hdr.ipv4.ihl << 2);
         meta.key.source = hdr.ipv4.source;
         meta.key.destination = hdr.ipv4.destination;
         meta.key.source_port = 0;
         meta.key.destination_port = 0;
         meta.key.protocol = hdr.ipv4.protocol;
-        transition select(hdr.ipv4.header_words) {
+        transition select(hdr.ipv4.ihl) {
             0 .. 4: reject; // (gateway_check() drops it)
             5: transport;
             default: options;
@@ -157,7 +158,7 @@ parser BalancerParser(packet_in packet, out headers_t hdr, inout metadata_t meta
     }
 
     state options {
-        packet.extract(hdr.options, ((bit<32>)hdr.ipv4.header_words - 5) * 32);
+        packet.extract(hdr.options, ((bit<32>)hdr.ipv4.ihl - 5) * 32);
         transition transport;
     }
 
@@ -215,7 +216,7 @@ parser BalancerParser(packet_in packet, out headers_t hdr, inout metadata_t meta
         meta.key.source = hdr.embedded_ipv4.destination;
         meta.key.destination = hdr.embedded_ipv4.source;
         meta.key.protocol = hdr.embedded_ipv4.protocol;
-        transition select(hdr.embedded_ipv4.version, hdr.embedded_ipv4.header_words) {
+        transition select(hdr.embedded_ipv4.version, hdr.embedded_ipv4.ihl) {
             (4, 5): embedded_transport;
             (4, 6 .. 15): embedded_options;
             default: accept;
@@ -223,12 +224,12 @@ parser BalancerParser(packet_in packet, out headers_t hdr, inout metadata_t meta
     }
 
     state embedded_options {
-        packet.extract(hdr.embedded_options, ((bit<32>)hdr.embedded_ipv4.header_words - 5) * 32);
+        packet.extract(hdr.embedded_options, ((bit<32>)hdr.embedded_ipv4.ihl - 5) * 32);
         transition embedded_transport;
     }
 
     state embedded_transport {
-        embedded_bytes = payload_bytes |-| (8 + ((bit<16>)hdr.embedded_ipv4.header_words << 2));
+        embedded_bytes = payload_bytes |-| (8 + ((bit<16>)hdr.embedded_ipv4.ihl << 2));
         transition select(hdr.embedded_ipv4.fragment_offset, hdr.embedded_ipv4.protocol) {
             (0, PROTOCOL_TCP): embedded_tcp;
             (0, PROTOCOL_UDP): embedded_udp;
@@ -344,7 +345,7 @@ control BalancerIngress(inout headers_t hdr, inout metadata_t meta, inout standa
             hdr.embedded_udp.checksum = adjusted_udp(before, address_change + port_change);
             icmp_change = icmp_change + replaced_word(before, hdr.embedded_udp.checksum);
         } else if (hdr.embedded_tcp.isValid() && hdr.ipv4.total_length >= 26
-                       + (((bit<16>)hdr.ipv4.header_words + (bit<16>)hdr.embedded_ipv4.header_words) << 2)) {
+                       + (((bit<16>)hdr.ipv4.ihl + (bit<16>)hdr.embedded_ipv4.ihl) << 2)) {
             // (Bytes past the IPv4 packet's end are no part of what the checksums cover.)
             before = hdr.embedded_tcp.checksum;
             hdr.embedded_tcp.checksum = adjusted(before, address_change + port_change);
@@ -405,9 +406,6 @@ control BalancerIngress(inout headers_t hdr, inout metadata_t meta, inout standa
                 result = bindings.get_or_allocate(meta.conversation, binding);
             } else {
                 result = bindings.get(meta.conversation, binding);
-            }
-            if (result == StateResult.PENDING) {
-                return; // it comes back with the binding
             }
             if (result == StateResult.MISS && meta.direction == Direction.TO_BACKEND) {
                 if (meta.kind == Kind.OPENER) {

@@ -30,7 +30,8 @@
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
-#include <internet.p4>
+#include <headers.p4>
+#include <checksum.p4>
 
 #ifdef SERVING_GATEWAY_LOCAL
 #define USERS_CONSISTENCY Consistency.LOCAL
@@ -200,7 +201,7 @@ parser GatewayParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     // Whether the first IPv4 header is a tunnel's shows only further on.
     state ipv4 {
         ipv4_t first = packet.lookahead<ipv4_t>();
-        transition select(first.version, first.header_words, first.more_fragments, first.fragment_offset, first.protocol) {
+        transition select(first.version, first.ihl, first.more_fragments, first.fragment_offset, first.protocol) {
             (4, 5, 0, 0, PROTOCOL_UDP): ports;
             (4, _, _, _, PROTOCOL_UDP): ports_unknown;
             default: plain;
@@ -296,14 +297,14 @@ parser GatewayParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
 control GatewayVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
         // A user's header with a wrong checksum would be found wrong by a receiver, but only there.
-        verify_checksum(meta.kind == Kind.UPLINK && hdr.ipv4.header_words == 5,
-                        { hdr.ipv4.version, hdr.ipv4.header_words, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification,
+        verify_checksum(meta.kind == Kind.UPLINK && hdr.ipv4.ihl == 5,
+                        { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification,
                           hdr.ipv4.reserved, hdr.ipv4.dont_fragment, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset,
                           hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.source, hdr.ipv4.destination },
                         hdr.ipv4.checksum, HashAlgorithm.csum16);
         // The answer gets fresh checksums: a request with a wrong one must not be made to look right.
         verify_checksum(hdr.signalling.isValid(),
-                        { hdr.outer_ipv4.version, hdr.outer_ipv4.header_words, hdr.outer_ipv4.tos, hdr.outer_ipv4.total_length,
+                        { hdr.outer_ipv4.version, hdr.outer_ipv4.ihl, hdr.outer_ipv4.tos, hdr.outer_ipv4.total_length,
                           hdr.outer_ipv4.identification, hdr.outer_ipv4.reserved, hdr.outer_ipv4.dont_fragment, hdr.outer_ipv4.more_fragments,
                           hdr.outer_ipv4.fragment_offset, hdr.outer_ipv4.ttl, hdr.outer_ipv4.protocol, hdr.outer_ipv4.source,
                           hdr.outer_ipv4.destination },
@@ -456,7 +457,7 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
             mark_to_drop(standard_metadata);
             return;
         }
-        if (!hdr.outer_ipv4.isValid() && (!hdr.ipv4.isValid() || hdr.ipv4.version != 4 || hdr.ipv4.header_words < 5)) {
+        if (!hdr.outer_ipv4.isValid() && (!hdr.ipv4.isValid() || hdr.ipv4.version != 4 || hdr.ipv4.ihl < 5)) {
             to_kernel.count(0);
             to_host();
             return;
@@ -505,7 +506,7 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                 return;
             } else if (meta.kind == Kind.UPLINK) {
                 // (The user's packet must be all there, and nothing else: what follows it would leave with it.)
-                if (hdr.ipv4.version != 4 || hdr.ipv4.header_words < 5
+                if (hdr.ipv4.version != 4 || hdr.ipv4.ihl < 5
                     || hdr.ipv4.total_length + (hdr.gtp_optional.isValid() ? 16w4 : 0) + meta.extension_bytes != hdr.gtp.length
                     || hdr.gtp.length + 36 != hdr.outer_ipv4.total_length) {
                     unsupported.count(0);
@@ -544,9 +545,6 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
             found = users.get_or_allocate(user, session);
         } else if (needs_session) {
             found = users.get(user, session);
-        }
-        if (found == StateResult.PENDING) {
-            return; // it comes back with the lease
         }
         if (found == StateResult.MISS) {
             session = { 0, 0, 0, 0, 0 };
@@ -710,7 +708,7 @@ control GatewayEgress(inout headers_t hdr, inout metadata_t meta, inout standard
 control GatewayComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
         update_checksum(meta.outer_changed,
-                        { hdr.outer_ipv4.version, hdr.outer_ipv4.header_words, hdr.outer_ipv4.tos, hdr.outer_ipv4.total_length,
+                        { hdr.outer_ipv4.version, hdr.outer_ipv4.ihl, hdr.outer_ipv4.tos, hdr.outer_ipv4.total_length,
                           hdr.outer_ipv4.identification, hdr.outer_ipv4.reserved, hdr.outer_ipv4.dont_fragment, hdr.outer_ipv4.more_fragments,
                           hdr.outer_ipv4.fragment_offset, hdr.outer_ipv4.ttl, hdr.outer_ipv4.protocol, hdr.outer_ipv4.source,
                           hdr.outer_ipv4.destination },

@@ -2,7 +2,8 @@
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
-#include <internet.p4>
+#include <headers.p4>
+#include <checksum.p4>
 
 #ifndef NAT_CONSISTENCY
 #define NAT_CONSISTENCY Consistency.LINEARIZABLE // each binding outlives its switch
@@ -22,7 +23,7 @@ parser NatParser(packet_in packet, out headers_t hdr, inout metadata_t meta, ino
     }
     state ipv4 {
         packet.extract(hdr.ipv4);
-        transition select(hdr.ipv4.header_words, hdr.ipv4.fragment_offset, hdr.ipv4.protocol) {
+        transition select(hdr.ipv4.ihl, hdr.ipv4.fragment_offset, hdr.ipv4.protocol) {
             (5, 0, PROTOCOL_UDP): udp;
             default: accept;
         }
@@ -65,7 +66,7 @@ control NatVerify(inout headers_t hdr, inout metadata_t meta) { apply { } }
 control NatEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) { apply { } }
 control NatCompute(inout headers_t hdr, inout metadata_t meta) {
     apply {
-        update_checksum(hdr.ipv4.isValid(), { hdr.ipv4.version, hdr.ipv4.header_words, hdr.ipv4.tos,
+        update_checksum(hdr.ipv4.isValid(), { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos,
             hdr.ipv4.total_length, hdr.ipv4.identification, hdr.ipv4.reserved,
             hdr.ipv4.dont_fragment, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset, hdr.ipv4.ttl,
             hdr.ipv4.protocol, hdr.ipv4.source, hdr.ipv4.destination }, hdr.ipv4.checksum,

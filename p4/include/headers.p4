@@ -1,11 +1,12 @@
-// internet.p4: Internet headers and checksums that several applications use. Not part of any
+// headers.p4: Internet headers and their constants. Field names follow the RFCs. Not part of any
 // standard.
 //
 // Include it after core.p4.
-#ifndef INTERNET_P4
-#define INTERNET_P4
+#ifndef HEADERS_P4
+#define HEADERS_P4
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
+const bit<16> ETHERTYPE_VLAN = 0x8100;
 const bit<16> ETHERTYPE_IPV6 = 0x86dd;
 
 const bit<8> PROTOCOL_ICMP = 1;
@@ -36,17 +37,23 @@ const bit<8> ICMP6_PARAMETER_PROBLEM = 4;
 const bit<8> ICMP6_ECHO_REQUEST = 128;
 const bit<8> ICMP6_ECHO_REPLY = 129;
 
-// Headers ----------------------------------------------------------------------------------------
-
 header ethernet_t {
     bit<48> destination;
     bit<48> source;
     bit<16> ether_type;
 }
 
+// IEEE 802.1Q
+header vlan_t {
+    bit<3>  priority;
+    bit<1>  drop_eligible;
+    bit<12> id;
+    bit<16> ether_type;
+}
+
 header ipv4_t {
     bit<4>  version;
-    bit<4>  header_words;
+    bit<4>  ihl;
     bit<8>  tos;
     bit<16> total_length;
     bit<16> identification;
@@ -155,39 +162,5 @@ bool tcp_opens(in bit<16> offset_and_flags) {
 bool tcp_only_acknowledges(in bit<16> offset_and_flags) {
     return (offset_and_flags & (TCP_PHASES | TCP_ACK)) == TCP_ACK;
 }
-
-// Checksums (RFC 1624) ---------------------------------------------------------------------------
-// One's complement sums are sums modulo 2^16 - 1, and 2^16 is 1 there: 32-bit words can be added as
-// they are, and folded in the end.
-
-// What replacing a word adds to a one's complement sum: ~m + m' (equation 3).
-bit<64> replaced_address(in bit<32> before, in bit<32> after) {
-    return (bit<64>)(~before) + (bit<64>)after;
-}
-
-bit<64> replaced_word(in bit<16> before, in bit<16> after) {
-    return (bit<64>)(~before) + (bit<64>)after;
-}
-
-// HC' = ~(~HC + ~m + m'), for a difference of less than 2^36.
-bit<16> adjusted(in bit<16> checksum, in bit<64> difference) {
-    bit<64> sum = (bit<64>)(~checksum) + difference;
-    sum = (sum & 0xffff) + (sum >> 16); // < 2^21
-    sum = (sum & 0xffff) + (sum >> 16); // < 2^16 + 2^5
-    sum = (sum & 0xffff) + (sum >> 16);
-    return ~sum[15:0];
-}
-
-// The same for UDP, where 0 says that there is no checksum (RFC 768).
-bit<16> adjusted_udp(in bit<16> checksum, in bit<64> difference) {
-    if (checksum == 0) {
-        return 0;
-    }
-    bit<16> result = adjusted(checksum, difference);
-    return result == 0 ? 0xffff : result;
-}
-
-// One off the TTL takes 0x0100 from its word: ~m + (m - 0x0100) = 0xffff - 0x0100.
-const bit<64> TTL_DECREMENTED = 0xfeff;
 
 #endif
