@@ -53,8 +53,8 @@ enum StateResult {
     /// switch's table) has no room, or the allocator nothing left. The packet may be processed further (most programs drop it). Linearizable: a packet can learn this of one
     /// key only. What a program does not see: where the store has room but this switch's table has none, the packet is dropped, and counted as `flows_full`.
     MISS,
-    /// This switch holds no lease: the packet, as it came in, is on its way to the store and will enter the program again with the lease.
-    /// The program must touch nothing more: return. (RedPlane §5.1: state initialisation)
+    /// No program sees this one: without a lease the packet, as it came in, goes to the store, and
+    /// enters the program again with the lease. (RedPlane §5.1: state initialisation)
     PENDING
 }
 
@@ -102,8 +102,9 @@ extern SnapshotState<K, T> {
     /// snapshots of a key, at least 100; 0: none at all, the state lives in this switch only and dies with it (the baseline). `epsilon_us` (ε): a failure takes back
     /// no update that is older than this, or else `overdue` applies; more than `period_us`.
     SnapshotState(bit<32> instances, bit<32> slots, bit<32> period_us, bit<32> epsilon_us, Overdue overdue);
-    /// One slot. HIT: `value` is set. PENDING: return, the packet waits for the key's state or is dropped. MISS: the store has no room for another key
-    /// (or, if there are no snapshots, this switch).
+    /// One slot. HIT: `value` is set. MISS: the store has no room for another key
+    /// (or, if there are no snapshots, this switch). Without the key's state the packet waits for
+    /// it, or is dropped.
     /// As in registers, an index out of range reads 0 and writes nothing.
     StateResult read(in K key, in bit<32> index, out T value);
     /// Replaces one slot's value.
