@@ -298,35 +298,6 @@ struct sp_flow_scratch {
 
 #include "stateplane_flow_maps.h"
 
-/* Seeded bugs, for tests that must find them (systems/redplane/sim/tests/mutations.rs): the emitted C is compiled with -DSP_BUG=number. 0: none. */
-#ifndef SP_BUG
-#define SP_BUG 0
-#endif
-enum {
-	SP_BUG_LEASE_FROM_REPLY = 1,
-	SP_BUG_READ_BEFORE_ACK,
-	SP_BUG_NEVER_SENT_AGAIN,
-	SP_BUG_GRANT_OVER_OWN_STATE,
-	SP_BUG_RELEASED_TAKEN_AGAIN,
-	SP_BUG_RECALL_KEEPS,
-	SP_BUG_ACK_OF_ANY_EPOCH,
-	SP_BUG_REPLY_TO_EARLIER_LIFE,
-	SP_BUG_LEASE_NEVER_OVER,
-	SP_BUG_ACKED_WHEN_SENT,
-	SP_BUG_RING_FORGETS,
-	SP_BUG_SNAPSHOT_OF_ACTIVE_COPY,
-	SP_BUG_REPLAYS_TAKEN,
-	SP_BUG_RELEASE_NOT_SENT_AGAIN,
-	SP_BUG_REMOVED_AT_ONCE,
-	SP_BUG_RING_FULL, /* no bug: now and then the ring takes nothing */
-	SP_BUG_SAVED_WITH_ONE_PART,
-	SP_BUG_NEVER_OVERDUE,
-	SP_BUG_UNMARKED_WITHOUT_LEASE = 19,
-	SP_BUG_COPY_SURVIVES_GRANT,
-	SP_BUG_WINDOW_IN_BOTH_COPIES,
-	SP_BUG_WINDOW_GOES_BACK,
-};
-
 /* Of switch.toml; 0 until the agent has written it, and where it has none. */
 static __always_inline __u32 sp_flow_switch_id(void)
 {
@@ -422,8 +393,7 @@ static __always_inline int sp_flow_push_part(struct sp_flow_pending *pending, __
 	pending->part = part;
 	for (__u32 i = 0; i < SP_FLOW_KEY_MAX / 8; i++)
 		((__u64 *)pending->key)[i] = i < SP_ROUND8(key_bytes) / 8 ? ((const __u64 *)key)[i] : 0;
-	if ((SP_BUG == SP_BUG_RING_FULL && (sp_flow_exact_clock() / 1000000 * 2654435761u >> 9) % 4 == 0) ||
-	    bpf_map_push_elem(&sp_flow_ring, pending, 0)) {
+	if (bpf_map_push_elem(&sp_flow_ring, pending, 0)) {
 		sp_flow_count(SP_STAT_RING_FULL);
 		return -1;
 	}

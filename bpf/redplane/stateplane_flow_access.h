@@ -19,8 +19,6 @@ static __always_inline __u32 sp_flow_depend(struct sp_flow_context *flow, __u32 
 
 	if (!scratch)
 		return SP_STATE_PENDING;
-	if (SP_BUG == SP_BUG_READ_BEFORE_ACK)
-		return SP_STATE_HIT;
 	if (flow->kind == SP_FLOW_COMMIT) {
 		if (scratch->object_id == object_id && sp_flow_equal(scratch->key, key, key_bytes) &&
 		    (scratch->seq >= seq || scratch->type == SP_READ_COMMIT)) {
@@ -319,8 +317,6 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 					entry->sent_ns = now; /* with this packet */
 				queue = !(entry->flags & SP_FLOW_QUEUED);
 				entry->flags |= SP_FLOW_QUEUED;
-				if (SP_BUG == SP_BUG_ACKED_WHEN_SENT)
-					entry->acked_seq = seq;
 			}
 			sp_barrier();
 			entry->version++;

@@ -27,18 +27,16 @@ static __always_inline int sp_flow_generate(void *map, struct sp_flow_scratch *s
 	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes)) {
 		released = entry->flags & SP_FLOW_RELEASED;
 		waiting = released ? !(entry->flags & SP_FLOW_RELEASE_ACKED) : entry->seq > entry->acked_seq;
-		if (waiting && SP_BUG == SP_BUG_RELEASE_NOT_SENT_AGAIN && released)
-			waiting = 0;
-		if (waiting && SP_BUG != SP_BUG_RING_FORGETS)
+		if (waiting)
 			todo = SP_GENERATE_KEEP;
-		else if (!waiting)
+		else
 			entry->flags &= ~SP_FLOW_QUEUED;
 		/* The first UPDATE of an asynchronous object is the generator's, too: no re-sending. */
 		resends = entry->resends;
 		if (consistency == SP_FLOW_ASYNCHRONOUS && resends)
 			resends--;
 		/* A newer one may have been sent on another CPU after `now` was read. */
-		if (waiting && SP_BUG != SP_BUG_NEVER_SENT_AGAIN && now > entry->sent_ns &&
+		if (waiting && now > entry->sent_ns &&
 		    (now - entry->sent_ns >= sp_resend_timeout(session, settings, resends) || entry->sent_ns < head_since_ns)) {
 			todo |= SP_GENERATE_SEND;
 			entry->resends++;

@@ -36,11 +36,7 @@ static __always_inline int sp_flow_install(void *map, struct sp_flow_scratch *sc
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
 	if (sp_flow_equal(entry_key, scratch->key, key_bytes) && !(entry->flags & SP_FLOW_DYING) &&
 	    scratch->epoch) {
-		if (scratch->epoch > entry->epoch ||
-		    (SP_BUG == SP_BUG_GRANT_OVER_OWN_STATE && scratch->epoch == entry->epoch &&
-		     !(entry->flags & SP_FLOW_RELEASED)) ||
-		    (SP_BUG == SP_BUG_RELEASED_TAKEN_AGAIN && scratch->epoch == entry->epoch &&
-		     entry->flags & SP_FLOW_RELEASED)) {
+		if (scratch->epoch > entry->epoch) {
 			entry->version++;
 			sp_barrier();
 			entry->epoch = scratch->epoch;
@@ -84,7 +80,7 @@ static __always_inline void sp_flow_acknowledge(void *map, struct sp_flow_scratc
 		return;
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
 	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes) &&
-	    (scratch->epoch == entry->epoch || SP_BUG == SP_BUG_ACK_OF_ANY_EPOCH)) {
+	    scratch->epoch == entry->epoch) {
 		entry->version++;
 		sp_barrier();
 		if (scratch->seq > entry->acked_seq && scratch->seq <= entry->seq) {
@@ -190,8 +186,7 @@ static __always_inline int sp_flow_recall(void *map, struct sp_flow_scratch *scr
 			entry->acked_seq = entry->seq;
 			entry->flags = (entry->flags & SP_FLOW_QUEUED) | SP_FLOW_UNKNOWN;
 		}
-		if (SP_BUG != SP_BUG_RECALL_KEEPS)
-			entry->flags |= SP_FLOW_RELEASED; /* from here on it is not this switch's */
+		entry->flags |= SP_FLOW_RELEASED; /* from here on it is not this switch's */
 		queue = !(entry->flags & (SP_FLOW_QUEUED | SP_FLOW_RELEASE_ACKED));
 		if (queue)
 			entry->flags |= SP_FLOW_QUEUED;
@@ -382,8 +377,6 @@ static __always_inline int sp_flow_is_replayed(const struct sp_flow_scratch *scr
 	__u64 tag = scratch->tag;
 	int known = 0;
 
-	if (SP_BUG == SP_BUG_REPLAYS_TAKEN)
-		return 0;
 	if (!set)
 		return 1;
 	/* Of two copies on two CPUs one is the second. And a copy takes no place: who sends one again and again makes nothing else forgotten. */
@@ -413,7 +406,7 @@ static __always_inline int sp_flow_read_message(struct xdp_md *xdp, struct sp_fl
 	if (!sp_flow_is_genuine(xdp, scratch, scratch->key_bytes + scratch->value_bytes + packet_bytes))
 		return -1;
 	scratch->fault = SP_STAT_OTHER_INCARNATION;
-	if (scratch->incarnation != settings->incarnation && SP_BUG != SP_BUG_REPLY_TO_EARLIER_LIFE)
+	if (scratch->incarnation != settings->incarnation)
 		return -1; /* an earlier life's lease is not ours */
 	/* "Replays". A recall carries the newest request_ns that the head has of this switch. */
 	now = sp_flow_exact_clock();

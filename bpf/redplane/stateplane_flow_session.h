@@ -83,7 +83,7 @@ static __always_inline int sp_flow_owned(const struct sp_flow_entry_head *seen, 
 	struct sp_session *session = sp_get_session(seen->shard);
 
 	return session && !(seen->flags & (SP_FLOW_RELEASED | SP_FLOW_DYING)) &&
-	       (sp_session_lives(session, seen->session, now_ns) || (SP_BUG == SP_BUG_LEASE_NEVER_OVER && session->number));
+	       sp_session_lives(session, seen->session, now_ns);
 }
 
 /* ---- "Re-sending" and "Window" ---------------------------------------------------------------------------------- */
@@ -179,8 +179,6 @@ static __always_inline void sp_session_take(struct sp_session *session, __u32 nu
 	/* From when the request left (the head counts from when it came, which is later), less the margin for drift and clock lag. */
 	__u64 end = lease_ns > margin_ns ? request_ns + lease_ns - margin_ns : 0;
 
-	if (SP_BUG == SP_BUG_LEASE_FROM_REPLY)
-		end = sp_flow_exact_clock() + lease_ns - margin_ns;
 	bpf_spin_lock(&session->lock);
 	sp_session_answered(session, request_ns, now_ns);
 	if (at_once)

@@ -44,9 +44,8 @@ static __always_inline int sp_flow_claim(void *map, const struct sp_flow_sweep_r
 			if (entry->used_ns < request->idle_before_ns)
 				what = SP_SWEEP_REMOVE;
 		} else if (entry->flags & SP_FLOW_RELEASED) {
-			if ((entry->flags & SP_FLOW_RELEASE_ACKED && !(entry->flags & SP_FLOW_QUEUED) &&
-			     entry->sent_ns < request->released_before_ns) ||
-			    SP_BUG == SP_BUG_REMOVED_AT_ONCE)
+			if (entry->flags & SP_FLOW_RELEASE_ACKED && !(entry->flags & SP_FLOW_QUEUED) &&
+			    entry->sent_ns < request->released_before_ns)
 				what = SP_SWEEP_REMOVE;
 			else if (!(entry->flags & (SP_FLOW_RELEASE_ACKED | SP_FLOW_QUEUED)))
 				what = SP_SWEEP_RELEASE; /* there was no room in the ring */

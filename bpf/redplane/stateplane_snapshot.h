@@ -190,7 +190,7 @@ static __always_inline int sp_window_is(void *slots, const struct sp_snapshot *o
 		__u32 sp_updated = (sp_apart - 1) >> 63; /* in this interval: the other copy is the flip's already */  \
 									                                                       \
 		slot->copy[~(interval)&1] =                                                                            \
-			SP_BUG == SP_BUG_WINDOW_IN_BOTH_COPIES ? 0 : slot->copy[(slot->tag ^ sp_updated) & 1];         \
+			slot->copy[(slot->tag ^ sp_updated) & 1];                                                       \
 		slot->copy[(interval)&1] = 0;                                                                          \
 		slot->tag = (interval);                                                                                \
 	}
@@ -202,7 +202,7 @@ static __always_inline int sp_window_begin(void *slots, const struct sp_snapshot
 	__u64 was = sp_slot_access(slots, object->slot_bytes, last, interval, object->mask, SP_SLOT_READ, 0);
 	__u64 ahead = (window - was) & object->mask;
 
-	if (!ahead || (was && ahead > object->mask >> 1 && SP_BUG != SP_BUG_WINDOW_GOES_BACK))
+	if (!ahead || (was && ahead > object->mask >> 1))
 		return 0;
 	if (object->slot_bytes == 4) {
 		SP_SLOTS_BEGIN_ALL(sp_slot4, slots, object->slots, interval)
@@ -344,7 +344,7 @@ static __always_inline __u32 sp_snapshot_access(struct sp_flow_context *flow, co
 			book->unleased_ns = 0;
 			book->held_epoch = entry->epoch;
 		}
-		if (overdue && object->overdue == SP_OVERDUE_DROP && SP_BUG != SP_BUG_NEVER_OVERDUE) {
+		if (overdue && object->overdue == SP_OVERDUE_DROP) {
 			outcome = SP_ACCESS_OVERDUE;
 		} else if (what == SP_SLOTS_BEGIN) {
 			/* Whether there is a lease, and who asks for it, is for the accesses that follow. */
@@ -407,7 +407,7 @@ static __always_inline int sp_snapshot_overdue(const struct sp_snapshot *object,
 	if (!entry)
 		return 0;
 	now = sp_flow_coarse_clock();
-	if (object->overdue != SP_OVERDUE_DROP && SP_BUG != SP_BUG_UNMARKED_WITHOUT_LEASE) {
+	if (object->overdue != SP_OVERDUE_DROP) {
 		seen.session = *(volatile __u32 *)&entry->session;
 		seen.shard = *(volatile __u16 *)&entry->shard;
 		if (!sp_flow_owned(&seen, now))

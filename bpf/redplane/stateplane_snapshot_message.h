@@ -85,7 +85,7 @@ static __always_inline void sp_snapshot_decide(struct sp_flow_entry_head *entry,
 #define SP_SLOT_OF_SNAPSHOT(slot, seq, value)                                                                          \
 	do {                                                                                                           \
 		__u64 sp_apart = (slot)->tag ^ ((__u32)(seq) + 1);                                                     \
-		__u32 sp_updated = SP_BUG == SP_BUG_SNAPSHOT_OF_ACTIVE_COPY ? 0 : (sp_apart - 1) >> 63; /* since the flip */                                          \
+		__u32 sp_updated = (sp_apart - 1) >> 63; /* since the flip */                                          \
 		value = (slot)->copy[((slot)->tag ^ sp_updated) & 1];                                                  \
 		(slot)->copy[(seq)&1] = value;                                                                         \
 		(slot)->tag = (__u32)(seq) + sp_updated;                                                               \
@@ -240,7 +240,7 @@ static __always_inline void sp_snapshot_acknowledge(struct sp_flow_entry_head *e
 	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, object->key_bytes) &&
 	    scratch->epoch == entry->epoch && scratch->seq == entry->seq && entry->seq > entry->acked_seq) {
 		book->acked_parts |= parts & all;
-		if (book->acked_parts == all || SP_BUG == SP_BUG_SAVED_WITH_ONE_PART) {
+		if (book->acked_parts == all) {
 			entry->acked_seq = entry->seq;
 			book->unsaved_ns = book->since_flip_ns;
 			book->in_flight_updates = 0;
@@ -270,8 +270,7 @@ static __always_inline void sp_snapshot_take_part(struct sp_flow_entry_head *ent
 			book->seen_seq = scratch->seq;
 			book->seen_parts = 0;
 			/* What stood here is over, as the store has given the key out anew; what was unsaved of it is fenced. */
-			if (SP_BUG != SP_BUG_COPY_SURVIVES_GRANT)
-				entry->flags |= SP_FLOW_RELEASED | SP_FLOW_RELEASE_ACKED | SP_FLOW_UNKNOWN;
+			entry->flags |= SP_FLOW_RELEASED | SP_FLOW_RELEASE_ACKED | SP_FLOW_UNKNOWN;
 			lost = sp_snapshot_lose(entry, book);
 		}
 		for (__u32 i = 0; i < per_part; i++) {

@@ -1,7 +1,9 @@
 //! The programs that runs are made with, compiled by the real compiler.
 
+use crate::seeded::{SeededBug, systems_with};
 use manifest::Manifest;
 use std::path::PathBuf;
+use xdp_backend::system::Systems;
 
 /// What a run is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,11 +48,11 @@ pub struct Program {
 }
 
 impl Program {
-    /// Compiles a program. `p4_defines`: macros of the P4 source, `c_defines`: of the emitted C (for seeded bugs).
+    /// Compiles a program. `p4_defines`: macros of the P4 source; `bug`: a mistake in the data plane.
     ///
     /// # Errors
     /// What the compiler says, for people.
-    pub fn compile(kind: Kind, p4_defines: &[&str], c_defines: &[&str]) -> Result<Program, String> {
+    pub fn compile(kind: Kind, p4_defines: &[&str], bug: Option<&SeededBug>) -> Result<Program, String> {
         let folder = tempfile::tempdir().map_err(|error| format!("a temporary folder: {error}"))?;
         let (name, text) = match kind {
             Kind::Snapshots => ("sketch.p4", include_str!("../tests/sketch.p4")),
@@ -71,8 +73,8 @@ impl Program {
         let outcome = p4_check::check_file(&source, &p4_syntax::Options { defines, ..Default::default() });
         let program = outcome.program.as_ref().ok_or_else(|| outcome.render(false))?;
         let object = folder.path().join("program.o");
-        let c_defines = c_defines.iter().map(ToString::to_string).collect();
-        let options = xdp_backend::Options { program_name: name.to_owned(), defines: c_defines, ..Default::default() };
+        let systems = bug.map_or(Ok(Systems::ALL), systems_with)?;
+        let options = xdp_backend::Options { program_name: name.to_owned(), systems, ..Default::default() };
         let compiled = xdp_backend::compile(program, &options, &object).map_err(|error| error.to_string())?;
         Ok(Program { kind, object, manifest: compiled.generated.manifest, _folder: folder })
     }

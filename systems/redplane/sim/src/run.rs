@@ -48,7 +48,7 @@ impl Bench {
     /// # Errors
     /// What the compiler says.
     pub fn new(kind: Kind) -> Result<Bench, String> {
-        Ok(Bench::with(Program::compile(kind, Bench::p4_defines(kind), &[])?))
+        Ok(Bench::with(Program::compile(kind, Bench::p4_defines(kind), None)?))
     }
 
     /// Macros of the P4 source that the swarm's programs are compiled with.

@@ -1,7 +1,7 @@
 //! The switch's runtime against the store, under one kind of fault each; `tests/swarm.rs` mixes them. SIM_RUNS=N does N times as many seeds; SIM_SEED=S only that one.
 //! Needs root.
 
-use sim::{Action, Bench, Faults, Kind, Outcome, Program, Scenario, Step, Workload, World};
+use sim::{Action, Bench, Faults, Kind, Outcome, Program, Scenario, SeededBug, Step, Workload, World};
 
 fn runs(seeds: std::ops::Range<u64>, faults: Faults) {
     runs_of(Kind::Linearizable, seeds, faults);
@@ -37,7 +37,7 @@ fn runs_of(kind: Kind, seeds: std::ops::Range<u64>, faults: Faults) {
 
 #[test]
 fn idle_flows_leave_the_switch_and_come_back_with_their_state() {
-    let program = Program::compile(Kind::Linearizable, &[], &[]).unwrap();
+    let program = Program::compile(Kind::Linearizable, &[], None).unwrap();
     let packet = |number: u32| {
         let action = Action::Packet { switch: 0, flow: number % 4, read: false };
         Step { pause_ns: 1_000_000, action }
@@ -61,7 +61,7 @@ fn idle_flows_leave_the_switch_and_come_back_with_their_state() {
 /// through in bounded time nobody promises here.)
 #[test]
 fn tables_that_are_too_small_cost_packets_only() {
-    let program = Program::compile(Kind::Linearizable, &["FLOWS=2"], &[]).unwrap();
+    let program = Program::compile(Kind::Linearizable, &["FLOWS=2"], None).unwrap();
     let times = std::env::var("SIM_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     let faults =
         Faults { loss: 0.05, duplication: 0.05, delay_max_ns: 5_000_000, moves: 0.1, store_crashes: 0.003, ..CALM };
@@ -189,9 +189,8 @@ fn everything_at_once() {
 /// The pending ring of updates refuses every fourth millisecond (a full ring, or the kernel's lock of it): what found no room is sent again all the same.
 #[test]
 fn a_ring_that_takes_nothing_now_and_then() {
-    const RING_FULL: &str = "SP_BUG=16";
     for kind in [Kind::Linearizable, Kind::Asynchronous] {
-        let mut bench = Bench::with(Program::compile(kind, &[], &[RING_FULL]).unwrap());
+        let mut bench = Bench::with(Program::compile(kind, &[], SeededBug::named("RingFull")).unwrap());
         for seed in 970_000_000..970_000_010 {
             let faults = Faults { loss: 0.1, moves: 0.05, ..CALM };
             let workload = Workload { flows: 4, packets: 150, pause_max_ns: 3_000_000, reads_percent: 30 };

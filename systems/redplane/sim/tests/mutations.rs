@@ -5,7 +5,7 @@
 //! `cargo test --release -p sim --features mutations --test mutations -- --ignored --nocapture` (minutes); MUTATION=Name: only that one. Without `--ignored`: those that are caught within a
 //! few runs.
 
-use sim::{Bench, Kind, Program, Scenario, Violation, kind_of_seed};
+use sim::{Bench, Kind, Program, Scenario, SeededBug, Violation, kind_of_seed};
 use state_store::core::{Mutation, set_mutation};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,24 +17,24 @@ const MOST_QUICK: u64 = 400;
 /// FIRST_SEED=N: from there on.
 const FIRST_SEED: u64 = 77_000_000;
 
-/// `SP_BUG_...` of stateplane_flow.h, by number: name, and the program in which it shows.
-const DATA_PLANE: [(&str, u32, Kind); 16] = [
-    ("LeaseFromReply", 1, Kind::Linearizable),
-    ("ReadBeforeAck", 2, Kind::Linearizable),
-    ("NeverSentAgain", 3, Kind::Linearizable),
-    ("GrantOverOwnState", 4, Kind::Linearizable),
-    ("ReleasedTakenAgain", 5, Kind::Linearizable),
-    ("RecallKeeps", 6, Kind::Linearizable),
-    ("ReplyToEarlierLife", 8, Kind::Linearizable),
-    ("LeaseNeverOver", 9, Kind::Linearizable),
-    ("AckedWhenSent", 10, Kind::Linearizable),
-    ("RingForgets", 11, Kind::Linearizable),
-    ("SnapshotOfActiveCopy", 12, Kind::Snapshots),
-    ("SwitchReplaysTaken", 13, Kind::Linearizable),
-    ("ReleaseNotSentAgain", 14, Kind::Linearizable),
-    ("RemovedAtOnce", 15, Kind::Linearizable),
-    ("SavedWithOnePart", 17, Kind::Snapshots),
-    ("NeverOverdue", 18, Kind::Snapshots),
+/// Bugs of the data plane (`sim::seeded`), and the program in which each shows.
+const DATA_PLANE: [(&str, Kind); 16] = [
+    ("LeaseFromReply", Kind::Linearizable),
+    ("ReadBeforeAck", Kind::Linearizable),
+    ("NeverSentAgain", Kind::Linearizable),
+    ("GrantOverOwnState", Kind::Linearizable),
+    ("ReleasedTakenAgain", Kind::Linearizable),
+    ("RecallKeeps", Kind::Linearizable),
+    ("ReplyToEarlierLife", Kind::Linearizable),
+    ("LeaseNeverOver", Kind::Linearizable),
+    ("AckedWhenSent", Kind::Linearizable),
+    ("RingForgets", Kind::Linearizable),
+    ("SnapshotOfActiveCopy", Kind::Snapshots),
+    ("SwitchReplaysTaken", Kind::Linearizable),
+    ("ReleaseNotSentAgain", Kind::Linearizable),
+    ("RemovedAtOnce", Kind::Linearizable),
+    ("SavedWithOnePart", Kind::Snapshots),
+    ("NeverOverdue", Kind::Snapshots),
 ];
 
 /// Not a bug by itself: another rule stands behind it, so that nothing that can be seen changes (systems/redplane/docs/correctness.md, "Can the checks fail?").
@@ -59,7 +59,7 @@ const QUICK: [&str; 12] = [
 #[derive(Clone, Copy)]
 enum Seeded {
     Store(Mutation),
-    DataPlane(u32),
+    DataPlane(&'static SeededBug),
 }
 
 struct Bug {
@@ -82,10 +82,9 @@ fn bugs() -> Vec<Bug> {
         };
         Bug { name: format!("{mutation:?}"), seeded: Seeded::Store(*mutation), kind }
     });
-    let data_plane = DATA_PLANE.iter().map(|(name, number, kind)| Bug {
-        name: (*name).to_owned(),
-        seeded: Seeded::DataPlane(*number),
-        kind: *kind,
+    let data_plane = DATA_PLANE.iter().map(|(name, kind)| {
+        let bug = SeededBug::named(name).expect("sim::seeded has it");
+        Bug { name: (*name).to_owned(), seeded: Seeded::DataPlane(bug), kind: *kind }
     });
     store.chain(data_plane).collect()
 }
@@ -101,9 +100,8 @@ fn first_seed() -> u64 {
 impl Bug {
     /// The program with the bug, if it is one of the data plane; else one for all.
     fn bench<'a>(&self, own: &'a mut Option<Bench>, plain: &'a mut Plain) -> &'a mut Bench {
-        let Seeded::DataPlane(number) = self.seeded else { return plain.bench(self.kind) };
-        let define = format!("SP_BUG={number}");
-        own.insert(Bench::with(Program::compile(self.kind, Bench::p4_defines(self.kind), &[&define]).unwrap()))
+        let Seeded::DataPlane(bug) = self.seeded else { return plain.bench(self.kind) };
+        own.insert(Bench::with(Program::compile(self.kind, Bench::p4_defines(self.kind), Some(bug)).unwrap()))
     }
 
     /// From now on this thread's servers have the bug, if it is one of theirs.

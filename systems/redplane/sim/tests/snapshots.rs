@@ -1,12 +1,12 @@
 //! Bounded inconsistency: the switch's lazy snapshots against the real store, under faults, judged from the packet log. SIM_RUNS=N does N times as many seeds.
 //! Needs root.
 
-use sim::{Bench, Faults, Kind, Outcome, Program, Scenario, Workload};
+use sim::{Bench, Faults, Kind, Outcome, Program, Scenario, SeededBug, Workload};
 
 fn runs(defines: &[&str], seeds: std::ops::Range<u64>, faults: Faults) -> Outcome {
     let times = std::env::var("SIM_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     let seeds = seeds.start * 1_000_000..seeds.start * 1_000_000 + (seeds.end - seeds.start) * times;
-    let mut bench = Bench::with(Program::compile(Kind::Snapshots, defines, &[]).unwrap());
+    let mut bench = Bench::with(Program::compile(Kind::Snapshots, defines, None).unwrap());
     let mut total = Outcome::default();
     for seed in seeds {
         let workload = Workload { flows: 3, packets: 300, pause_max_ns: 1_000_000, reads_percent: 0 };
@@ -124,9 +124,9 @@ const WINDOWS_DRIFT_PPM: i64 = 300;
 /// Can the checks fail? A window that begins in the copy, too, that a snapshot on its way is read from; and packets whose clock is behind, which begin an older window.
 #[test]
 fn what_is_wrong_with_windows_is_found() {
-    for (bug, number) in [("in both copies", 21), ("goes back", 22)] {
+    for bug in ["WindowInBothCopies", "WindowGoesBack"] {
         let defines = ["OVERDUE=CONTINUE", "EPSILON_US=150000", "WINDOW_US=20000"];
-        let program = Program::compile(Kind::Snapshots, &defines, &[&format!("SP_BUG={number}")]).unwrap();
+        let program = Program::compile(Kind::Snapshots, &defines, SeededBug::named(bug)).unwrap();
         let mut bench = Bench::with(program);
         let faults = Faults { moves: 0.2, loss: 0.05, drift_ppm: WINDOWS_DRIFT_PPM, ..Faults::NONE };
         let found = (600_000_000..600_001_000).find_map(|seed| {
@@ -139,13 +139,13 @@ fn what_is_wrong_with_windows_is_found() {
     }
 }
 
-/// Can the checks fail? Two bugs of the data plane (`SP_BUG_...` of stateplane_flow.h): packets without a lease are not marked; a copy is used on although parts of another
+/// Can the checks fail? Two bugs of the data plane: packets without a lease are not marked; a copy is used on although parts of another
 /// switch's state are in it.
 #[test]
 fn what_is_wrong_without_a_lease_is_found() {
-    for (bug, number) in [("unmarked", 19), ("mixed", 20)] {
+    for bug in ["UnmarkedWithoutLease", "CopySurvivesGrant"] {
         let defines = ["OVERDUE=MARK", "ASK_OVERDUE", "EPSILON_US=150000", "SLOTS=400"];
-        let program = Program::compile(Kind::Snapshots, &defines, &[&format!("SP_BUG={number}")]).unwrap();
+        let program = Program::compile(Kind::Snapshots, &defines, SeededBug::named(bug)).unwrap();
         let mut bench = Bench::with(program);
         let found = (500_000_000..500_001_000).find_map(|seed| {
             let workload = Workload { flows: 3, packets: 300, pause_max_ns: 1_000_000, reads_percent: 0 };

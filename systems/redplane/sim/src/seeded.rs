@@ -1,0 +1,260 @@
+//! Seeded bugs of the data plane: places in the runtime headers, and wrong text for each.
+//!
+//! The headers themselves read as if there were none. A place that a header no longer has is an
+//! error, so a bug cannot go missing when a header changes.
+
+use xdp_backend::system::{Header, Rule, StateSystem, System, Systems};
+
+/// A mistake that the simulator's checks must find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeededBug {
+    /// Its name, in tests and tables.
+    pub name: &'static str,
+    /// What goes wrong.
+    pub what: &'static str,
+    header: &'static str,
+    right: &'static str,
+    wrong: &'static str,
+}
+
+impl SeededBug {
+    /// The bug of this name.
+    pub fn named(name: &str) -> Option<&'static SeededBug> {
+        ALL.iter().find(|bug| bug.name == name)
+    }
+
+    /// The headers with the bug.
+    ///
+    /// # Errors
+    /// The header has changed: the place is not in it, or more than once.
+    pub fn seed(&self, headers: &[Header]) -> Result<Vec<(&'static str, String)>, String> {
+        let mut places = 0;
+        let seeded = headers.iter().map(|(name, text)| {
+            if *name != self.header {
+                return (*name, (*text).to_owned());
+            }
+            places += text.matches(self.right).count();
+            (*name, text.replace(self.right, self.wrong))
+        });
+        let seeded = seeded.collect();
+        match places {
+            1 => Ok(seeded),
+            _ => Err(format!("{}: {} has {places} places for it; it needs one", self.name, self.header)),
+        }
+    }
+}
+
+/// All of them.
+pub const ALL: &[SeededBug] = &[
+    SeededBug {
+        name: "RemovedAtOnce",
+        what: "A released flow is removed before the store knows.",
+        header: "stateplane_flow_sweep.h",
+        right: "\t\t\tif (entry->flags & SP_FLOW_RELEASE_ACKED && !(entry->flags & SP_FLOW_QUEUED) &&\n\t\t\t    entry->sent_ns < request->released_before_ns)\n",
+        wrong: "\t\t\tif (1)\n",
+    },
+    SeededBug {
+        name: "SnapshotOfActiveCopy",
+        what: "A snapshot reads the copy that updates go to.",
+        header: "stateplane_snapshot_message.h",
+        right: "__u32 sp_updated = (sp_apart - 1) >> 63; /* since the flip */",
+        wrong: "__u32 sp_updated = 0;",
+    },
+    SeededBug {
+        name: "SavedWithOnePart",
+        what: "A snapshot counts as saved when the store has one part of it.",
+        header: "stateplane_snapshot_message.h",
+        right: "if (book->acked_parts == all) {",
+        wrong: "if (1) {",
+    },
+    SeededBug {
+        name: "CopySurvivesGrant",
+        what: "A copy is used on although parts of another switch's state are in it.",
+        header: "stateplane_snapshot_message.h",
+        right: "\t\t\tentry->flags |= SP_FLOW_RELEASED | SP_FLOW_RELEASE_ACKED | SP_FLOW_UNKNOWN;\n\t\t\tlost =",
+        wrong: "\t\t\tlost =",
+    },
+    SeededBug {
+        name: "ReleaseNotSentAgain",
+        what: "A release that was lost is not sent again.",
+        header: "stateplane_flow_generator.h",
+        right: "\t\tif (waiting)\n\t\t\ttodo = SP_GENERATE_KEEP;",
+        wrong: "\t\tif (released)\n\t\t\twaiting = 0;\n\t\tif (waiting)\n\t\t\ttodo = SP_GENERATE_KEEP;",
+    },
+    SeededBug {
+        name: "RingForgets",
+        what: "A flow leaves the ring at the first look.",
+        header: "stateplane_flow_generator.h",
+        right: "\t\t\ttodo = SP_GENERATE_KEEP;\n\t\telse",
+        wrong: "\t\t\t;\n\t\telse",
+    },
+    SeededBug {
+        name: "NeverSentAgain",
+        what: "Nothing that was lost is sent again.",
+        header: "stateplane_flow_generator.h",
+        right: "if (waiting && now",
+        wrong: "if (0 && now",
+    },
+    SeededBug {
+        name: "RingFull",
+        what: "No bug: the ring takes nothing in one millisecond of four.",
+        header: "stateplane_flow.h",
+        right: "if (bpf_map_push_elem(&sp_flow_ring, pending, 0)) {",
+        wrong: "if ((sp_flow_exact_clock() / 1000000 * 2654435761u >> 9) % 4 == 0 || bpf_map_push_elem(&sp_flow_ring, pending, 0)) {",
+    },
+    SeededBug {
+        name: "LeaseNeverOver",
+        what: "A lease has no end.",
+        header: "stateplane_flow_session.h",
+        right: "sp_session_lives(session, seen->session, now_ns);\n}\n\n/* ---- \"Re-sending",
+        wrong: "session->number;\n}\n\n/* ---- \"Re-sending",
+    },
+    SeededBug {
+        name: "LeaseFromReply",
+        what: "A lease counts from the reply, not from the request.",
+        header: "stateplane_flow_session.h",
+        right: "request_ns + lease_ns - margin_ns : 0;",
+        wrong: "sp_flow_exact_clock() + lease_ns - margin_ns : 0;",
+    },
+    SeededBug {
+        name: "ReadBeforeAck",
+        what: "A packet that read what is not acknowledged leaves at once.",
+        header: "stateplane_flow_access.h",
+        right: "\t\treturn SP_STATE_PENDING;\n\tif (flow->kind == SP_FLOW_COMMIT) {\n\t\tif (scratch",
+        wrong: "\t\treturn SP_STATE_PENDING;\n\treturn SP_STATE_HIT;\n\tif (flow->kind == SP_FLOW_COMMIT) {\n\t\tif (scratch",
+    },
+    SeededBug {
+        name: "AckedWhenSent",
+        what: "An update counts as acknowledged when it is sent.",
+        header: "stateplane_flow_access.h",
+        right: "\t\t\t\tqueue = !(entry->flags & SP_FLOW_QUEUED);\n\t\t\t\tentry->flags |= SP_FLOW_QUEUED;\n",
+        wrong: "\t\t\t\tqueue = !(entry->flags & SP_FLOW_QUEUED);\n\t\t\t\tentry->flags |= SP_FLOW_QUEUED;\n\t\t\t\tentry->acked_seq = seq;\n",
+    },
+    SeededBug {
+        name: "GrantOverOwnState",
+        what: "A grant that comes again overwrites newer state.",
+        header: "stateplane_flow_receive.h",
+        right: "\t\tif (scratch->epoch > entry->epoch) {\n\t\t\tentry->version++;",
+        wrong: "\t\tif (scratch->epoch > entry->epoch ||\n\t\t    (scratch->epoch == entry->epoch && !(entry->flags & SP_FLOW_RELEASED))) {\n\t\t\tentry->version++;",
+    },
+    SeededBug {
+        name: "ReleasedTakenAgain",
+        what: "A grant that comes again brings a released flow back.",
+        header: "stateplane_flow_receive.h",
+        right: "\t\tif (scratch->epoch > entry->epoch) {\n\t\t\tentry->version++;",
+        wrong: "\t\tif (scratch->epoch > entry->epoch ||\n\t\t    (scratch->epoch == entry->epoch && entry->flags & SP_FLOW_RELEASED)) {\n\t\t\tentry->version++;",
+    },
+    SeededBug {
+        name: "RecallKeeps",
+        what: "A recalled flow stays this switch's.",
+        header: "stateplane_flow_receive.h",
+        right: "\t\tentry->flags |= SP_FLOW_RELEASED; /* from here on it is not this switch's */\n",
+        wrong: "",
+    },
+    SeededBug {
+        name: "SwitchReplaysTaken",
+        what: "A switch takes a reply that it has had.",
+        header: "stateplane_flow_receive.h",
+        right: "\tif (!set)\n\t\treturn 1;\n\t/* Of two copies",
+        wrong: "\treturn 0;\n\t/* Of two copies",
+    },
+    SeededBug {
+        name: "ReplyToEarlierLife",
+        what: "A switch takes replies to its earlier life.",
+        header: "stateplane_flow_receive.h",
+        right: "if (scratch->incarnation != settings->incarnation)",
+        wrong: "if (0)",
+    },
+    SeededBug {
+        name: "WindowInBothCopies",
+        what: "A time window begins in the copy, too, that a snapshot on its way is read from.",
+        header: "stateplane_snapshot.h",
+        right: "\t\t\tslot->copy[(slot->tag ^ sp_updated) & 1];  ",
+        wrong: "\t\t\t0;  ",
+    },
+    SeededBug {
+        name: "WindowGoesBack",
+        what: "A packet whose clock is behind begins an older time window.",
+        header: "stateplane_snapshot.h",
+        right: "if (!ahead || (was && ahead > object->mask >> 1))",
+        wrong: "if (!ahead)",
+    },
+    SeededBug {
+        name: "NeverOverdue",
+        what: "A packet is counted though the store lacks older updates than ε.",
+        header: "stateplane_snapshot.h",
+        right: "if (overdue && object->overdue == SP_OVERDUE_DROP) {",
+        wrong: "if (0) {",
+    },
+    SeededBug {
+        name: "UnmarkedWithoutLease",
+        what: "A packet without a lease is not marked.",
+        header: "stateplane_snapshot.h",
+        right: "\tnow = sp_flow_coarse_clock();\n\tif (object->overdue != SP_OVERDUE_DROP) {",
+        wrong: "\tnow = sp_flow_coarse_clock();\n\tif (0) {",
+    },
+];
+
+/// The registered systems, with the headers of the one that has the bug's changed. It stays in
+/// memory: a test seeds each bug once.
+pub(crate) fn systems_with(bug: &SeededBug) -> Result<Systems, String> {
+    let has_it = |system: &&dyn System| system.headers().iter().any(|(name, _)| *name == bug.header);
+    let all = Systems::ALL.0;
+    let system =
+        all.iter().copied().find(has_it).ok_or_else(|| format!("{}: no system has {}", bug.name, bug.header))?;
+    let headers = bug.seed(system.headers())?;
+    let headers = headers.into_iter().map(|(name, text)| (name, &*text.leak())).collect::<Vec<Header>>().leak();
+    let seeded: &'static dyn System = Box::leak(Box::new(Seeded { system, headers }));
+    let others = all.iter().copied().filter(|other| !has_it(other));
+    Ok(Systems(others.chain([seeded]).collect::<Vec<_>>().leak()))
+}
+
+struct Seeded {
+    system: &'static dyn System,
+    headers: &'static [Header],
+}
+
+impl System for Seeded {
+    fn extern_types(&self) -> &'static [&'static str] {
+        self.system.extern_types()
+    }
+
+    fn rules(&self) -> &'static [Rule] {
+        self.system.rules()
+    }
+
+    fn headers(&self) -> &'static [Header] {
+        self.headers
+    }
+
+    fn program_names(&self) -> &'static [&'static str] {
+        self.system.program_names()
+    }
+
+    fn own_functions(&self) -> &'static [&'static str] {
+        self.system.own_functions()
+    }
+
+    fn begin(&self) -> Box<dyn StateSystem> {
+        self.system.begin()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bug_has_its_place() {
+        for bug in ALL {
+            assert!(systems_with(bug).is_ok(), "{:?}", systems_with(bug).err());
+            assert_eq!(SeededBug::named(bug.name), Some(bug));
+        }
+    }
+
+    #[test]
+    fn a_bug_without_its_place_is_an_error() {
+        let bug = SeededBug { right: "no such line", ..ALL[0] };
+        assert!(systems_with(&bug).unwrap_err().contains("0 places"));
+    }
+}
