@@ -11,6 +11,7 @@ mod chain;
 mod copy;
 mod counters;
 mod create;
+mod digest;
 mod door;
 mod durable;
 mod idle;

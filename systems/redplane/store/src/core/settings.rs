@@ -181,16 +181,6 @@ impl Settings {
         let drift_ns = (lease_ns * u64::from(drift_ppm)).div_ceil(1_000_000);
         lease_ns + drift_ns + u64::from(self.lease_margin_us) * 1_000
     }
-
-    /// Digest of what all servers of a chain must share (FNV-1a over its text).
-    pub fn digest(&self) -> u32 {
-        let shared = format!(
-            "{} {} {} {} {:?}",
-            self.shards, self.lease_us, self.clock_drift_ppm, self.lease_margin_us, self.objects
-        );
-        let fnv = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        (shared.bytes().fold(0xcbf2_9ce4_8422_2325, fnv) >> 32) as u32 // the upper half
-    }
 }
 
 impl ObjectSettings {
