@@ -19,17 +19,22 @@
 enum { SP_REVERSE_PATH_OFF, SP_REVERSE_PATH_LOOSE, SP_REVERSE_PATH_STRICT };
 
 struct sp_gateway_port_value {
-	__u64 mac; /* in the low 48 bits, as sp_get64(frame) >> 16 reads a destination; 0: not known */
+	__u64 mac; /* as the first eight bytes of a frame for it, the last two 0; 0: not known */
+	__u64 mac_mask; /* what of it a unicast frame must have; any MAC: only that it is unicast */
+	/* Of sp_gateway_sources_ipv4 the bits 32 to 61: port, route generation, reverse path. */
+	__u64 source_tag;
 	__u64 siblings; /* bit p: port p < 64 shares a multipath route with this one */
 	__be32 ipv4; /* the source of ICMP errors; 0: none */
 	__be32 ipv6[4];
 	__u32 ifindex;
 	__u32 mtu; /* bytes of an IP packet; 0: not known */
-	__u8 any_mac; /* 1: frames for any MAC */
+	/* Grows with each change of routes, rules, addresses and links: what is known of sources is
+	 * void then. */
+	__u32 route_generation;
 	__u8 reverse_path; /* SP_REVERSE_PATH_ */
-	__u8 zero[2];
+	__u8 zero[7];
 };
-_Static_assert(sizeof(struct sp_gateway_port_value) == 48, "switch/dataplane/src/gateway.rs");
+_Static_assert(sizeof(struct sp_gateway_port_value) == 72, "switch/dataplane/src/gateway.rs");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -39,9 +44,6 @@ struct {
 } sp_gateway_port SEC(".maps");
 
 struct sp_gateway_settings_value {
-	/* Grows with each change of routes, rules, addresses and links: what is known of sources is
-	 * void then. */
-	__u32 route_generation;
 	__u32 icmp_rate_per_s; /* 0: no ICMP errors */
 	__u32 clamp_mss;
 	__u32 hold_fragments; /* 0: the agent takes none */

@@ -18,11 +18,10 @@ struct {
 
 /*
  * What routes said of IPv4 sources: direct-mapped, a word each, so that all CPUs can share them.
- * Bits 0 to 31 are the source, 32 to 40 the port, 41 to 59 the route generation, 60 to 61 what the
- * port asks, 62 to 63 the verdict.
+ * Bits 0 to 31 are the source as it lies in the packet, 32 to 40 the port, 41 to 59 the route
+ * generation, 60 to 61 what the port asks (together its source_tag), 62 to 63 the verdict.
  */
 #define SP_SOURCES_BITS 14
-#define SP_SOURCE_GENERATION 0x7ffff
 enum { SP_SOURCE_UNKNOWN, SP_SOURCE_GOOD, SP_SOURCE_MARTIAN, SP_SOURCE_REVERSE_PATH };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -102,41 +101,31 @@ SP_INLINE __u32 sp_gateway_ask(struct xdp_md *xdp, struct bpf_fib_lookup *route,
 	return SP_SOURCE_REVERSE_PATH;
 }
 
-SP_INLINE __u32 sp_gateway_source_index(__u32 source, __u32 port_number)
+SP_INLINE __u32 sp_gateway_source_index(__be32 source, __u32 port_number)
 {
-	return ((source ^ port_number << 23) * 2654435761u) >> (32 - SP_SOURCES_BITS);
-}
-
-SP_INLINE __u64 sp_gateway_source_entry(__u32 source, __u32 port_number, __u32 generation,
-					const struct sp_gateway_port_value *port, __u32 verdict)
-{
-	return source | (__u64)(port_number & (SP_MAX_PORTS - 1)) << 32 |
-	       (__u64)(generation & SP_SOURCE_GENERATION) << 41 | (__u64)(port->reverse_path & 3) << 60 |
-	       (__u64)verdict << 62;
+	return (source * 2654435761u) >> (32 - SP_SOURCES_BITS) ^ port_number;
 }
 
 /* Asks the routes about an IPv4 source: an sp_gateway_drop. */
 SP_INLINE int sp_gateway_source_ipv4(struct xdp_md *xdp, __u32 port_number, const __u8 *frame,
 				     const struct sp_gateway_port_value *port)
 {
-	__u32 zero = 0, source = sp_get32(frame + 26), index, verdict;
-	struct sp_gateway_settings_value *settings = sp_gateway_get_settings();
+	__u32 zero = 0, source = *(sp_u32a *)(frame + 26), index, verdict;
 	struct bpf_fib_lookup *route = bpf_map_lookup_elem(&sp_gateway_route, &zero);
-	__u64 *entry, want;
+	__u64 *entry, want = port->source_tag | source;
 	int sure = 1;
 
-	if (!settings || !route)
+	if (!route)
 		return SP_DROP_REASONS;
 	index = sp_gateway_source_index(source, port_number);
 	entry = bpf_map_lookup_elem(&sp_gateway_sources_ipv4, &index);
-	want = sp_gateway_source_entry(source, port_number, settings->route_generation, port, 0);
 	if (entry && (*entry & ~(3ull << 62)) == want && *entry >> 62)
 		return sp_gateway_reason(*entry >> 62);
 	__builtin_memset(route, 0, sizeof(*route));
 	route->family = 2; /* AF_INET */
 	route->ipv4_src = *(sp_u32a *)(frame + 30);
-	route->ipv4_dst = *(sp_u32a *)(frame + 26);
-	verdict = sp_gateway_ask(xdp, route, port, sp_is_local_ipv4(bpf_htonl(source)), &sure);
+	route->ipv4_dst = source;
+	verdict = sp_gateway_ask(xdp, route, port, sp_is_local_ipv4(source), &sure);
 	if (entry && sure)
 		*entry = want | (__u64)verdict << 62;
 	return sp_gateway_reason(verdict);
@@ -146,14 +135,13 @@ SP_INLINE int sp_gateway_source_ipv4(struct xdp_md *xdp, __u32 port_number, cons
 SP_INLINE int sp_gateway_source_ipv6(struct xdp_md *xdp, __u32 port_number, const __u8 *frame,
 				     const struct sp_gateway_port_value *port)
 {
-	__u32 zero = 0, index, verdict, folded, generation;
-	struct sp_gateway_settings_value *settings = sp_gateway_get_settings();
+	__u32 zero = 0, index, verdict, folded, generation = port->route_generation;
 	struct bpf_fib_lookup *route = bpf_map_lookup_elem(&sp_gateway_route, &zero);
 	const sp_u32a *source = (const void *)(frame + 22), *destination = (const void *)(frame + 38);
 	struct sp_gateway_source_ipv6 *entry;
 	int sure = 1;
 
-	if (!settings || !route)
+	if (!route)
 		return SP_DROP_REASONS;
 	__builtin_memset(route, 0, sizeof(*route));
 	route->family = 10; /* AF_INET6 */
@@ -161,7 +149,6 @@ SP_INLINE int sp_gateway_source_ipv6(struct xdp_md *xdp, __u32 port_number, cons
 		route->ipv6_src[i] = destination[i];
 		route->ipv6_dst[i] = source[i];
 	}
-	generation = settings->route_generation;
 	folded = (source[0] * 31 ^ source[1]) * 31 + source[2] * 7 + source[3];
 	index = ((folded ^ port_number << 23) * 2654435761u) >> (32 - SP_SOURCES_IPV6_BITS);
 	entry = bpf_map_lookup_elem(&sp_gateway_sources_ipv6, &index);
@@ -186,16 +173,15 @@ SP_INLINE int sp_gateway_source_ipv6(struct xdp_md *xdp, __u32 port_number, cons
 	return sp_gateway_reason(verdict);
 }
 
-/* Is the frame for this port? `destination` are its first eight bytes. */
-SP_INLINE __u32 sp_gateway_frame(const struct sp_gateway_port_value *port, __u64 destination,
+/* Is the frame for this port? `first` are its first eight bytes, as they lie there. */
+SP_INLINE __u32 sp_gateway_frame(const struct sp_gateway_port_value *port, __u64 first,
 				 int is_multicast)
 {
-	destination >>= 16;
-	if (destination == port->mac || !port->mac)
+	if (!((first ^ port->mac) & port->mac_mask))
 		return SP_DROP_REASONS;
-	if (destination >> 40 & 1)
+	if (first & bpf_cpu_to_be64(1ull << 56))
 		return is_multicast ? SP_DROP_REASONS : SP_DROP_BROADCAST_FRAME;
-	return port->any_mac ? SP_DROP_REASONS : SP_DROP_OTHER_MAC;
+	return SP_DROP_OTHER_MAC;
 }
 
 /* Lengths of UDP and TCP headers at `transport`, of a packet with `payload` bytes from there on. */
@@ -246,7 +232,7 @@ __attribute__((noinline)) int sp_gateway_check_ipv6(struct xdp_md *xdp, __u32 po
 	if (frame + 54 > end)
 		return SP_DROP_SHORT_HEADER;
 	if (port) {
-		reason = sp_gateway_frame(port, sp_get64(frame), frame[38] == 0xff);
+		reason = sp_gateway_frame(port, *(sp_u64a *)frame, frame[38] == 0xff);
 		if (reason != SP_DROP_REASONS)
 			return reason;
 	}
@@ -282,7 +268,7 @@ __attribute__((noinline)) int sp_gateway_check_ipv4(struct xdp_md *xdp, __u32 po
 	destination = sp_get32(frame + 30);
 	port = bpf_map_lookup_elem(&sp_gateway_port, &port_number);
 	if (port) {
-		reason = sp_gateway_frame(port, sp_get64(frame), destination >> 28 == 0xe);
+		reason = sp_gateway_frame(port, *(sp_u64a *)frame, destination >> 28 == 0xe);
 		if (reason != SP_DROP_REASONS)
 			return reason;
 	}
@@ -320,12 +306,6 @@ __attribute__((noinline)) int sp_gateway_check_ipv4(struct xdp_md *xdp, __u32 po
 	return port ? sp_gateway_source_ipv4(xdp, port_number, frame, port) : SP_DROP_REASONS;
 }
 
-/* 1 if a < b; both below 2^63. No branch, as a comparison would be. */
-SP_INLINE __u64 sp_is_below(__u64 a, __u64 b) { return (a - b) >> 63; }
-
-/* 1 if a == b. */
-SP_INLINE __u64 sp_is_same(__u64 a, __u64 b) { return sp_is_below(a ^ b, 1); }
-
 /*
  * Is this an IPv4 packet without options, of which all is right, from a source that the routes were
  * asked about (and that is thus no martian)? 0 says nothing. (Of a fragment after the first, what
@@ -335,41 +315,40 @@ SP_INLINE int sp_gateway_is_usual(const __u8 *frame, const void *end, __u32 port
 				  __u32 bytes)
 {
 	const sp_u32a *word = (const void *)(frame + 14);
-	struct sp_gateway_settings_value *settings = sp_gateway_get_settings();
 	struct sp_gateway_port_value *port = bpf_map_lookup_elem(&sp_gateway_port, &port_number);
-	__u64 wrong, *known, to;
-	__u32 source, index, first, total, to_byte;
+	/* Not 0, and below 0: what is wrong. */
+	__u64 differs, negative, *known, total, to, length, sum;
+	__u32 index;
 
-	if (!port || !settings || (void *)(frame + 54) > end)
+	if (!port || (void *)(frame + 54) > end)
 		return 0;
-	source = sp_get32(frame + 26);
-	index = sp_gateway_source_index(source, port_number);
+	index = sp_gateway_source_index(word[3], port_number);
 	known = bpf_map_lookup_elem(&sp_gateway_sources_ipv4, &index);
 	if (!known)
 		return 0;
-	wrong = *known ^ sp_gateway_source_entry(source, port_number, settings->route_generation,
-						 port, SP_SOURCE_GOOD);
-	to = sp_get64(frame) >> 16;
-	wrong |= (to ^ port->mac) & ((__u64)port->any_mac - 1);
-	wrong |= to >> 40 & 1;
-	first = sp_get32(frame + 14);
-	wrong |= first >> 24 ^ 0x45;
-	total = first & 0xffff;
-	wrong |= sp_is_below(bytes, total + 14);
-	wrong |= sp_csum_fold((__u64)word[0] + word[1] + word[2] + word[3] + word[4]);
-	to_byte = frame[30];
-	wrong |= sp_is_same(to_byte, 0) | sp_is_same(to_byte, 127) | sp_is_below(223, to_byte);
-	if (frame[23] == 17) {
-		__u32 length = sp_get16(frame + 38);
-
-		wrong |= sp_is_below(length, 8) | sp_is_below(total, length + 20);
-	} else if (frame[23] == 6) {
-		__u32 length = (frame[46] >> 4) * 4;
-
-		wrong |= sp_is_below(length, 20) | sp_is_below(total, length + 20);
+	differs = *known ^ ((__u64)SP_SOURCE_GOOD << 62 | port->source_tag | word[3]);
+	differs |= (*(sp_u64a *)frame ^ port->mac) & port->mac_mask;
+	differs |= frame[14] ^ 0x45;
+	/*
+	 * The header's sum is a multiple of 0xffff (RFC 1071), and below 2^35. Times the inverse of
+	 * 0xffff modulo 2^64 a multiple is its quotient, thus below 2^20, and all else is above 2^48.
+	 */
+	sum = (__u64)word[0] + word[1] + word[2] + word[3] + word[4];
+	differs |= sum * 0xfffefffefffeffffull >> 20;
+	total = sp_get16(frame + 16);
+	negative = (__u64)bytes - 14 - total;
+	to = frame[30]; /* not 0/8, 127/8, 224/3 */
+	negative |= (to - 1) | (223 - to) | ((to ^ 127) - 1);
+	if (frame[23] == 6) {
+		length = frame[46] >> 2 & 60;
+		negative |= (length - 20) | (total - 20 - length);
+	} else if (frame[23] == 17) {
+		length = sp_get16(frame + 38);
+		negative |= (length - 8) | (total - 20 - length);
+	} else {
+		negative |= total - 20;
 	}
-	wrong |= sp_is_below(total, 20);
-	return !wrong;
+	return !(differs | negative >> 63);
 }
 
 /*

@@ -202,7 +202,7 @@ SP_INLINE int sp_icmp_ipv4(struct xdp_md *xdp, const struct sp_icmp_request_valu
 	quote = quote > there ? there : quote;
 	quote = quote > SP_ICMP_MOST_IPV4 - 28 ? SP_ICMP_MOST_IPV4 - 28 : quote;
 	to = sp_get64(frame + 4) & 0xffffffffffffull;
-	from = port->mac ? port->mac : sp_get64(frame) >> 16;
+	from = (port->mac ? bpf_be64_to_cpu(port->mac) : sp_get64(frame)) >> 16;
 	peer = sp_get32(frame + 26);
 	if (sp_icmp_make_room(xdp, quote, 28))
 		return sp_drop(request->ingress_port);
@@ -244,7 +244,7 @@ SP_INLINE int sp_icmp_ipv6(struct xdp_md *xdp, const struct sp_icmp_request_valu
 	quote = quote > there ? there : quote;
 	quote = quote > SP_ICMP_MOST_IPV6 - 48 ? SP_ICMP_MOST_IPV6 - 48 : quote;
 	to = sp_get64(frame + 4) & 0xffffffffffffull;
-	from = port->mac ? port->mac : sp_get64(frame) >> 16;
+	from = (port->mac ? bpf_be64_to_cpu(port->mac) : sp_get64(frame)) >> 16;
 	for (int i = 0; i < 4; i++)
 		peer.word[i] = ((sp_u32a *)(frame + 22))[i];
 	if (sp_icmp_make_room(xdp, quote, 48))

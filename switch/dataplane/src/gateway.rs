@@ -69,18 +69,37 @@ pub struct GatewayPort {
     pub any_mac: bool,
     /// What is asked of sources.
     pub reverse_path: ReversePath,
+    /// Another number after each change of routes, rules, addresses and links.
+    pub route_generation: u32,
 }
 
+/// `struct sp_gateway_port_value`.
+const PORT_BYTES: usize = 72;
+/// Where in it the route generation lies.
+const GENERATION_OFFSET: usize = 60;
+/// Bits of the route generation in an entry of `sp_gateway_sources_ipv4`.
+const SOURCE_GENERATION: u64 = 0x7ffff;
+
 impl GatewayPort {
-    fn encode(&self) -> Vec<u8> {
-        let mac = self.mac.iter().fold(0u64, |mac, byte| mac << 8 | u64::from(*byte));
-        let mut bytes = mac.to_ne_bytes().to_vec();
+    fn encode(&self, port: u32) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(PORT_BYTES);
+        bytes.extend(self.mac);
+        bytes.extend([0; 2]);
+        bytes.extend(match (self.mac, self.any_mac) {
+            ([0, 0, 0, 0, 0, 0], _) => [0; 8],
+            (_, true) => [1, 0, 0, 0, 0, 0, 0, 0],
+            (_, false) => [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        });
+        let generation = u64::from(self.route_generation) & SOURCE_GENERATION;
+        let tag = u64::from(port) << 32 | generation << 41 | (self.reverse_path as u64) << 60;
+        bytes.extend(tag.to_ne_bytes());
         bytes.extend(self.siblings.to_ne_bytes());
         bytes.extend(self.ipv4.map_or([0; 4], |address| address.octets()));
         bytes.extend(self.ipv6.map_or([0; 16], |address| address.octets()));
         bytes.extend(self.ifindex.to_ne_bytes());
         bytes.extend(self.mtu.to_ne_bytes());
-        bytes.extend([u8::from(self.any_mac), self.reverse_path as u8, 0, 0]);
+        bytes.extend(self.route_generation.to_ne_bytes());
+        bytes.extend([self.reverse_path as u8, 0, 0, 0, 0, 0, 0, 0]);
         bytes
     }
 }
@@ -88,8 +107,6 @@ impl GatewayPort {
 /// The switch's settings, as `struct sp_gateway_settings_value` has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GatewaySettings {
-    /// Another number after each change of routes, rules, addresses and links.
-    pub route_generation: u32,
     /// ICMP errors a second; 0: none.
     pub icmp_rate_per_s: u32,
     /// `clamp_tcp_mss` has an effect.
@@ -109,7 +126,7 @@ impl Dataplane {
         if !self.is_gateway() {
             return Ok(());
         }
-        self.write_array("sp_gateway_port", port, &value.encode())
+        self.write_array("sp_gateway_port", port, &value.encode(port))
     }
 
     /// Tells the program of the switch's settings. Programs that are no gateways are left alone.
@@ -117,20 +134,15 @@ impl Dataplane {
         if !self.is_gateway() {
             return Ok(());
         }
-        let words = [
-            settings.route_generation,
-            settings.icmp_rate_per_s,
-            u32::from(settings.clamp_mss),
-            u32::from(settings.hold_fragments),
-        ];
+        let words = [settings.icmp_rate_per_s, u32::from(settings.clamp_mss), u32::from(settings.hold_fragments)];
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         self.write_array("sp_gateway_settings", 0, &bytes)
     }
 
-    /// The number of the routes' state that the program goes by now; 0 if it is no gateway.
-    pub fn route_generation(&self) -> Result<u32> {
+    /// The number of the routes' state that the program goes by on a port; 0 if it is no gateway.
+    pub fn route_generation(&self, port: u32) -> Result<u32> {
         match self.is_gateway() {
-            true => Ok(layout::u32_at(&self.read_array("sp_gateway_settings", 0)?, 0)),
+            true => Ok(layout::u32_at(&self.read_array("sp_gateway_port", port)?, GENERATION_OFFSET)),
             false => Ok(0),
         }
     }
@@ -170,13 +182,19 @@ mod tests {
             mtu: 1500,
             any_mac: true,
             reverse_path: ReversePath::Strict,
+            route_generation: 0x8_0003,
         };
-        let bytes = port.encode();
-        assert_eq!(bytes.len(), 48);
-        assert_eq!(layout::u64_at(&bytes, 0), 0x0200_0000_00a0);
-        assert_eq!(layout::u64_at(&bytes, 8), 5);
-        assert_eq!(&bytes[16..20], [10, 0, 0, 1]);
-        assert_eq!((bytes[35], layout::u32_at(&bytes, 36), layout::u32_at(&bytes, 40)), (1, 7, 1500));
-        assert_eq!(&bytes[44..], [1, 2, 0, 0]);
+        let bytes = port.encode(9);
+        assert_eq!(bytes.len(), PORT_BYTES);
+        assert_eq!(&bytes[..16], [2, 0, 0, 0, 0, 0xa0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(layout::u64_at(&bytes, 16), 2 << 60 | 3 << 41 | 9 << 32);
+        assert_eq!(layout::u64_at(&bytes, 24), 5);
+        assert_eq!(&bytes[32..36], [10, 0, 0, 1]);
+        assert_eq!((bytes[51], layout::u32_at(&bytes, 52), layout::u32_at(&bytes, 56)), (1, 7, 1500));
+        assert_eq!(layout::u32_at(&bytes, GENERATION_OFFSET), 0x8_0003);
+        assert_eq!(&bytes[64..], [2, 0, 0, 0, 0, 0, 0, 0]);
+        let own_mac = GatewayPort { any_mac: false, ..port.clone() };
+        assert_eq!(&own_mac.encode(9)[8..16], [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]);
+        assert_eq!(&GatewayPort { mac: [0; 6], ..port }.encode(9)[8..16], [0; 8]);
     }
 }

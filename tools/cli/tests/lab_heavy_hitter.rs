@@ -2,11 +2,14 @@
 //! goes on from the newest whole snapshot; what happens when the store is away. Needs root.
 
 mod common;
+#[path = "common/taken_over.rs"]
+mod taken_over;
 #[path = "common/tenants.rs"]
 mod tenants;
 
 use common::{TestLab, one_at_a_time, skip, wait_for};
 use std::collections::BTreeMap;
+use taken_over::taken_over;
 use tenants::{Flow, Injector, Load, Logged, PacketLog, SLOTS, Sketch, count, estimate, packets};
 
 /// As systems/redplane/lab/heavy_hitter.toml has them.
@@ -106,17 +109,6 @@ fn marks_are_right(log: &[Logged]) {
         }
     }
     assert!(marked > 0, "no flow went over the threshold");
-}
-
-/// What a switch goes on from: the first state that it was given, and all others of it must be the same.
-fn taken_over(log: &[Logged]) -> (u64, Sketch) {
-    let mut states = log.iter().filter_map(|it| match it {
-        Logged::State { seq, sketch, .. } => Some((*seq, **sketch)),
-        _ => None,
-    });
-    let first = states.next().expect("a state for the second switch");
-    assert!(states.all(|state| state == first), "two states under one grant");
-    first
 }
 
 fn counts(log: &[Logged]) -> BTreeMap<Flow, u32> {

@@ -2,31 +2,21 @@
 //! them. Needs root.
 
 mod common;
+#[path = "common/datagrams.rs"]
+mod datagrams;
 
 use common::{INSIDE, OUTSIDE, TestLab, one_at_a_time, skip, udp_echo, wait_for};
-use std::net::UdpSocket;
-use std::time::Duration;
+use datagrams::{ANSWER, Datagrams};
+use std::net::Ipv4Addr;
 
-/// What a datagram waits for its answer before it counts as lost.
-const ANSWER: Duration = Duration::from_millis(500);
 /// Answers that are waited for; what is lost in between is counted.
 const ANSWERS: u32 = 5;
 
-/// Sends datagrams, each of a conversation of its own, until some have been answered; how many were
-/// not.
-fn lost(lab: &TestLab, port: u16) -> u32 {
-    let (mut lost, mut answered) = (0, 0);
-    while answered < ANSWERS {
-        let socket = lab.netns("inside").run(|| UdpSocket::bind((INSIDE, 0))).expect("bind");
-        socket.set_read_timeout(Some(ANSWER)).expect("timeout");
-        socket.send_to(b"there?", (OUTSIDE, port)).expect("send");
-        match socket.recv_from(&mut [0; 16]) {
-            Ok(_) => answered += 1,
-            Err(_) => lost += 1,
-        }
-        assert!(lost < 60, "{lost} of {} datagrams lost", lost + answered);
-    }
-    lost
+/// How many of some datagrams the network lost, until [`ANSWERS`] were answered.
+fn lost(lab: &TestLab, port: u16) -> usize {
+    let to = (OUTSIDE.parse::<Ipv4Addr>().expect("address"), port).into();
+    let from = INSIDE.parse().expect("address");
+    Datagrams { lab, node: "inside", from, to, bytes: 6 }.lost(ANSWERS)
 }
 
 /// Gives a router's interface to the switch another MAC.

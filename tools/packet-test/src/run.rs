@@ -143,6 +143,7 @@ impl<'a> Runner<'a> {
             mtu: link.mtu,
             any_mac: !link.own_mac,
             reverse_path: link.reverse_path,
+            ..GatewayPort::default()
         };
         self.dataplane.set_gateway_port(link.port, &port)
     }

@@ -469,8 +469,7 @@ mod tests {
         assert_eq!((first.mtu, first.own_mac, first.reverse_path), (1400, true, ReversePath::Loose));
         assert_eq!((second.mtu, second.own_mac, second.reverse_path), (1500, false, ReversePath::Strict));
         assert_eq!(second.siblings, [0]);
-        let settings =
-            GatewaySettings { icmp_rate_per_s: 2, clamp_mss: true, hold_fragments: true, route_generation: 0 };
+        let settings = GatewaySettings { icmp_rate_per_s: 2, clamp_mss: true, hold_fragments: true };
         assert_eq!(read.gateway, Some((3, settings)));
     }
 

@@ -84,7 +84,10 @@ impl Worker {
         ports: &[(u32, u32)],
     ) -> Result<Worker> {
         gateway.set_ports(ports);
-        let generation = dataplane.route_generation()?;
+        let mut generation = 0;
+        for (number, _) in ports {
+            generation = dataplane.route_generation(*number)?.max(generation);
+        }
         let mut worker = Worker {
             // What comes from here on is not lost.
             events: Events::new().map_err(system("listen to netlink"))?,
@@ -130,7 +133,7 @@ impl Worker {
             self.wait(path.as_ref());
             // The count of calls: why they called is looked at anyway.
             let _ = self.gateway.calls().read();
-            self.look(path.is_some());
+            self.look();
             self.act();
             if let Some(path) = &mut path {
                 let interface = |port| self.ports.iter().find(|(_, it)| **it == port).map(|(ifindex, _)| *ifindex);
@@ -162,7 +165,7 @@ impl Worker {
     }
 
     /// Takes in what is new.
-    fn look(&mut self, has_path: bool) {
+    fn look(&mut self) {
         let mut effect = self.read_news();
         let ports = self.gateway.ports();
         if ports != self.ports {
@@ -177,16 +180,13 @@ impl Worker {
             self.tell_ports();
         }
         if effect >= Effect::Routes {
-            // Last: what the program looks up from here on is looked up by the new routes.
-            self.generation = self.generation.wrapping_add(1);
-            self.tell_settings(has_path);
+            self.tell_generation();
         }
-        if now_ms >= self.reread_due_ms.max(self.reread_from_ms) {
-            if let Err(error) = self.reread() {
-                tracing::warn!("reading the kernel's routes: {error}; next hops may be out of date");
-                self.reread_from_ms = now_ms + FAILED_REREAD_MS;
-            }
-            self.tell_settings(has_path);
+        if now_ms >= self.reread_due_ms.max(self.reread_from_ms)
+            && let Err(error) = self.reread()
+        {
+            tracing::warn!("reading the kernel's routes: {error}; next hops may be out of date");
+            self.reread_from_ms = now_ms + FAILED_REREAD_MS;
         }
     }
 
@@ -243,7 +243,7 @@ impl Worker {
         let took_ms = now_ms - began_ms;
         self.reread_from_ms = now_ms + LEAST_REREAD_MS.max(took_ms.saturating_mul(REREAD_SHARE));
         self.reread_due_ms = now_ms + REREAD_MS;
-        self.generation = self.generation.wrapping_add(1);
+        self.tell_generation();
         Ok(())
     }
 
@@ -253,7 +253,8 @@ impl Worker {
         let numbers: Vec<u32> = self.config.port.iter().map(|port| port.port).collect();
         for (position, number) in numbers.into_iter().enumerate() {
             let found = self.ports.iter().find(|(_, port)| **port == number);
-            let value = found.map(|(ifindex, _)| self.port(position, *ifindex)).unwrap_or_default();
+            let unknown = || GatewayPort { route_generation: self.generation, ..GatewayPort::default() };
+            let value = found.map_or_else(unknown, |(ifindex, _)| self.port(position, *ifindex));
             mtus.insert(number, value.mtu);
             if self.told.get(&number) == Some(&value) {
                 continue;
@@ -286,12 +287,24 @@ impl Worker {
             ifindex,
             mtu: link.mtu,
             reverse_path: port.reverse_path.unwrap_or(ingress.reverse_path),
+            route_generation: self.generation,
+        }
+    }
+
+    /// What the program knows of sources is void. Last: what it looks up from here on, it looks up
+    /// by the new routes and the ports as they are now.
+    fn tell_generation(&mut self) {
+        self.generation = self.generation.wrapping_add(1);
+        for (number, value) in &mut self.told {
+            value.route_generation = self.generation;
+            if let Err(error) = self.dataplane.set_gateway_port(*number, value) {
+                tracing::warn!("port {number}: {error}");
+            }
         }
     }
 
     fn tell_settings(&self, has_path: bool) {
         let settings = GatewaySettings {
-            route_generation: self.generation,
             icmp_rate_per_s: self.config.icmp_rate_per_s,
             clamp_mss: self.config.clamp_mss,
             hold_fragments: has_path && self.config.fragments.held > 0,

@@ -69,6 +69,7 @@ pub enum Logged {
     /// A `SNAPSHOT_STATE` to the switch: what it goes on from.
     State {
         tenant: u8,
+        epoch: u32,
         seq: u64,
         window: u32,
         sketch: Box<Sketch>,
@@ -113,7 +114,9 @@ fn logged(frame: &capture::Frame<'_>) -> Option<Logged> {
         MessageType::Snapshot => {
             decoded().map(|(window, sketch)| Logged::Snapshot { tenant, epoch, seq, window, sketch })
         }
-        MessageType::SnapshotState => decoded().map(|(window, sketch)| Logged::State { tenant, seq, window, sketch }),
+        MessageType::SnapshotState => {
+            decoded().map(|(window, sketch)| Logged::State { tenant, epoch, seq, window, sketch })
+        }
         MessageType::SnapshotAck => {
             (message.value == 1u64.to_be_bytes()).then_some(Logged::Acknowledged { tenant, seq })
         }
