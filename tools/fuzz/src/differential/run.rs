@@ -513,6 +513,17 @@ mod tests {
         }
     }
 
+    /// What is beyond a limit that the compiler names is told apart from what the verifier refuses.
+    #[test]
+    fn limits_are_counted_apart() {
+        let text = text("@atomic { bit<32> i; r.read(i, 0); r.write(i, 1); }");
+        let generated = Generated { text, programs: 1, on_two_cpus: false };
+        let mut summary = Summary::default();
+        let prelude = prelude().expect("prelude");
+        told(&Plan::default(), &prelude, &[1], 0, generated, &mut summary).expect("no finding");
+        assert_eq!((summary.limits, summary.refused), (1, 0), "{summary}: {:?}", summary.reasons);
+    }
+
     /// What a wrong compiler would do is told.
     #[test]
     fn differences_are_seen() {
