@@ -146,14 +146,24 @@ impl Checker<'_> {
                 self.error(a.span, text);
                 continue;
             }
-            let has = |n: &str| a.annotations.iter().any(|x| x.name.as_str() == n);
+            let annotation = |n: &str| a.annotations.iter().find(|x| x.name.as_str() == n);
+            let (default_only, table_only) = (annotation("defaultonly"), annotation("tableonly"));
+            if let (Some(first), Some(second)) = (default_only, table_only) {
+                let (first, second) =
+                    if first.span.start < second.span.start { (first, second) } else { (second, first) };
+                let text = format!("action `{name}` is @defaultonly and @tableonly: nothing could run it");
+                let d = Diagnostic::error(second.span, text)
+                    .note_at(first.span, "annotated here first")
+                    .help("remove one of the two, or take the action off the list");
+                self.report(d);
+            }
             if let Some(bound) = self.bind_args(name, &bound, args, &Substitution::new(), a.span) {
                 def.actions.push(TableActionDef {
                     action: id,
                     bound: bound.args,
                     order: bound.order,
-                    default_only: has("defaultonly"),
-                    table_only: has("tableonly"),
+                    default_only: default_only.is_some(),
+                    table_only: table_only.is_some(),
                     span: a.span,
                 });
             }
@@ -267,18 +277,20 @@ impl Checker<'_> {
                 def.entries.push(EntryDef { matches, action, priority, is_const, span: e.span });
             }
         }
-        self.check_priorities(list, def.const_entries);
-        let ranked = kinds.iter().any(|kind| matches!(&**kind, "ternary" | "range" | "optional"));
-        if let Some(priority) = list.iter().find_map(|e| e.priority.as_ref()).filter(|_| !ranked) {
-            self.warning(priority.span, "priorities have no effect in a table with exact and lpm keys only");
-        }
+        let ranked = kinds.iter().any(|kind| !matches!(&**kind, "exact" | "lpm"));
+        self.check_priorities(list, def.const_entries, ranked);
     }
 
-    /// Which entries may have a priority, and which must (spec §14.2.1.4).
-    fn check_priorities(&mut self, list: &[ast::TableEntry], const_entries: bool) {
+    /// Which entries may have a priority, and which must (spec §14.2.1.4); `ranked`: several can match one packet.
+    fn check_priorities(&mut self, list: &[ast::TableEntry], const_entries: bool, ranked: bool) {
         let Some(numbered) = list.iter().find(|e| e.priority.is_some()) else { return };
         let at = numbered.priority.as_ref().map_or(numbered.keyset.span, |p| p.span);
-        if const_entries {
+        if !ranked {
+            let text = "an entry cannot have a priority in a table whose keys are all exact or lpm: \
+                        one entry at most has the packet's exact keys, and the longest prefix wins";
+            let help = "leave the priorities out, or match a key as `ternary`";
+            self.report(Diagnostic::error(at, text).help(help));
+        } else if const_entries {
             let d = Diagnostic::error(at, "`const entries` cannot have priorities: the first entry that matches wins")
                 .help("leave the priorities out, or write `entries` without `const`");
             self.report(d);

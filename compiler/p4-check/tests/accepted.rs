@@ -250,3 +250,23 @@ fn what_is_atomic_stays_marked() {
     // What packets do not share needs no mark.
     assert_eq!(shown.matches("@atomic").count(), expected.len(), "{shown}");
 }
+
+#[test]
+fn a_callers_argument_of_an_action_may_change() {
+    // Spec §6.8: given in the program, action data is like an `in` parameter.
+    expect("", "action a(bit<8> v) { meta.x = v; }", "a(hdr.h.a);", &["meta.x = hdr.h.a"]);
+}
+
+#[test]
+fn numbers_beyond_their_type_are_cut_and_told() {
+    // Spec §8.11.1: the number is cut, and a warning says so; bounds and masks of sets are numbers like others.
+    let program = program(
+        "",
+        "action a() { } table t { key = { hdr.h.a: range; } actions = { a; } const entries = { 3..300: a(); } }",
+        "t.apply(); meta.x = 300; switch (meta.x) { 301: { } }",
+    );
+    let outcome = p4_check::check_source("t.p4", &program, &Default::default());
+    let told: Vec<&str> = outcome.diagnostics.iter().map(|d| d.message.as_str()).collect();
+    let cut = |from: u32, to: u32| format!("{from} does not fit in `bit<8>`: it becomes {to}");
+    assert_eq!(told, [cut(300, 44), cut(300, 44), cut(301, 45)]);
+}

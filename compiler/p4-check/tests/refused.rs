@@ -252,6 +252,8 @@ fn tables_that_contradict_themselves() {
     refuse_table(both, "entries = { §(1, 2): a(); priority = 4: (1, 3): b(); }", &["the first entry needs a priority"]);
     refuse_table("@defaultonly a; b;", "entries = { (1, 2): §a(); }", &["`a` is @defaultonly"]);
     refuse_table("@tableonly a; b;", "default_action = §a();", &["`a` is @tableonly"]);
+    refuse_table("@tableonly §@defaultonly a; b;", "", &["is @defaultonly and @tableonly"]);
+    refuse_table("@defaultonly §@tableonly a; b;", "", &["is @defaultonly and @tableonly"]);
     refuse_table(both, "§idle = 4;", &["no table property `idle`"]);
     refuse_table(both, "support_timeout = §true;", &["no idle timeouts"]);
     refuse_table(both, "priority_delta = §0;", &["`priority_delta` must be a positive"]);
@@ -260,6 +262,15 @@ fn tables_that_contradict_themselves() {
         "priority_delta = 5; entries = { priority = 3: (1, 2): a(); §(1, 3): b(); }",
         &["priority is -2"],
     );
+    // Nothing is left for a priority to decide (spec §14.2.1.4).
+    for kind in ["exact", "lpm"] {
+        let locals = format!(
+            "action a() {{ }}
+             table t {{ key = {{ hdr.h.a: exact; hdr.h.b: {kind}; }} actions = {{ a; }}
+                 entries = {{ priority = §2: (1, 2): a(); priority = 1: (1, 3): a(); }} }}"
+        );
+        refuse(&program("", &locals, "t.apply();"), &["all exact or lpm"]);
+    }
 }
 
 #[test]

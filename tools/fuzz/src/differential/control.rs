@@ -74,7 +74,7 @@ pub(super) fn checksums(shape: &Shape, random: &mut StdRng, head: &str, block: &
         let Some(target) = fields.iter().find(|field| field.ty == Ty::bits(16) || field.ty == Ty::bits(32)) else {
             continue;
         };
-        if !random.random_bool(0.3) {
+        if !random.random_bool(if shape.keeps_layout { 0.6 } else { 0.3 }) {
             continue;
         }
         let mut list: Vec<String> =
@@ -83,7 +83,7 @@ pub(super) fn checksums(shape: &Shape, random: &mut StdRng, head: &str, block: &
         let room = MAX_LISTED.saturating_sub(bits + 16);
         let others: Vec<(String, usize)> =
             shape.all_headers().into_iter().filter(|(other, _)| *other != path).collect();
-        let varbit = random.random_bool(0.5);
+        let varbit = random.random_bool(if shape.keeps_layout { 0.9 } else { 0.5 });
         let wholes = if varbit { shape.varbits() } else { others };
         let whole = drawn(&wholes, &shape.header_types, room, random).filter(|_| varbit || random.random_bool(0.3));
         if list.is_empty() && whole.is_none() {

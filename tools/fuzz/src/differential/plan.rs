@@ -49,8 +49,10 @@ impl Default for Plan {
 pub struct Summary {
     /// Programs compared to the end.
     pub programs: u64,
-    /// Programs refused with an error, by the back end or the verifier.
+    /// Programs that the verifier refused as faulty.
     pub refused: u64,
+    /// Programs beyond a limit that the compiler names, with the line in the program.
+    pub limits: u64,
     /// Of the programs, those with packets that came to something undefined: these packets were taken back.
     pub undefined: u64,
     /// Such packets.
@@ -79,11 +81,12 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} programs compared, {} of them on two CPUs, {} mismatches ({} refused); {} packets ({} undefined, in {} programs): {} forwarded, {} changed; {} entries, {} registers and counters",
+            "{} programs compared, {} of them on two CPUs, {} mismatches ({} refused by the verifier, {} beyond a limit); {} packets ({} undefined, in {} programs): {} forwarded, {} changed; {} entries, {} registers and counters",
             self.programs,
             self.shared,
             self.mismatches,
             self.refused,
+            self.limits,
             self.packets,
             self.undefined_packets,
             self.undefined,

@@ -27,12 +27,15 @@ const LOG_LINES: usize = 300;
 /// Reasons of refusals that are told.
 const MAX_REASONS: usize = 40;
 
+/// Where a refusal is the compiler's fault: it let the program pass.
+const VERIFIER: &str = "verifier";
+
 /// What is wrong with a program.
 #[derive(Clone, Debug)]
 pub(super) enum Finding {
     /// Compiler and interpreter differ, or clang rejects what the back end wrote.
     Wrong { kind: &'static str, story: String },
-    /// Not compiled, with an error.
+    /// Not compiled, with an error: by the verifier, which is a fault, or by a limit that the compiler names itself.
     Refused { by: &'static str, reason: String, details: String },
 }
 
@@ -88,7 +91,7 @@ pub fn campaign(plan: &Plan) -> Result<Summary> {
     }
     println!("differential: {} packets held against the programs as written", summary.written);
     // Refusals are no evidence: a generator that is refused all the time tests nothing.
-    ensure!(summary.refused * 5 <= plan.runs.max(20), "too many programs refused: {summary}");
+    ensure!((summary.refused + summary.limits) * 5 <= plan.runs.max(20), "too many programs refused: {summary}");
     Ok(summary)
 }
 
@@ -127,7 +130,7 @@ fn told(
             Ok(())
         }
         Finding::Refused { by, reason, details } => {
-            summary.refused += 1;
+            *if by == VERIFIER { &mut summary.refused } else { &mut summary.limits } += 1;
             if let Some(folder) = &plan.save {
                 save(
                     folder,
@@ -236,16 +239,24 @@ pub(super) fn load(program: &Program, placement: Placement, folder: &Path) -> Re
             if reason.starts_with("internal") {
                 return wrong("internal", reason);
             }
-            return Err(Finding::Refused { by: "back end", reason, details: String::new() });
+            return match errors.iter().find(|error| error.location.line == 0) {
+                Some(error) => wrong("an error without a line", error.message.clone()),
+                None => Err(Finding::Refused { by: "back end", reason, details: String::new() }),
+            };
         }
         Err(CompileError::Clang { log, .. }) => return wrong("clang", log),
+        // What the verifier could not follow, told in words of the program, is a limit.
+        Err(CompileError::Kernel { error, report, .. }) if !report.is_fault() && error.location.line > 0 => {
+            let details = format!("{report:?}");
+            return Err(Finding::Refused { by: "kernel's limits", reason: error.message.clone(), details });
+        }
         Err(CompileError::Kernel { report, log, compiled, .. }) => {
             // The verifier's last words, and the C behind them.
             let from = log.lines().count().saturating_sub(LOG_LINES);
             let end: Vec<&str> = log.lines().skip(from).collect();
             let (placement, source) = (compiled.placement, &compiled.generated.c_source);
             let details = format!("{report:?}, {placement:?}\n{}\n{source}", end.join("\n"));
-            return Err(Finding::Refused { by: "verifier", reason: report.reason, details });
+            return Err(Finding::Refused { by: VERIFIER, reason: report.reason, details });
         }
         Err(other) => return Err(internal(&other)),
     }
@@ -500,6 +511,17 @@ mod tests {
                 None
             }
         }
+    }
+
+    /// What is beyond a limit that the compiler names is told apart from what the verifier refuses.
+    #[test]
+    fn limits_are_counted_apart() {
+        let text = text("@atomic { bit<32> i; r.read(i, 0); r.write(i, 1); }");
+        let generated = Generated { text, programs: 1, on_two_cpus: false };
+        let mut summary = Summary::default();
+        let prelude = prelude().expect("prelude");
+        told(&Plan::default(), &prelude, &[1], 0, generated, &mut summary).expect("no finding");
+        assert_eq!((summary.limits, summary.refused), (1, 0), "{summary}: {:?}", summary.reasons);
     }
 
     /// What a wrong compiler would do is told.

@@ -184,7 +184,7 @@ fn varbit_type(prefix: &str, header_types: &mut Vec<HeaderType>, random: &mut St
 pub(super) fn keep_layout(shape: &mut Shape, random: &mut StdRng) {
     shape.keeps_layout = true;
     (shape.loops, shape.union) = (false, None);
-    if shape.varbit.is_none() && random.random_bool(0.6) {
+    if shape.varbit.is_none() && random.random_bool(0.9) {
         shape.varbit = Some(varbit_type(&shape.prefix, &mut shape.header_types, random));
     }
 }

@@ -367,11 +367,32 @@ impl Body<'_> {
         if self.keeps_layout {
             return self.assignment();
         }
-        let Some((stack, _)) = self.stacks.first().cloned() else { return self.assignment() };
+        let Some((stack, kind)) = self.stacks.first().cloned() else { return self.assignment() };
         let operation = if self.random.random_bool(0.6) { "push_front" } else { "pop_front" };
         // Mostly so few that something is left.
         let count = if self.random.random_bool(0.6) { 1 } else { self.random.random_range(1..4) };
         self.line(format!("{stack}.{operation}({count});"));
+        if self.random.random() {
+            self.refill(&stack, kind, count, operation == "push_front");
+        }
+    }
+
+    /// Makes the elements valid that a push or a pop vacated. A full stack has then as many bytes as before, and each
+    /// element stands where another stood in the packet.
+    fn refill(&mut self, stack: &str, kind: usize, count: usize, front: bool) {
+        let element = |(path, _): &&(String, usize)| path.strip_prefix(stack).is_some_and(|rest| rest.starts_with('['));
+        let elements: Vec<String> = self.headers.iter().filter(element).map(|(path, _)| path.clone()).collect();
+        let vacated =
+            if front { 0..count.min(elements.len()) } else { elements.len().saturating_sub(count)..elements.len() };
+        for path in &elements[vacated] {
+            self.line(format!("{path}.setValid();"));
+            let fields = self.header_types[kind].fields.clone();
+            if self.random.random() {
+                let (field, ty) = fields[self.random.random_range(0..fields.len())].clone();
+                let value = self.expression(ty, 1);
+                self.line(format!("{path}.{field} = {value};"));
+            }
+        }
     }
 
     fn apply(&mut self, depth: u32) {
