@@ -1,7 +1,7 @@
 //! A toy second system, a counter that gossips, proves that the seam holds: beside the systems of
 //! the registry, and alone.
 
-use manifest::Manifest;
+use manifest::{Home, Layout, Settings, StateObject};
 use p4_ir::{Argument, ExternInstance, Program};
 use xdp_backend::system::{
     Context, Generator, Header, Leaving, ObjectCall, Pipeline, Rule, StateSystem, System, Systems, Writer,
@@ -57,8 +57,24 @@ impl System for Gossip {
 }
 
 impl StateSystem for Counters {
-    fn declare(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance) {
-        generator.size_of(instance);
+    fn declare(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance, id: u16) {
+        let capacity = generator.size_of(instance);
+        // As the smallest object that is too large by one.
+        let bytes = if instance.name.ends_with("huge") { (1 << 26) + 1 } else { 8 };
+        generator.manifest.state_objects.push(StateObject {
+            id,
+            name: instance.name.clone(),
+            system: "toy".into(),
+            kind: instance.extern_type.clone(),
+            map: instance.c_name.clone(),
+            slots_map: None,
+            capacity,
+            home: Home::Peers,
+            key: vec![],
+            key_bytes: 0,
+            value: Layout::Fields { fields: vec![], bytes, offset: 0 },
+            settings: Settings::new(),
+        });
         self.names.push(instance.c_name.clone());
     }
 
@@ -79,12 +95,6 @@ impl StateSystem for Counters {
             let object = program.externs.iter().find(|it| it.extern_type == "ToyCounter").expect("declared");
             generator.error(object.location, "ToyCounter: never added to", None);
         }
-    }
-
-    fn map_size(&self, _: &Manifest, instance: &ExternInstance) -> Option<(u32, u64)> {
-        // As the smallest object that is too large by one.
-        let entry = if instance.name.ends_with("huge") { (1 << 26) + 1 } else { 8 };
-        self.names.contains(&instance.c_name).then_some((16, entry))
     }
 
     fn map_count(&self, _: &ExternInstance) -> usize {

@@ -16,6 +16,7 @@ use libbpf_rs::{MapCore, MapFlags};
 use manifest::Manifest;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use state_protocol::objects::flow_states;
 use state_protocol::{Flags, Message, MessageType};
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -199,9 +200,9 @@ impl Rig {
             dataplane.set_secrets(&secrets)?;
             dataplane.write_array("sp_fabric_port", FABRIC_PORT, &[1])?;
         }
-        let state = dataplane.manifest().flow_states.first().context("the NAT has no FlowState")?;
+        let state = flow_states(dataplane.manifest())?.into_iter().next().context("the NAT has no FlowState")?;
         ensure!(state.value_offset as usize == VALUE_AT, "struct sp_flow_entry_head has changed");
-        let map = state.map.clone();
+        let map = state.object.map;
         let ring = KeyRing::new(0, Secret(SECRET)).context("a secret's number")?;
         Ok(Rig {
             ring,

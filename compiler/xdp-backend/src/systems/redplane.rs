@@ -6,17 +6,15 @@ mod flow;
 mod limits;
 mod snapshot;
 
-use crate::system::{
-    Context, Generator, HASH_ENTRY_BYTES, Header, Leaving, ObjectCall, Pipeline, Rule, StateSystem, System, Writer,
-    round_up,
-};
+use crate::system::{Context, Generator, Header, Leaving, ObjectCall, Pipeline, Rule, StateSystem, System, Writer};
 use flow::{FlowObject, LOCAL};
-use manifest::Manifest;
 use p4_ir::ExternInstance;
 use snapshot::SnapshotObject;
 
 const FLOW: &str = "FlowState";
 const SNAPSHOT: &str = "SnapshotState";
+/// Its name in the manifest.
+const SYSTEM: &str = "redplane";
 const EXTERN_TYPES: &[&str] = &[FLOW, SNAPSHOT];
 /// What goes with a packet: its flow, and what has become of it.
 const CONTEXT: Context =
@@ -90,10 +88,10 @@ impl State {
 }
 
 impl StateSystem for State {
-    fn declare(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance) {
+    fn declare(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance, id: u16) {
         match instance.extern_type.as_str() {
-            FLOW => self.declare_flow_state(generator, instance),
-            _ => self.declare_snapshot_state(generator, instance),
+            FLOW => self.declare_flow_state(generator, instance, id),
+            _ => self.declare_snapshot_state(generator, instance, id),
         }
     }
 
@@ -111,17 +109,6 @@ impl StateSystem for State {
             let message = broken.message(generator.program);
             generator.error_beside(broken.location, &message, Some(broken.rule.remedy), broken.note());
         }
-    }
-
-    fn map_size(&self, manifest: &Manifest, instance: &ExternInstance) -> Option<(u32, u64)> {
-        let of_map = |map: &String| *map == instance.c_name;
-        if let Some(flow) = manifest.flow_states.iter().find(|it| of_map(&it.map)) {
-            let bytes = round_up(flow.key_bytes, 8) + flow.value_offset + round_up(flow.value_bytes, 8);
-            return Some((flow.size, u64::from(bytes) + HASH_ENTRY_BYTES));
-        }
-        let snapshot = manifest.snapshot_states.iter().find(|it| of_map(&it.map))?;
-        let slots = u64::from(snapshot.slots) * u64::from(snapshot.map_slot_bytes);
-        Some((snapshot.instances, u64::from(snapshot.slots_offset) + slots + HASH_ENTRY_BYTES))
     }
 
     fn map_count(&self, instance: &ExternInstance) -> usize {

@@ -78,7 +78,7 @@ impl Rig {
             dataplane.set_shard_head(u32::from(shard), Some(head(shard))).unwrap();
         }
         dataplane.write_array("sp_fabric_port", FABRIC_PORT, &[1]).unwrap();
-        let map = dataplane.manifest().flow_states[0].map.clone();
+        let map = dataplane.manifest().state_objects[0].map.clone();
         let rig = Rig { dataplane, ring: KeyRing::new(1, Secret(secret(1))).unwrap(), map, settings };
         rig.secrets(&[(1, 1)], 1);
         rig

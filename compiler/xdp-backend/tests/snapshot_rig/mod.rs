@@ -7,6 +7,7 @@ mod messages;
 use dataplane::flow::{FlowSettings, SecretSet};
 use dataplane::{Dataplane, Object, Settings, Verdict};
 use libbpf_rs::{MapCore, MapFlags};
+use state_protocol::objects::SnapshotState;
 use state_protocol::{Message, MessageType, Owner};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
@@ -122,8 +123,8 @@ impl Rig {
         messages::genuine(&self.ring, frame)
     }
 
-    pub fn object(&self) -> &manifest::SnapshotState {
-        &self.dataplane.manifest().snapshot_states[0]
+    pub fn object(&self) -> SnapshotState {
+        SnapshotState::of(&self.dataplane.manifest().state_objects[0]).unwrap().expect("a SnapshotState")
     }
 
     pub fn per_part(&self) -> usize {

@@ -1,6 +1,7 @@
 //! The programs that runs are made with, compiled by the real compiler.
 
 use manifest::Manifest;
+use state_protocol::objects::{FlowState, SnapshotState, flow_states, snapshot_states};
 use std::path::PathBuf;
 
 /// What a run is about.
@@ -42,6 +43,10 @@ pub struct Program {
     pub object: PathBuf,
     /// Its manifest.
     pub manifest: Manifest,
+    /// Its state objects of one kind.
+    pub flows: Vec<FlowState>,
+    /// Those of the other.
+    pub snapshots: Vec<SnapshotState>,
     _folder: tempfile::TempDir,
 }
 
@@ -74,7 +79,10 @@ impl Program {
         let c_defines = c_defines.iter().map(ToString::to_string).collect();
         let options = xdp_backend::Options { program_name: name.to_owned(), defines: c_defines, ..Default::default() };
         let compiled = xdp_backend::compile(program, &options, &object).map_err(|error| error.to_string())?;
-        Ok(Program { kind, object, manifest: compiled.generated.manifest, _folder: folder })
+        let manifest = compiled.generated.manifest;
+        let flows = flow_states(&manifest).map_err(|error| error.to_string())?;
+        let snapshots = snapshot_states(&manifest).map_err(|error| error.to_string())?;
+        Ok(Program { kind, object, manifest, flows, snapshots, _folder: folder })
     }
 
     pub(crate) fn is_linearizable(&self) -> bool {

@@ -1,7 +1,8 @@
 //! FlowState: the calls into the runtime of stateplane_flow.h, and keys and values in their wire form (systems/redplane/docs/state-protocol.md).
 
-use super::State;
+use super::{FLOW, SYSTEM, State};
 use crate::system::{Generator, ObjectCall, round_up};
+use manifest::{Home, Layout, Settings, StateObject};
 use num_traits::ToPrimitive;
 use p4_ir::{Argument, ConstArgument, ExternInstance};
 
@@ -33,7 +34,7 @@ impl State {
     }
 
     /// Reads a FlowState's declaration.
-    pub fn declare_flow_state(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance) {
+    pub fn declare_flow_state(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance, object_id: u16) {
         let size = generator.size_of(instance);
         let key = generator.wire_fields(instance.type_arguments.first(), instance, NEEDS);
         let value = generator.wire_fields(instance.type_arguments.get(1), instance, NEEDS);
@@ -51,29 +52,32 @@ impl State {
             _ => 0,
         };
         let (consistency, allocator) = (member(1), member(2));
-        let object_id = self.flows.len() as u16 + 1;
-        generator.manifest.flow_states.push(manifest::FlowState {
+        let consistency_name = match consistency {
+            LOCAL => "local",
+            LINEARIZABLE => "linearizable",
+            _ => "asynchronous",
+        };
+        let allocator_name = match allocator {
+            1 => "nat_ports",
+            2 => "backends",
+            _ => "zero",
+        };
+        generator.manifest.state_objects.push(StateObject {
+            id: object_id,
             name: instance.name.clone(),
-            object_id,
+            system: SYSTEM.into(),
+            kind: FLOW.into(),
             map: instance.c_name.clone(),
-            size,
-            consistency: match consistency {
-                LOCAL => "local",
-                LINEARIZABLE => "linearizable",
-                _ => "asynchronous",
-            }
-            .into(),
-            allocator: match allocator {
-                1 => "nat_ports",
-                2 => "backends",
-                _ => "zero",
-            }
-            .into(),
+            slots_map: None,
+            capacity: size,
+            home: if consistency == LOCAL { Home::ThisSwitch } else { Home::Store },
             key,
-            value,
             key_bytes,
-            value_bytes,
-            value_offset: KEY_OFFSET + round_up(key_bytes, 8),
+            value: Layout::Fields { fields: value, bytes: value_bytes, offset: KEY_OFFSET + round_up(key_bytes, 8) },
+            settings: Settings::from_iter([
+                ("consistency".into(), consistency_name.into()),
+                ("allocator".into(), allocator_name.into()),
+            ]),
         });
         self.flows.push(FlowObject {
             key_bytes,

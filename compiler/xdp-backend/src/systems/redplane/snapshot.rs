@@ -1,8 +1,9 @@
 //! SnapshotState: the calls into the runtime of stateplane_snapshot.h.
 
-use super::State;
 use super::flow::KEY_OFFSET;
+use super::{SNAPSHOT, SYSTEM, State};
 use crate::system::{Generator, ObjectCall, round_up, scalar_width};
+use manifest::{Home, Layout, Settings, StateObject};
 use num_traits::ToPrimitive;
 use p4_ir::{Argument, ConstArgument, Expr, ExprKind, ExternInstance, Location, Type};
 
@@ -39,6 +40,8 @@ const MAX_SLOTS_OF_WINDOWS: u32 = 4096;
 /// Members of `Overdue`.
 const OVERDUE: [&str; 3] = ["drop", "mark", "continue"];
 const MARK: u32 = 1;
+/// The setting that the program calls `begin`.
+const WINDOWS: &str = "windows";
 
 impl State {
     /// Is there a SnapshotState of which snapshots are taken?
@@ -67,7 +70,7 @@ impl State {
     }
 
     /// Reads a SnapshotState's declaration.
-    pub fn declare_snapshot_state(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance) {
+    pub fn declare_snapshot_state(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance, object_id: u16) {
         let key = generator.wire_fields(instance.type_arguments.first(), instance, "a struct as key");
         let key_bytes = key.iter().map(|field| field.bytes).sum::<u32>();
         let number = |index: usize| match instance.arguments.get(index) {
@@ -114,25 +117,31 @@ impl State {
                 generator.error(instance.location, &format!("SnapshotState {name}: {message}"), Some(help));
             }
         }
-        let flow_states = generator.program.externs.iter().filter(|it| it.extern_type == "FlowState").count();
-        let object_id = (flow_states + self.snapshots.len()) as u16 + 1;
         let parts = slots.div_ceil(PART_BYTES / slot_bytes);
-        generator.manifest.snapshot_states.push(manifest::SnapshotState {
+        generator.manifest.state_objects.push(StateObject {
+            id: object_id,
             name: name.clone(),
-            object_id,
+            system: SYSTEM.into(),
+            kind: SNAPSHOT.into(),
             map: instance.c_name.clone(),
-            instances,
-            slots,
-            windows: false,
-            width,
-            slot_bytes,
-            map_slot_bytes: if slot_bytes == 4 { 12 } else { 24 },
-            slots_offset: KEY_OFFSET + round_up(key_bytes, 8) + BOOK_BYTES + 8 * parts,
-            period_us,
-            epsilon_us,
-            overdue: OVERDUE.get(overdue as usize).copied().unwrap_or_default().into(),
+            slots_map: None,
+            capacity: instances,
+            home: if period_us == 0 { Home::ThisSwitch } else { Home::Store },
             key,
             key_bytes,
+            value: Layout::Slots {
+                count: slots,
+                width,
+                slot_bytes,
+                map_slot_bytes: if slot_bytes == 4 { 12 } else { 24 },
+                offset: KEY_OFFSET + round_up(key_bytes, 8) + BOOK_BYTES + 8 * parts,
+            },
+            settings: Settings::from_iter([
+                ("period_us".into(), period_us.into()),
+                ("epsilon_us".into(), epsilon_us.into()),
+                ("overdue".into(), OVERDUE.get(overdue as usize).copied().unwrap_or_default().into()),
+                (WINDOWS.into(), false.into()),
+            ]),
         });
         self.snapshots.push(SnapshotObject {
             object_id,
@@ -242,8 +251,8 @@ fn note_windows(generator: &mut Generator<'_>, object: &SnapshotObject, location
         );
         generator.error(location, &message, None);
     }
-    if let Some(it) = generator.manifest.snapshot_states.iter_mut().find(|it| it.object_id == object.object_id) {
-        it.windows = true;
+    if let Some(it) = generator.manifest.state_objects.iter_mut().find(|it| it.id == object.object_id) {
+        it.settings.insert(WINDOWS.into(), true.into());
     }
 }
 
