@@ -14,7 +14,7 @@ use p4_ir::{Argument, Expr, ExternInstance, Location};
 /// A runtime header: its file name and its text.
 pub type Header = (&'static str, &'static str);
 
-/// A system, as the registry (systems.rs) lists it.
+/// A system, as a registry above this crate lists it.
 pub trait System: Sync {
     /// The extern types of its state objects. No other system may have the same.
     fn extern_types(&self) -> &'static [&'static str];

@@ -149,7 +149,8 @@ pub fn compile(folder: &Path, mode: Mode) -> Result<PathBuf> {
     let options = p4_syntax::Options { defines, ..Default::default() };
     let outcome = p4_check::check_file(&root().join("systems/redplane/p4/nat/nat.p4"), &options);
     let program = outcome.program.as_ref().with_context(|| outcome.render(false))?;
-    let options = xdp_backend::Options { program_name: "nat.p4".to_owned(), ..Default::default() };
+    let options =
+        xdp_backend::Options { program_name: "nat.p4".to_owned(), ..xdp_backend::Options::new(systems::compiler()) };
     let compiled = xdp_backend::compile(program, &options, &object)?;
     std::fs::write(Manifest::path_for(&object), compiled.generated.manifest.to_json())?;
     Ok(object)

@@ -1,6 +1,6 @@
 //! RedPlane's state objects, read from a program's manifest.
 
-use manifest::{Layout, Manifest, StateObject, WireField};
+use manifest::{Layout, Manifest, Settings, StateObject, WireField};
 use serde::{Deserialize, Serialize};
 
 /// The system's name in a manifest.
@@ -68,6 +68,16 @@ pub struct SnapshotSettings {
     pub overdue: Overdue,
     /// The program calls `begin`: the last slot is the number of the window that the others are of.
     pub windows: bool,
+}
+
+impl SnapshotSettings {
+    /// Those of a SnapshotState.
+    ///
+    /// # Errors
+    /// They are not as this version writes them.
+    pub fn of(object: &StateObject) -> Result<SnapshotSettings, ObjectError> {
+        settings(object)
+    }
 }
 
 /// A FlowState object: a struct for each flow.
@@ -141,7 +151,7 @@ impl SnapshotState {
         let Layout::Slots { count, width, slot_bytes, .. } = object.value else {
             return Err(fault(object, "its value has no slots"));
         };
-        let settings = settings(object)?;
+        let settings = SnapshotSettings::of(object)?;
         Ok(Some(SnapshotState { object: object.clone(), slots: count, width, slot_bytes, settings }))
     }
 }
@@ -167,6 +177,15 @@ pub fn objects(manifest: &Manifest) -> impl Iterator<Item = &StateObject> {
     manifest.state_objects.iter().filter(|object| object.system == SYSTEM)
 }
 
+/// Settings as the manifest has them.
+pub fn written(settings: &impl Serialize) -> Settings {
+    match serde_json::to_value(settings) {
+        Ok(serde_json::Value::Object(values)) => values,
+        // Structs of plain data become objects.
+        _ => Settings::new(),
+    }
+}
+
 fn is_kind(object: &StateObject, kind: &str) -> bool {
     object.system == SYSTEM && object.kind == kind
 }
@@ -183,7 +202,7 @@ fn settings<T: for<'de> Deserialize<'de>>(object: &StateObject) -> Result<T, Obj
 #[cfg(test)]
 mod tests {
     use super::*;
-    use manifest::{Home, Settings};
+    use manifest::Home;
 
     fn object(kind: &str, value: Layout, settings: &str) -> StateObject {
         StateObject {
@@ -211,6 +230,7 @@ mod tests {
     fn settings_have_types() {
         let flow = FlowState::of(&object(FLOW_STATE, FIELDS, FLOW)).unwrap().unwrap();
         let expected = FlowSettings { consistency: Consistency::Asynchronous, allocator: Allocator::NatPorts };
+        assert_eq!(written(&flow.settings), flow.object.settings);
         assert_eq!((flow.settings, flow.value_bytes, flow.value_offset), (expected, 6, 64));
         let snapshot = SnapshotState::of(&object(SNAPSHOT_STATE, SLOTS, SNAPSHOT)).unwrap().unwrap();
         let expected = SnapshotSettings { period_us: 1000, epsilon_us: 5000, overdue: Overdue::Mark, windows: true };

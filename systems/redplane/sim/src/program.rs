@@ -77,7 +77,11 @@ impl Program {
         let program = outcome.program.as_ref().ok_or_else(|| outcome.render(false))?;
         let object = folder.path().join("program.o");
         let c_defines = c_defines.iter().map(ToString::to_string).collect();
-        let options = xdp_backend::Options { program_name: name.to_owned(), defines: c_defines, ..Default::default() };
+        let options = xdp_backend::Options {
+            program_name: name.to_owned(),
+            defines: c_defines,
+            ..xdp_backend::Options::new(redplane_compiler::ALONE)
+        };
         let compiled = xdp_backend::compile(program, &options, &object).map_err(|error| error.to_string())?;
         let manifest = compiled.generated.manifest;
         let flows = flow_states(&manifest).map_err(|error| error.to_string())?;

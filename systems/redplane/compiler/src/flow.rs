@@ -1,14 +1,15 @@
 //! FlowState: the calls into the runtime of stateplane_flow.h, and keys and values in their wire form (systems/redplane/docs/state-protocol.md).
 
-use super::{FLOW, SYSTEM, State};
-use crate::system::{Generator, ObjectCall, round_up};
-use manifest::{Home, Layout, Settings, StateObject};
+use super::State;
+use manifest::{Home, Layout, StateObject};
 use num_traits::ToPrimitive;
 use p4_ir::{Argument, ConstArgument, ExternInstance};
+use state_protocol::objects::{Allocator, Consistency, FLOW_STATE, FlowSettings, SYSTEM, written};
+use xdp_backend::system::{Generator, ObjectCall, round_up};
 
 /// A FlowState object as the generator needs it.
 #[derive(Clone)]
-pub(crate) struct FlowObject {
+pub struct FlowObject {
     pub key_bytes: u32,
     pub value_bytes: u32,
     pub consistency: u32,
@@ -19,13 +20,17 @@ pub(crate) struct FlowObject {
 }
 
 /// `Consistency` in stateplane.p4, by position.
-pub(crate) const LOCAL: u32 = 0;
-pub(crate) const LINEARIZABLE: u32 = 1;
+const CONSISTENCIES: [Consistency; 3] = [Consistency::Local, Consistency::Linearizable, Consistency::Asynchronous];
+/// `Allocator` in stateplane.p4, by position.
+const ALLOCATORS: [Allocator; 3] = [Allocator::Zero, Allocator::NatPorts, Allocator::Backends];
+/// A position in [`CONSISTENCIES`].
+pub const LOCAL: u32 = 0;
+pub const LINEARIZABLE: u32 = 1;
 
 const MAX_BYTES: u32 = 64;
 const NEEDS: &str = "structs as key and value";
 /// Bytes of the runtime's bookkeeping before the key in the map's value (SP_FLOW_DECLARE in stateplane_flow.h); the value follows the key.
-pub(crate) const KEY_OFFSET: u32 = 56;
+pub const KEY_OFFSET: u32 = 56;
 
 impl State {
     /// Is there an object whose state lives in the store?
@@ -52,21 +57,15 @@ impl State {
             _ => 0,
         };
         let (consistency, allocator) = (member(1), member(2));
-        let consistency_name = match consistency {
-            LOCAL => "local",
-            LINEARIZABLE => "linearizable",
-            _ => "asynchronous",
-        };
-        let allocator_name = match allocator {
-            1 => "nat_ports",
-            2 => "backends",
-            _ => "zero",
+        let settings = FlowSettings {
+            consistency: CONSISTENCIES.get(consistency as usize).copied().unwrap_or(Consistency::Asynchronous),
+            allocator: ALLOCATORS.get(allocator as usize).copied().unwrap_or(Allocator::Zero),
         };
         generator.manifest.state_objects.push(StateObject {
             id: object_id,
             name: instance.name.clone(),
             system: SYSTEM.into(),
-            kind: FLOW.into(),
+            kind: FLOW_STATE.into(),
             map: instance.c_name.clone(),
             slots_map: None,
             capacity: size,
@@ -74,10 +73,7 @@ impl State {
             key,
             key_bytes,
             value: Layout::Fields { fields: value, bytes: value_bytes, offset: KEY_OFFSET + round_up(key_bytes, 8) },
-            settings: Settings::from_iter([
-                ("consistency".into(), consistency_name.into()),
-                ("allocator".into(), allocator_name.into()),
-            ]),
+            settings: written(&settings),
         });
         self.flows.push(FlowObject {
             key_bytes,

@@ -484,7 +484,7 @@ fn windows_of_two_cpus() {
     assert!(snapshots >= 150 && both > 20 && windows.len() > 20, "{snapshots} snapshots, {both}, {}", windows.len());
 }
 
-/// What a packet costs, in ns: cargo test --release -p xdp-backend --test snapshots cost -- --ignored --nocapture
+/// What a packet costs, in ns: cargo test --release -p redplane-compiler --test snapshots cost -- --ignored --nocapture
 #[test]
 #[ignore = "measures"]
 fn cost() {

@@ -1,15 +1,16 @@
 //! SnapshotState: the calls into the runtime of stateplane_snapshot.h.
 
+use super::State;
 use super::flow::KEY_OFFSET;
-use super::{SNAPSHOT, SYSTEM, State};
-use crate::system::{Generator, ObjectCall, round_up, scalar_width};
-use manifest::{Home, Layout, Settings, StateObject};
+use manifest::{Home, Layout, StateObject};
 use num_traits::ToPrimitive;
 use p4_ir::{Argument, ConstArgument, Expr, ExprKind, ExternInstance, Location, Type};
+use state_protocol::objects::{Overdue, SNAPSHOT_STATE, SYSTEM, SnapshotSettings, written};
+use xdp_backend::system::{Generator, ObjectCall, round_up, scalar_width};
 
 /// A SnapshotState object as the generator needs it.
 #[derive(Clone)]
-pub(crate) struct SnapshotObject {
+pub struct SnapshotObject {
     pub object_id: u16,
     pub instances: u32,
     pub key_bytes: u32,
@@ -37,11 +38,9 @@ const MIN_PERIOD_US: u32 = 100;
 const MAX_EACH: usize = 16;
 /// `begin` sets this many slots to zero while it holds the lock that packets and the generator wait for: some microseconds.
 const MAX_SLOTS_OF_WINDOWS: u32 = 4096;
-/// Members of `Overdue`.
-const OVERDUE: [&str; 3] = ["drop", "mark", "continue"];
+/// `Overdue` in stateplane.p4, by position.
+const OVERDUE: [Overdue; 3] = [Overdue::Drop, Overdue::Mark, Overdue::Continue];
 const MARK: u32 = 1;
-/// The setting that the program calls `begin`.
-const WINDOWS: &str = "windows";
 
 impl State {
     /// Is there a SnapshotState of which snapshots are taken?
@@ -118,11 +117,17 @@ impl State {
             }
         }
         let parts = slots.div_ceil(PART_BYTES / slot_bytes);
+        let settings = SnapshotSettings {
+            period_us,
+            epsilon_us,
+            overdue: OVERDUE.get(overdue as usize).copied().unwrap_or(Overdue::Drop),
+            windows: false,
+        };
         generator.manifest.state_objects.push(StateObject {
             id: object_id,
             name: name.clone(),
             system: SYSTEM.into(),
-            kind: SNAPSHOT.into(),
+            kind: SNAPSHOT_STATE.into(),
             map: instance.c_name.clone(),
             slots_map: None,
             capacity: instances,
@@ -136,12 +141,7 @@ impl State {
                 map_slot_bytes: if slot_bytes == 4 { 12 } else { 24 },
                 offset: KEY_OFFSET + round_up(key_bytes, 8) + BOOK_BYTES + 8 * parts,
             },
-            settings: Settings::from_iter([
-                ("period_us".into(), period_us.into()),
-                ("epsilon_us".into(), epsilon_us.into()),
-                ("overdue".into(), OVERDUE.get(overdue as usize).copied().unwrap_or_default().into()),
-                (WINDOWS.into(), false.into()),
-            ]),
+            settings: written(&settings),
         });
         self.snapshots.push(SnapshotObject {
             object_id,
@@ -251,8 +251,11 @@ fn note_windows(generator: &mut Generator<'_>, object: &SnapshotObject, location
         );
         generator.error(location, &message, None);
     }
-    if let Some(it) = generator.manifest.state_objects.iter_mut().find(|it| it.id == object.object_id) {
-        it.settings.insert(WINDOWS.into(), true.into());
+    let described = generator.manifest.state_objects.iter_mut().find(|it| it.id == object.object_id);
+    if let Some(it) = described
+        && let Ok(settings) = SnapshotSettings::of(it)
+    {
+        it.settings = written(&SnapshotSettings { windows: true, ..settings });
     }
 }
 
