@@ -39,7 +39,10 @@ impl Generator<'_> {
             "direct_counter" => {}
             other => match self.registry.owner(other) {
                 Some(owner) => {
-                    self.with_systems(|generator, systems| systems[owner].declare(generator, instance));
+                    // Far fewer fit: an object has 64 maps.
+                    self.state_objects = self.state_objects.saturating_add(1);
+                    let id = self.state_objects;
+                    self.with_systems(|generator, systems| systems[owner].declare(generator, instance, id));
                 }
                 None => {
                     let message = format!("extern {other} is not supported by the XDP target yet");

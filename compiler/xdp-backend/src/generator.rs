@@ -56,6 +56,8 @@ pub struct Generator<'a> {
     /// The systems that the program may use, and the share of each in this run.
     pub(crate) registry: Systems,
     pub(crate) systems: Vec<Box<dyn StateSystem>>,
+    /// State objects declared so far; the last one's number.
+    pub(crate) state_objects: u16,
     /// What it uses of the gateway's runtime.
     pub(crate) gateway: Uses,
     /// Some checksum covers the payload.
@@ -100,6 +102,7 @@ impl<'a> Generator<'a> {
             emitted: Vec::new(),
             registry: options.systems,
             systems: options.systems.0.iter().map(|system| system.begin()).collect(),
+            state_objects: 0,
             gateway: Uses::new(program),
             payload_sums: false,
             locals: Vec::new(),

@@ -30,7 +30,6 @@ mod parser;
 mod registers;
 mod statement;
 pub mod system;
-mod systems;
 mod table;
 mod ternary;
 mod tree_table;
@@ -64,7 +63,7 @@ pub enum Placement {
 }
 
 /// How to generate.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// The P4 program's file name, for the manifest and the first comment.
     pub program_name: String,
@@ -77,6 +76,11 @@ pub struct Options {
 }
 
 impl Options {
+    /// A program without a name, in the fastest placement, without macros.
+    pub fn new(systems: Systems) -> Options {
+        Options { program_name: String::new(), placement: Placement::default(), defines: Vec::new(), systems }
+    }
+
     /// The ladder of placements that [`compile`] climbs when the stack is too small or the verifier
     /// finds fault, and to the top when the verifier has too many ways to follow. (Measured on the
     /// NAT: with more than the outermost headers in registers most of them are spilled, and each

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashSet};
 /// Bytes that one map may take: the kernel allocates most of them when the program is loaded.
 const MAX_MAP_BYTES: u64 = 1 << 30;
 /// Bookkeeping of the kernel's hash maps for each entry, about.
-pub const HASH_ENTRY_BYTES: u64 = 48;
+const HASH_ENTRY_BYTES: u64 = 48;
 
 impl Generator<'_> {
     /// Maps that are too large, and objects that are used as they cannot be. After everything is declared.
@@ -81,8 +81,8 @@ impl Generator<'_> {
                 (register.size, u64::from(register.value_bytes).max(8))
             } else if let Some(counter) = manifest.counters.iter().find(|it| of_map(&it.map)) {
                 (counter.size, 16)
-            } else if let Some(size) = self.systems.iter().find_map(|it| it.map_size(manifest, instance)) {
-                size
+            } else if let Some(object) = manifest.state_objects.iter().find(|it| of_map(&it.map)) {
+                (object.capacity, object.entry_bytes() + HASH_ENTRY_BYTES)
             } else {
                 continue;
             };

@@ -7,16 +7,14 @@ pub use crate::contracts::{Call, Question, Rule, Seen, Storage, Verdict, Walk, W
 pub use crate::emit::Writer;
 pub use crate::generator::Generator;
 pub use crate::layout::scalar_width;
-pub use crate::limits::HASH_ENTRY_BYTES;
 pub use crate::table::round_up;
 
-use manifest::Manifest;
 use p4_ir::{Argument, Expr, ExternInstance, Location};
 
 /// A runtime header: its file name and its text.
 pub type Header = (&'static str, &'static str);
 
-/// A system, as the registry (systems.rs) lists it.
+/// A system, as a registry above this crate lists it.
 pub trait System: Sync {
     /// The extern types of its state objects. No other system may have the same.
     fn extern_types(&self) -> &'static [&'static str];
@@ -123,18 +121,15 @@ impl Pipeline {
 /// A system's share of the run over one program. Each place emits nothing for a program that has no
 /// objects of the system.
 pub trait StateSystem {
-    /// Reads the declaration of one of its objects: checks it, and describes it in the manifest.
-    fn declare(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance);
+    /// Reads the declaration of one of its objects: checks it, and describes it in the manifest
+    /// under this number, which no other object of the program has.
+    fn declare(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance, id: u16);
 
     /// Emits a call of one of its objects, after all objects are declared.
     fn call(&mut self, generator: &mut Generator<'_>, call: &ObjectCall<'_>);
 
     /// Tells what the program may not do with the objects, after the pipeline is emitted.
     fn check(&self, generator: &mut Generator<'_>);
-
-    /// Elements of an object's map and about how many bytes each takes in the kernel. None: not its
-    /// object.
-    fn map_size(&self, manifest: &Manifest, instance: &ExternInstance) -> Option<(u32, u64)>;
 
     /// How many of a program's 64 maps an object takes for sure.
     fn map_count(&self, instance: &ExternInstance) -> usize;

@@ -1,97 +1,15 @@
 //! What a gateway's program hands to the switch agent, as it leaves the kernel in the ring `sp_slow`.
 //! (Packet tests see verdicts only: p4/tests/gateway_*.stf.) Needs root.
 
-mod flow_rig;
+mod slow_path;
 
-use dataplane::{Dataplane, GatewaySettings, Object, Settings};
-use flow_rig::{LEASE_US, Rig, START, acknowledged};
-use libbpf_rs::RingBufferBuilder;
-use nix::sched::{CloneFlags, unshare};
-use state_protocol::Message;
-use std::cell::RefCell;
-use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
-
-const XDP_DROP: u32 = 1;
-/// struct sp_slow_record.
-const RECORD_BYTES: usize = 56;
-const SEND: u32 = 1;
-const HOLD: u32 = 2;
-/// Interface `lo`, which frames come in on.
-const LOOPBACK: u32 = 1;
-const PORT: u32 = 7;
-
-/// Runs `body` in a network whose only route leads out of an interface that is no port of the program:
-/// every packet is then the kernel's affair.
-fn beside_the_kernel(body: impl FnOnce() + Send) {
-    if dataplane::check_permitted().is_err() {
-        eprintln!("skipped: BPF needs root");
-        return;
-    }
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
-            std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("ip_forward");
-            ip("link set lo up");
-            ip("route add default dev lo");
-            body();
-        });
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    });
-}
-
-fn ip(arguments: &str) {
-    let status = Command::new("ip").args(arguments.split_whitespace()).status().expect("ip");
-    assert!(status.success(), "ip {arguments}");
-}
-
-/// A program, loaded as on a switch, with `lo` as its port.
-fn load(source: &str) -> Dataplane {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("program.p4");
-    std::fs::write(&path, source).unwrap();
-    let outcome = p4_check::check_file(&path, &p4_syntax::Options::default());
-    let program = outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
-    let object = folder.path().join("program.o");
-    let options = xdp_backend::Options { program_name: "program.p4".to_owned(), ..Default::default() };
-    let manifest = xdp_backend::compile(program, &options, &object).unwrap().generated.manifest;
-    let mut opened = Object::open(&object, manifest).unwrap();
-    opened.set(Settings { virtual_clock: true, ..Settings::default() }).unwrap();
-    let dataplane = opened.load().unwrap();
-    dataplane.set_port(PORT, LOOPBACK).unwrap();
-    dataplane
-}
-
-fn source(path: &str) -> String {
-    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)).unwrap()
-}
+use dataplane::{Dataplane, GatewaySettings};
+use slow_path::*;
+use xdp_backend::Systems;
 
 fn router() -> Dataplane {
-    load(&source("p4/tests/gateway_router.p4"))
-}
-
-/// What is in the ring, which is empty after that.
-fn records(dataplane: &Dataplane) -> Vec<Vec<u8>> {
-    let found = RefCell::new(Vec::new());
-    let mut builder = RingBufferBuilder::new();
-    let take = |record: &[u8]| {
-        found.borrow_mut().push(record.to_vec());
-        0
-    };
-    builder.add(dataplane.map("sp_slow").unwrap(), take).unwrap();
-    builder.build().unwrap().poll(Duration::ZERO).unwrap();
-    found.into_inner()
-}
-
-fn word(bytes: &[u8], at: usize) -> u32 {
-    u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap())
-}
-
-/// A record's kind, port and frame.
-fn parts(record: &[u8]) -> (u32, u32, &[u8]) {
-    assert_eq!((word(record, 8) as usize, word(record, 12)), (record.len() - RECORD_BYTES, 0));
-    (word(record, 0), word(record, 4), &record[RECORD_BYTES..])
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../p4/tests/gateway_router.p4");
+    load(&std::fs::read_to_string(path).unwrap(), Systems::NONE)
 }
 
 /// UDP from 10.0.0.5 to 198.51.100.80 with so many bytes in all.
@@ -180,32 +98,5 @@ fn the_agent_holds_fragments_only_if_it_says_so() {
         dataplane.run_request("sp_main", &later).unwrap();
         let found = records(&dataplane);
         assert_eq!((found.len(), word(&found[0], 0), count("fragments_held")), (1, SEND, 1));
-    });
-}
-
-/// A packet that waited in the network for its update leaves by the port that the program chose: the kernel's too.
-#[test]
-fn an_acknowledged_packet_leaves_by_the_kernel() {
-    beside_the_kernel(|| {
-        // What the acknowledgement is about: as a switch in test mode sends it.
-        let rig = flow_rig::rig(&[]);
-        let request = rig.asks(1, 40, START);
-        let (_, sent) = rig.grant(&request, 5, 1, 0, START);
-        let update = rig.datagram(&sent);
-        let update = Message::decode(&update).unwrap();
-        let reply = Message { port: dataplane::KERNEL_PORT as u16, lease_us: LEASE_US, ..acknowledged(&update) };
-        let arriving = rig.arriving(&reply);
-
-        let counter = source("systems/redplane/sim/tests/counter.p4");
-        let changed = counter.replace("egress_spec = 3", "egress_spec = KERNEL_PORT");
-        assert_ne!(counter, changed);
-        let dataplane = load(&changed);
-        let switch = Rig::around(dataplane, rig.settings);
-        switch.dataplane.write_array("sp_fabric_port", PORT, &[1]).unwrap();
-        switch.set_clock(START + 1);
-        assert_eq!(switch.dataplane.run_request("sp_main", &arriving).unwrap(), XDP_DROP);
-        let found = records(&switch.dataplane);
-        let [record] = &found[..] else { panic!("{} records", found.len()) };
-        assert_eq!(parts(record), (SEND, PORT, update.packet));
     });
 }

@@ -4,7 +4,7 @@ use num_bigint::BigInt;
 use p4_ir::*;
 use std::path::Path;
 use std::process::Command;
-use xdp_backend::{Options, Placement, compile};
+use xdp_backend::{Options, Placement, Systems, compile};
 
 const HERE: Location = Location { file: 0, line: 7, column: 1 };
 
@@ -213,7 +213,7 @@ fn a_router_passes_the_verifier_in_every_placement() {
     let folder = tempfile::tempdir().expect("folder");
     for placement in [Placement::Registers, Placement::Scratch, Placement::AllScratch] {
         let object = folder.path().join(format!("router_{placement:?}.o"));
-        let options = Options { program_name: "router.p4".into(), placement, ..Default::default() };
+        let options = Options { program_name: "router.p4".into(), placement, ..Options::new(Systems::NONE) };
         let compiled = compile(&router(), &options, &object).unwrap_or_else(|error| panic!("{error}"));
         if let Ok(path) = std::env::var("SHOW_C") {
             std::fs::write(path, &compiled.generated.c_source).expect("write");
@@ -227,7 +227,7 @@ fn a_router_passes_the_verifier_in_every_placement() {
 fn what_xdp_cannot_do_is_an_error_with_its_place() {
     let mut program = router();
     program.tables[0].keys[0].match_kind = "selector".into();
-    let errors = xdp_backend::generate(&program, &Options::default()).expect_err("selector");
+    let errors = xdp_backend::generate(&program, &Options::new(Systems::NONE)).expect_err("selector");
     assert_eq!(errors[0].location, HERE);
     assert!(errors[0].message.contains("selector"), "{}", errors[0].message);
 }
@@ -236,7 +236,7 @@ fn what_xdp_cannot_do_is_an_error_with_its_place() {
 #[test]
 fn a_program_asks_for_the_time_only_if_it_reads_it() {
     let asks = |program: &Program| {
-        let generated = xdp_backend::generate(program, &Options::default()).expect("good");
+        let generated = xdp_backend::generate(program, &Options::new(Systems::NONE)).expect("good");
         generated.c_source.matches("sp_now_ns() / 1000").count()
     };
     let mut program = router();

@@ -1,54 +1,18 @@
-//! What is too large for the kernel or the protocol is an error with its place.
+//! What is too large for the kernel is an error with its place.
 
-use p4_ir::Program;
+mod limits_rig;
+
+use limits_rig::{OBJECTS_LINE, compile};
 use std::path::Path;
-use xdp_backend::{BackendError, CompileError, Compiled, Options};
+use xdp_backend::{BackendError, CompileError, Systems};
 
-/// A program with `objects` in its ingress, which does `apply`.
-fn program(objects: &str, apply: &str) -> Program {
-    let text = format!(
-        "#include <core.p4>
-#include <v1model.p4>
-#include <stateplane.p4>
-header h_t {{ bit<8> a; }}
-struct hs {{ h_t h; }}
-struct m_t {{ }}
-struct k_t {{ bit<8> k; }}
-struct v_t {{ bit<32> v; }}
-struct wide_t {{ bit<128> a; bit<128> b; bit<128> c; bit<56> d; }}
-struct wider_t {{ bit<128> a; bit<128> b; bit<128> c; bit<64> d; }}
-parser P(packet_in p, out hs hdr, inout m_t m, inout standard_metadata_t s) {{ state start {{ p.extract(hdr.h); transition accept; }} }}
-control VC(inout hs hdr, inout m_t m) {{ apply {{ }} }}
-control I(inout hs hdr, inout m_t m, inout standard_metadata_t s) {{
-{objects}
-apply {{ v_t x = {{ 0 }}; v_t y = {{ 0 }}; wide_t w = {{ 0, 0, 0, 0 }}; wider_t ww = {{ 0, 0, 0, 0 }}; {apply} s.egress_spec = 1; }} }}
-control E(inout hs hdr, inout m_t m, inout standard_metadata_t s) {{ apply {{ }} }}
-control D(packet_out p, in hs hdr) {{ apply {{ p.emit(hdr.h); }} }}
-V1Switch(P(), VC(), I(), E(), VC(), D()) main;
-"
-    );
-    let outcome = p4_check::check_source("limits.p4", &text, &p4_syntax::Options::default());
-    outcome.program.clone().unwrap_or_else(|| panic!("{}", outcome.render(false)))
-}
-
-/// Errors of such a program.
 fn errors(objects: &str, apply: &str) -> Vec<BackendError> {
-    xdp_backend::generate(&program(objects, apply), &Options::default()).err().unwrap_or_default()
+    limits_rig::errors(Systems::NONE, objects, apply)
 }
 
-/// Compiles such a program to an object in a folder.
-fn compile(folder: &Path, objects: &str, apply: &str) -> Result<Compiled, CompileError> {
-    xdp_backend::compile(&program(objects, apply), &Options::default(), &folder.join("x.o"))
-}
-
-const OBJECTS_LINE: u32 = 14;
-
+#[track_caller]
 fn one_error(objects: &str, apply: &str, line: u32, part: &str) {
-    let errors = errors(objects, apply);
-    assert!(
-        errors.len() == 1 && errors[0].location.line == line && errors[0].message.contains(part),
-        "{objects} {apply}: {errors:?}"
-    );
+    limits_rig::one_error(Systems::NONE, objects, apply, line, part);
 }
 
 #[test]
@@ -62,45 +26,6 @@ fn maps_of_more_than_a_gibibyte() {
     one_error(&table(2_000_000_000), "t.apply();", OBJECTS_LINE, "I.t: 2000000000");
     one_error(&table(20_000_000_000), "t.apply();", OBJECTS_LINE, "I.t: 20000000000");
     assert_eq!(errors(&table(1_000_000), "t.apply();"), []);
-    let flows = "FlowState<k_t, v_t>(100000000, Consistency.LOCAL, Allocator.ZERO) f;";
-    one_error(flows, "f.get_or_allocate({ 1 }, x);", OBJECTS_LINE, "I.f: 100000000");
-}
-
-#[test]
-fn flow_states_that_no_message_can_carry() {
-    let object = |name: &str, value: &str, consistency: &str| {
-        format!("FlowState<k_t, {value}>(16, Consistency.{consistency}, Allocator.ZERO) {name};")
-    };
-    let (a, b) = (object("a", "v_t", "LINEARIZABLE"), object("b", "v_t", "LINEARIZABLE"));
-    let both = format!("{a} {b}");
-    let get = "a.get_or_allocate({ 1 }, x); b.get_or_allocate({ 2 }, y);";
-    let apply = OBJECTS_LINE + 1;
-    one_error(&a, "a.set({ 1 }, x);", apply, "never gets");
-    one_error(&object("a", "v_t", "LOCAL"), "a.set({ 1 }, x);", apply, "never gets");
-    assert_eq!(errors(&a, "a.get({ 1 }, x); a.set({ 1 }, x);"), []);
-    assert_eq!(errors(&both, &format!("{get} b.set({{ 2 }}, y);")), []);
-    let sets = "if (hdr.h.a == 1) { a.set({ 1 }, x); } else { b.set({ 2 }, y); }";
-    one_error(&both, &format!("{get} {sets}"), apply, "I.b beside I.a");
-    let mixed = format!("{a} {}", object("b", "v_t", "LOCAL"));
-    assert_eq!(errors(&mixed, &format!("{get} {sets}")), []);
-    // 56 bytes of key and 55 of value are one more than fit.
-    let wide = |key: &str, consistency: &str| {
-        format!("FlowState<{key}, wide_t>(16, Consistency.{consistency}, Allocator.ZERO) f;")
-    };
-    assert_eq!(errors(&wide("wide_t", "LINEARIZABLE"), "f.get(w, w);"), []);
-    one_error(&wide("wider_t", "LINEARIZABLE"), "f.get(ww, w);", OBJECTS_LINE, "110 bytes together, not 111");
-    assert_eq!(errors(&wide("wider_t", "LOCAL"), "f.get(ww, w);"), []);
-}
-
-#[test]
-fn windows_of_more_slots_than_one_packet_sets_to_zero() {
-    let object =
-        |slots: u32| format!("SnapshotState<k_t, bit<32>>(16, {slots}, 1000, 100000, Overdue.CONTINUE) sketch;");
-    let (begin, apply) = ("sketch.begin({ 1 }, 7);", OBJECTS_LINE + 1);
-    assert_eq!(errors(&object(4096), begin), []);
-    assert_eq!(errors(&object(4097), "bit<32> v; sketch.read({ 1 }, 0, v);"), []);
-    one_error(&object(4097), begin, apply, "2 to 4096 slots, not 4097");
-    one_error(&object(1), begin, apply, "2 to 4096 slots, not 1");
 }
 
 /// A direct counter belongs to one table, and counts in its actions only.
@@ -181,7 +106,7 @@ fn more_stack_than_bpf_has() {
     let keys: String = (0..40).map(|at| format!("w.a + {at}: exact; ")).collect();
     let table =
         format!("table t {{ key = {{ {keys} }} actions = {{ NoAction; }} }}").replace("w.a", "(bit<128>)hdr.h.a");
-    match compile(folder.path(), &table, "t.apply();") {
+    match compile(folder.path(), Systems::NONE, &table, "t.apply();") {
         Err(CompileError::Unsupported(errors)) => assert!(
             errors.len() == 1 && errors[0].message.contains("512 bytes of stack") && errors[0].location.line > 1,
             "{errors:?}"
@@ -192,7 +117,7 @@ fn more_stack_than_bpf_has() {
 
 #[test]
 fn a_folder_that_is_not_there_is_no_fault_of_the_compiler() {
-    match compile(Path::new("/nowhere"), "", "") {
+    match compile(Path::new("/nowhere"), Systems::NONE, "", "") {
         Err(CompileError::File { path, source }) => {
             assert_eq!((path.as_path(), source.kind()), (Path::new("/nowhere/x.o"), std::io::ErrorKind::NotFound));
         }

@@ -2,7 +2,7 @@
 
 use dataplane::{Dataplane, Object, Settings};
 use std::path::Path;
-use xdp_backend::Placement;
+use xdp_backend::{Options, Placement, Systems};
 
 /// Packets that each CPU runs.
 const EACH: u32 = 1_000_000;
@@ -16,7 +16,7 @@ fn load(name: &str, defines: &[String], placement: Placement) -> Dataplane {
     let program = outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
     let folder = tempfile::tempdir().unwrap();
     let object = folder.path().join("registers.o");
-    let options = xdp_backend::Options { program_name: name.to_owned(), placement, ..Default::default() };
+    let options = Options { program_name: name.to_owned(), placement, ..Options::new(Systems::NONE) };
     let manifest = xdp_backend::compile(program, &options, &object).unwrap().generated.manifest;
     let mut opened = Object::open(&object, manifest).unwrap();
     opened.set(Settings { test_mode: true, host_traffic: false, virtual_clock: true }).unwrap();

@@ -1,7 +1,7 @@
 //! A program with more ways through it than the kernel's verifier follows. Needs root.
 
 use dataplane::{Dataplane, Error, Object, Settings, Verdict};
-use xdp_backend::{CompileError, Compiled, Options, Placement};
+use xdp_backend::{CompileError, Compiled, Options, Placement, Systems};
 
 /// Fields that the program looks at: two ways each, which differ in the sum that they lead to.
 const FIELDS: usize = 18;
@@ -61,7 +61,7 @@ fn load(source: &str, placement: Placement) -> (Vec<(Placement, bool)>, Dataplan
     let outcome = checked(source);
     let folder = tempfile::tempdir().unwrap();
     let object = folder.path().join("ways.o");
-    let options = Options { placement, ..Default::default() };
+    let options = Options { placement, ..Options::new(Systems::NONE) };
     let mut tried = Vec::new();
     let mut loaded = None;
     let mut try_on_kernel = |compiled: &Compiled| {
@@ -116,7 +116,7 @@ fn what_was_refused_is_told() {
     let program = outcome.program.as_ref().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let object = folder.path().join("ways.o");
-    let options = Options { placement: Placement::AllScratch, ..Default::default() };
+    let options = Options { placement: Placement::AllScratch, ..Options::new(Systems::NONE) };
     for (log, last) in [
         ("BPF program is too large. Processed 1000001 insn", Placement::Forgotten),
         ("combined stack size of 3 calls is 544. Too large", Placement::Forgotten),

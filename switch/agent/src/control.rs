@@ -5,6 +5,7 @@ use crate::error::Result;
 use crate::flow_state::Flow;
 use crate::load::Load;
 use dataplane::{ActionSpec, CounterValue, EntrySpec, KeySpec, ListedEntry, PortStats, Write};
+use manifest::{Layout, StateObject};
 use serde::{Deserialize, Serialize};
 
 /// What can be asked.
@@ -322,9 +323,10 @@ impl Agent {
     }
 
     fn flows(&self, object: Option<&str>, limit: usize) -> Result<Reply> {
-        let known = &self.dataplane.manifest().flow_states;
+        let has_fields = |state: &&StateObject| matches!(state.value, Layout::Fields { .. });
+        let known: Vec<_> = self.dataplane.manifest().state_objects.iter().filter(has_fields).collect();
         let found = match object {
-            Some(name) => known.iter().find(|state| state.name == name || state.name.ends_with(&format!(".{name}"))),
+            Some(name) => known.iter().find(|state| state.is_named(name)),
             None => known.first().filter(|_| known.len() == 1),
         };
         let Some(found) = found else {

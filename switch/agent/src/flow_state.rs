@@ -6,11 +6,36 @@ use crate::generator;
 use dataplane::Dataplane;
 use dataplane::flow::{FlowSettings, MOST_SHARDS, SecretSet};
 use libbpf_rs::{MapCore, MapFlags};
-use manifest::{FlowState, WireField};
+use manifest::{Layout, StateObject, WireField};
 use secrets::SecretsFile;
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
+
+/// How a state object's outputs relate to its state, as `status` shows it.
+pub(crate) fn consistency(object: &StateObject) -> &str {
+    match object.value {
+        Layout::Fields { .. } => word(object, "consistency"),
+        Layout::Slots { .. } if object.is_local() => "local",
+        Layout::Slots { .. } => "bounded",
+    }
+}
+
+/// What gives a new flow its value: `zero`, `nat_ports` or `backends`.
+pub(crate) fn allocator(object: &StateObject) -> &str {
+    word(object, "allocator")
+}
+
+/// Time between two snapshots of a key, of the objects of which snapshots are taken.
+pub(crate) fn snapshot_periods_us(dataplane: &Dataplane) -> impl Iterator<Item = u32> {
+    let periods = dataplane.manifest().state_objects.iter().filter_map(|it| it.settings.get("period_us")?.as_u64());
+    periods.filter_map(|period_us| u32::try_from(period_us).ok()).filter(|period_us| *period_us != 0)
+}
+
+/// A setting that is a word.
+fn word<'a>(object: &'a StateObject, setting: &str) -> &'a str {
+    object.settings.get(setting).and_then(|it| it.as_str()).unwrap_or_default()
+}
 
 /// Writes what the object's FlowState maps need; maps that the object does not have are skipped.
 pub(crate) fn configure(dataplane: &Dataplane, config: &Config, incarnation: u32) -> Result<()> {
@@ -164,14 +189,14 @@ pub struct Flow {
 }
 
 /// The flows of a FlowState object, at most `limit`, and how many there are.
-pub fn list(dataplane: &Dataplane, object: &FlowState, limit: usize) -> Result<(Vec<Flow>, usize)> {
+pub fn list(dataplane: &Dataplane, object: &StateObject, limit: usize) -> Result<(Vec<Flow>, usize)> {
     let Some(map) = dataplane.map(&object.map) else { return Ok((vec![], 0)) };
     let (mut flows, mut count) = (vec![], 0);
     dataplane::for_each_entry(map, |key, value| {
         count += 1;
         if flows.len() < limit {
-            let wire_value = value.get(object.value_offset as usize..).unwrap_or_default();
-            flows.push(Flow { key: fields(&object.key, key), value: fields(&object.value, wire_value) });
+            let wire_value = value.get(object.value.offset() as usize..).unwrap_or_default();
+            flows.push(Flow { key: fields(&object.key, key), value: fields(object.value.fields(), wire_value) });
         }
         true
     })?;

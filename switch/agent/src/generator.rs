@@ -1,6 +1,7 @@
 //! The packet generator: the counterpart of a switching chip's, by BPF_PROG_RUN with live frames. It runs while the program has queued work, and for the
 //! heartbeats of sessions.
 
+use crate::flow_state::snapshot_periods_us;
 use crate::sweep::now_ns;
 use dataplane::Dataplane;
 use dataplane::flow::{FlowSettings, MOST_SHARDS};
@@ -66,8 +67,9 @@ impl Default for Generator {
 /// Time between two looks at the work: as configured, but twice in the shortest period of the program's snapshots, so that each begins about when it is due
 /// (the look nearest to its time takes it: stateplane_snapshot_message.h).
 pub(crate) fn interval(dataplane: &Dataplane, configured_us: u64) -> Duration {
-    let periods = dataplane.manifest().snapshot_states.iter().map(|it| it.period_us).filter(|period| *period != 0);
-    let shortest = periods.min().map_or(configured_us, |period_us| u64::from(period_us / 2).max(LEAST_SNAPSHOT_US));
+    let shortest = snapshot_periods_us(dataplane)
+        .min()
+        .map_or(configured_us, |period_us| u64::from(period_us / 2).max(LEAST_SNAPSHOT_US));
     Duration::from_micros(shortest.min(configured_us))
 }
 
@@ -109,7 +111,7 @@ pub(crate) fn start(
             );
         }
         // Snapshots begin when their place is looked at: all of the ring in each look.
-        let snapshots = dataplane.manifest().snapshot_states.iter().any(|it| it.period_us != 0);
+        let snapshots = snapshot_periods_us(&dataplane).next().is_some();
         let (mut looks_now, mut measured_at) = (1, None);
         let mut heartbeats = Heartbeats::default();
         let mut next_look = Instant::now();

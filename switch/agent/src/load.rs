@@ -7,6 +7,7 @@ use dataplane::Dataplane;
 use dataplane::flow::{entry_at, entry_flags};
 use dataplane::{GATEWAY_DROPS, GATEWAY_EVENTS};
 use libbpf_rs::{MapCore, MapFlags};
+use manifest::{Layout, StateObject};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -179,6 +180,27 @@ impl Held {
         self.flows += 1;
         self.owned += u64::from(local || is_owned(entry, live));
     }
+
+    /// Those of an object.
+    fn of(dataplane: &Dataplane, object: &StateObject, live: &[u32]) -> Held {
+        let (mut held, local) = (Held::default(), object.is_local());
+        let Some(map) = dataplane.map(&object.map) else { return held };
+        match object.value {
+            Layout::Fields { .. } => {
+                let counted = dataplane::for_each_entry(map, |_, value| {
+                    held.count(value, live, local);
+                    true
+                });
+                counted.unwrap_or_else(|error| tracing::warn!("counting flows: {error}"));
+            }
+            // Few and large: one at a time.
+            Layout::Slots { .. } => map
+                .keys()
+                .filter_map(|key| map.lookup(&key, MapFlags::ANY).ok().flatten())
+                .for_each(|value| held.count(&value, live, local)),
+        }
+        held
+    }
 }
 
 /// Each shard's session, or 0 where there is none whose lease lives.
@@ -215,7 +237,7 @@ impl Counted {
         last.as_ref().map_or(0, |(_, counts)| counts.iter().map(|held| held.owned).sum())
     }
 
-    /// In the order of the manifest, FlowState objects first. Whoever comes while another counts waits for the result.
+    /// In the order of the manifest. Whoever comes while another counts waits for the result.
     fn held(&self, dataplane: &Dataplane) -> Vec<Held> {
         let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some((when, counts)) = &*last
@@ -224,29 +246,8 @@ impl Counted {
             return counts.clone();
         }
         let live = live_sessions(dataplane, crate::sweep::now_ns());
-        let flows = dataplane.manifest().flow_states.iter().map(|object| {
-            let (mut held, local) = (Held::default(), object.consistency == "local");
-            let result = dataplane.map(&object.map).map(|map| {
-                dataplane::for_each_entry(map, |_, value| {
-                    held.count(value, &live, local);
-                    true
-                })
-            });
-            if let Some(Err(error)) = result {
-                tracing::warn!("counting flows: {error}");
-            }
-            held
-        });
-        // Few and large: one at a time.
-        let instances = dataplane.manifest().snapshot_states.iter().map(|object| {
-            let Some(map) = dataplane.map(&object.map) else { return Held::default() };
-            let values = map.keys().filter_map(|key| map.lookup(&key, MapFlags::ANY).ok().flatten());
-            values.fold(Held::default(), |mut held, value| {
-                held.count(&value, &live, object.period_us == 0);
-                held
-            })
-        });
-        let counts: Vec<Held> = flows.chain(instances).collect();
+        let objects = dataplane.manifest().state_objects.iter();
+        let counts: Vec<Held> = objects.map(|object| Held::of(dataplane, object, &live)).collect();
         *last = Some((Instant::now(), counts.clone()));
         counts
     }
@@ -277,20 +278,14 @@ impl Agent {
     /// How full the objects are.
     pub(crate) fn objects(&self) -> Vec<ObjectLoad> {
         let held = self.counted.held(&self.dataplane);
-        let manifest = self.dataplane.manifest();
-        let flows = manifest.flow_states.iter().map(|it| (&it.name, it.consistency.as_str(), it.size));
-        let snapshots = manifest.snapshot_states.iter().map(|it| {
-            let consistency = if it.period_us == 0 { "local" } else { "bounded" };
-            (&it.name, consistency, it.instances)
-        });
-        let load = |((name, consistency, limit), held): ((&String, &str, u32), Held)| ObjectLoad {
-            name: name.clone(),
-            consistency: consistency.to_owned(),
+        let load = |(object, held): (&StateObject, Held)| ObjectLoad {
+            name: object.name.clone(),
+            consistency: crate::flow_state::consistency(object).to_owned(),
             flows: held.flows,
             owned: held.owned,
-            limit,
+            limit: object.capacity,
         };
-        flows.chain(snapshots).zip(held).map(load).collect()
+        self.dataplane.manifest().state_objects.iter().zip(held).map(load).collect()
     }
 
     /// The sessions with the store's shards.

@@ -8,7 +8,7 @@ use crate::incarnation;
 use crate::kept_views;
 use crate::run_dir::{Hold, RunDirectory, State};
 use dataplane::{AttachMode, Dataplane, EntrySpec, Link, Object, Settings, Write};
-use manifest::Manifest;
+use manifest::{Home, Layout, Manifest};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -56,12 +56,14 @@ pub(crate) fn check(config: &Config) -> Result<Manifest> {
                 .or_else(|error| config.fault(format!("{field}.default"), error.to_string()))?;
         }
     }
-    let flows = manifest.flow_states.iter().filter(|state| state.consistency != "local");
-    let flows =
-        flows.map(|state| format!("is needed: the program's FlowState {} is {}", state.name, state.consistency));
-    let snapshots = manifest.snapshot_states.iter().filter(|state| state.period_us != 0);
-    let snapshots = snapshots.map(|state| format!("is needed: snapshots of the program's {} go there", state.name));
-    for is in flows.chain(snapshots) {
+    for object in manifest.state_objects.iter().filter(|object| object.home == Home::Store) {
+        let is = match object.value {
+            Layout::Fields { .. } => {
+                let consistency = flow_state::consistency(object);
+                format!("is needed: the program's {} {} is {consistency}", object.kind, object.name)
+            }
+            Layout::Slots { .. } => format!("is needed: snapshots of the program's {} go there", object.name),
+        };
         if config.store.is_none() && config.controllers.is_empty() {
             return config.fault("controllers", is);
         }
@@ -75,14 +77,16 @@ pub(crate) fn check(config: &Config) -> Result<Manifest> {
             }
         }
     }
-    for state in &manifest.flow_states {
-        if state.consistency == "local" && state.allocator == "nat_ports" && config.nat_pool.is_none() {
-            return config
-                .fault("nat_pool", format!("is needed: the program's FlowState {} allocates from it", state.name));
-        }
-        if state.consistency == "local" && state.allocator == "backends" && config.backend.is_empty() {
-            return config
-                .fault("backend", format!("is needed: the program's FlowState {} picks one of them", state.name));
+    for object in manifest.state_objects.iter().filter(|object| object.is_local()) {
+        let is = format!("is needed: the program's {} {}", object.kind, object.name);
+        match flow_state::allocator(object) {
+            "nat_ports" if config.nat_pool.is_none() => {
+                return config.fault("nat_pool", format!("{is} allocates from it"));
+            }
+            "backends" if config.backend.is_empty() => {
+                return config.fault("backend", format!("{is} picks one of them"));
+            }
+            _ => {}
         }
     }
     for (index, port) in config.port.iter().enumerate() {

@@ -6,11 +6,12 @@
 use crate::agent::Agent;
 use crate::config::Idle;
 use crate::error::Result;
+use crate::flow_state::allocator;
 use crate::load::{Held, live_sessions};
 use dataplane::Dataplane;
 use dataplane::flow::{SweepBefore, Swept, entry_at, entry_flags};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use manifest::FlowState;
+use manifest::{Layout, StateObject};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -65,77 +66,105 @@ pub(crate) fn now_ns() -> u64 {
 
 /// Releases and removes the flows that are idle at `now_ns`; how many were removed, and, if it came through all of them, what each object had before.
 pub(crate) fn sweep(dataplane: &Dataplane, idle: Idle, now_ns: u64) -> Result<(u64, Option<Vec<Held>>)> {
-    let until = Instant::now() + INTERVAL;
-    let live = live_sessions(dataplane, now_ns);
+    let sweep =
+        Sweep { dataplane, idle, now_ns, until: Instant::now() + INTERVAL, live: live_sessions(dataplane, now_ns) };
     let (mut removed, mut held, mut all) = (0, Vec::new(), true);
-    for object in &dataplane.manifest().flow_states {
-        let Some(map) = dataplane.map(&object.map) else {
-            held.push(Held::default());
-            continue;
+    for object in &dataplane.manifest().state_objects {
+        let swept = match (dataplane.map(&object.map), &object.value) {
+            (None, _) => SweptObject { all: true, ..SweptObject::default() },
+            (Some(map), Layout::Fields { .. }) => sweep.flows(object, map)?,
+            (Some(map), Layout::Slots { .. }) => sweep.snapshots(object, map)?,
         };
-        let idle_s = if object.consistency == "local" { idle.local_s } else { idle.release_after_s };
+        removed += swept.removed;
+        held.push(swept.held);
+        all &= swept.all;
+    }
+    Ok((removed, all.then_some(held)))
+}
+
+/// One sweep over all objects.
+struct Sweep<'a> {
+    dataplane: &'a Dataplane,
+    idle: Idle,
+    now_ns: u64,
+    /// No more is released after this.
+    until: Instant,
+    live: Vec<u32>,
+}
+
+/// What a sweep did to one object.
+#[derive(Default)]
+struct SweptObject {
+    removed: u64,
+    held: Held,
+    /// It came through all entries.
+    all: bool,
+}
+
+impl Sweep<'_> {
+    fn ago(&self, seconds: u64) -> u64 {
+        self.now_ns.saturating_sub(seconds.saturating_mul(SECOND_NS))
+    }
+
+    /// Entries without packets since then are idle.
+    fn idle_ns(&self, object: &StateObject) -> u64 {
+        self.ago(if object.is_local() { self.idle.local_s } else { self.idle.release_after_s })
+    }
+
+    fn flows(&self, object: &StateObject, map: &MapHandle) -> Result<SweptObject> {
+        let (dataplane, idle) = (self.dataplane, self.idle);
         let before = SweepBefore {
-            idle_ns: now_ns.saturating_sub(idle_s.saturating_mul(SECOND_NS)),
-            half_closed_ns: now_ns.saturating_sub(HALF_CLOSED_AFTER_NS),
-            closed_ns: now_ns.saturating_sub(CLOSED_AFTER_NS),
-            released_ns: now_ns.saturating_sub(REMOVED_AFTER_NS),
+            idle_ns: self.idle_ns(object),
+            half_closed_ns: self.now_ns.saturating_sub(HALF_CLOSED_AFTER_NS),
+            closed_ns: self.now_ns.saturating_sub(CLOSED_AFTER_NS),
+            released_ns: self.now_ns.saturating_sub(REMOVED_AFTER_NS),
         };
         let local = LocalBefore {
             open_ns: before.idle_ns,
-            half_open_ns: now_ns.saturating_sub(idle.local_half_open_s.min(idle.local_s).saturating_mul(SECOND_NS)),
-            closed_ns: now_ns.saturating_sub(idle.local_closed_s.saturating_mul(SECOND_NS)),
+            half_open_ns: self.ago(idle.local_half_open_s.min(idle.local_s)),
+            closed_ns: self.ago(idle.local_closed_s),
         };
-        let found = look(map, object, before, local, &live)?;
-        held.push(found.held);
-        all &= found.removals.len() < MOST_AT_ONCE;
+        let found = look(map, object, before, local, &self.live)?;
+        let all = found.removals.len() < MOST_AT_ONCE;
+        let mut removed = 0;
         for (key, idle_ns) in &found.removals {
             let before = SweepBefore { idle_ns: *idle_ns, ..before };
-            removed += u64::from(dataplane.sweep(object.object_id, key, before)? == Swept::Removed);
+            removed += u64::from(dataplane.sweep(object.id, key, before)? == Swept::Removed);
         }
         // In the ring are updates, too, and those of asynchronous flows may never be few: they are no reason not to release.
         let updates = crate::load::pending(dataplane).saturating_sub(found.waiting);
         for some in found.releases.chunks(MOST_RELEASES as usize / 4) {
             while crate::load::pending(dataplane) >= updates + MOST_RELEASES {
-                if Instant::now() >= until {
+                if Instant::now() >= self.until {
                     break;
                 }
                 std::thread::sleep(PAUSE);
             }
-            if Instant::now() >= until {
+            if Instant::now() >= self.until {
                 break;
             }
             for key in some {
-                removed += u64::from(dataplane.sweep(object.object_id, key, before)? == Swept::Removed);
+                removed += u64::from(dataplane.sweep(object.id, key, before)? == Swept::Removed);
             }
         }
+        Ok(SweptObject { removed, held: found.held, all })
     }
-    removed += sweep_snapshots(dataplane, idle, now_ns, &live, &mut held)?;
-    Ok((removed, all.then_some(held)))
-}
 
-fn sweep_snapshots(dataplane: &Dataplane, idle: Idle, now_ns: u64, live: &[u32], held: &mut Vec<Held>) -> Result<u64> {
-    let mut removed = 0;
-    for object in &dataplane.manifest().snapshot_states {
-        let Some(map) = dataplane.map(&object.map) else {
-            held.push(Held::default());
-            continue;
-        };
-        let idle_s = if object.period_us == 0 { idle.local_s } else { idle.release_after_s };
-        let idle_ns = now_ns.saturating_sub(idle_s.saturating_mul(SECOND_NS));
-        let released_ns = now_ns.saturating_sub(REMOVED_AFTER_NS);
+    fn snapshots(&self, object: &StateObject, map: &MapHandle) -> Result<SweptObject> {
+        let idle_ns = self.idle_ns(object);
+        let released_ns = self.now_ns.saturating_sub(REMOVED_AFTER_NS);
         let before = SweepBefore { idle_ns, half_closed_ns: idle_ns, closed_ns: idle_ns, released_ns };
-        let mut here = Held::default();
+        let mut swept = SweptObject { all: true, ..SweptObject::default() };
         for key in map.keys() {
             let Ok(Some(value)) = map.lookup(&key, MapFlags::ANY) else { continue };
-            here.count(&value, live, object.period_us == 0);
-            if due(&value, before) != Due::Nothing && dataplane.sweep(object.object_id, &key, before)? == Swept::Removed
-            {
-                removed += 1;
+            swept.held.count(&value, &self.live, object.is_local());
+            let is_due = due(&value, before) != Due::Nothing;
+            if is_due && self.dataplane.sweep(object.id, &key, before)? == Swept::Removed {
+                swept.removed += 1;
             }
         }
-        held.push(here);
+        Ok(swept)
     }
-    Ok(removed)
 }
 
 /// What a look at an object's flows has found.
@@ -151,12 +180,12 @@ struct Found {
 
 fn look(
     map: &MapHandle,
-    object: &FlowState,
+    object: &StateObject,
     before: SweepBefore,
     local_before: LocalBefore,
     live: &[u32],
 ) -> Result<Found> {
-    let local = object.consistency == "local";
+    let local = object.is_local();
     let mut found = Found::default();
     dataplane::for_each_entry(map, |key, value| {
         let mut idle_ns = before.idle_ns;
@@ -286,12 +315,13 @@ impl Other {
     }
 }
 
-fn other_direction(map: &MapHandle, object: &FlowState, key: &[u8], value: &[u8]) -> Other {
-    if !matches!(object.allocator.as_str(), "nat_ports" | "backends") {
+fn other_direction(map: &MapHandle, object: &StateObject, key: &[u8], value: &[u8]) -> Other {
+    let allocator = allocator(object);
+    if !matches!(allocator, "nat_ports" | "backends") {
         return Other::None;
     }
-    let binding = value.get(object.value_offset as usize..);
-    let Some(partners) = binding.and_then(|binding| partners(&object.allocator, key, binding)) else {
+    let binding = value.get(object.value.offset() as usize..);
+    let Some(partners) = binding.and_then(|binding| partners(allocator, key, binding)) else {
         return Other::None;
     };
     let entries = partners.iter().filter_map(|partner| map.lookup(partner, MapFlags::ANY).ok().flatten());

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// Version of the format; a reader refuses others.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// All about one compiled program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,11 +29,8 @@ pub struct Manifest {
     pub registers: Vec<Register>,
     /// Counters (indirect); direct ones are in [`Table::direct_counter`].
     pub counters: Vec<Counter>,
-    /// FlowState objects.
-    pub flow_states: Vec<FlowState>,
-    /// SnapshotState objects.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub snapshot_states: Vec<SnapshotState>,
+    /// State objects of systems, in the order of their numbers.
+    pub state_objects: Vec<StateObject>,
     /// Enum member names by enum name, for printing.
     pub errors: Vec<String>,
     /// How many P4 ports the object's port maps hold.
@@ -54,8 +51,7 @@ impl Manifest {
             actions: Vec::new(),
             registers: Vec::new(),
             counters: Vec::new(),
-            flow_states: Vec::new(),
-            snapshot_states: Vec::new(),
+            state_objects: Vec::new(),
             errors: Vec::new(),
             max_ports: 512,
             drop_port: 511,
@@ -272,70 +268,121 @@ pub struct Counter {
     pub unit: String,
 }
 
-/// A FlowState object.
+/// A state object of a system: what the platform must know of it. What only its system reads is in
+/// [`StateObject::settings`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FlowState {
+pub struct StateObject {
+    /// Its number in messages: from 1, unique over the objects of all systems in the program.
+    pub id: u16,
     /// The control plane's name.
     pub name: String,
-    /// Its number in the state protocol, from 1.
-    pub object_id: u16,
-    /// BPF hash map of the flows.
+    /// The system that it belongs to.
+    pub system: String,
+    /// The P4 extern's name.
+    pub kind: String,
+    /// BPF hash map of the entries. An object with a `slots_map` has only the keys here.
     pub map: String,
-    /// Flows it holds.
-    pub size: u32,
-    /// `local` or `linearizable`.
-    pub consistency: String,
-    /// `zero`, `nat_ports` or `backends`.
-    pub allocator: String,
-    /// Fields of the key, in wire order (each in ceil(W/8) bytes, big-endian).
-    pub key: Vec<WireField>,
-    /// Fields of the value.
-    pub value: Vec<WireField>,
-    /// Sum over `key`.
-    pub key_bytes: u32,
-    /// Sum over `value`.
-    pub value_bytes: u32,
-    /// Offset of the wire value in the map's value (the runtime's per-flow bookkeeping stands before it).
-    pub value_offset: u32,
-}
-
-/// A SnapshotState object: arrays of slots, one a key, of which the switch sends snapshots (systems/redplane/docs/snapshots.md).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SnapshotState {
-    /// The control plane's name.
-    pub name: String,
-    /// Its number in the state protocol; FlowState and SnapshotState objects share the numbers.
-    pub object_id: u16,
-    /// BPF hash map of the instances.
-    pub map: String,
-    /// Keys that it holds.
-    pub instances: u32,
-    /// Of each key.
-    pub slots: u32,
-    /// The last slot is the number of the window that the others are of: the program calls `begin`.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub windows: bool,
-    /// Of a slot's value, in bits.
-    pub width: u32,
-    /// Of a slot on the wire: 4 or 8, big-endian.
-    pub slot_bytes: u32,
-    /// Of a slot in the map: tag and two copies (`struct sp_slot32`, `struct sp_slot64`).
-    pub map_slot_bytes: u32,
-    /// Offset of the slots in the map's value.
-    pub slots_offset: u32,
-    /// Time between two snapshots of a key; 0: none, the object is local.
-    pub period_us: u32,
-    /// What a failure may take back at the most.
-    pub epsilon_us: u32,
-    /// `drop`, `mark` or `continue`.
-    pub overdue: String,
-    /// Fields of the key, in wire order.
+    /// BPF array map with the values of all entries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slots_map: Option<String>,
+    /// Entries that fit.
+    pub capacity: u32,
+    /// Where the state that counts is.
+    pub home: Home,
+    /// Fields of the key, in wire order. None: the object has one entry.
     pub key: Vec<WireField>,
     /// Sum over `key`.
     pub key_bytes: u32,
+    /// What an entry holds.
+    pub value: Layout,
+    /// What only the system reads, by name.
+    pub settings: Settings,
 }
 
-/// A field of a FlowState key or value.
+/// Settings of a system's object; the system's own crates give them types.
+pub type Settings = serde_json::Map<String, serde_json::Value>;
+
+/// Where the state that counts is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Home {
+    /// In the switch; it goes when the switch goes.
+    ThisSwitch,
+    /// In a store; the switch has a copy, under a lease.
+    Store,
+    /// In several switches, each with a copy.
+    Peers,
+}
+
+/// What an entry of a state object holds, and where it stands in a map's value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layout {
+    /// A struct in wire form.
+    Fields {
+        /// In wire order.
+        fields: Vec<WireField>,
+        /// Sum over `fields`.
+        bytes: u32,
+        /// Of the first byte; the runtime's bookkeeping stands before it.
+        offset: u32,
+    },
+    /// Numbers of one width.
+    Slots {
+        /// How many.
+        count: u32,
+        /// In bits.
+        width: u32,
+        /// Of a slot on the wire, big-endian.
+        slot_bytes: u32,
+        /// Of a slot in the map; more than `slot_bytes` if it has copies or a tag there.
+        map_slot_bytes: u32,
+        /// Of the first slot.
+        offset: u32,
+    },
+}
+
+impl Layout {
+    /// Where it stands in the map's value.
+    pub fn offset(&self) -> u32 {
+        match self {
+            Layout::Fields { offset, .. } | Layout::Slots { offset, .. } => *offset,
+        }
+    }
+
+    /// The struct's fields; none if it is of slots.
+    pub fn fields(&self) -> &[WireField] {
+        match self {
+            Layout::Fields { fields, .. } => fields,
+            Layout::Slots { .. } => &[],
+        }
+    }
+}
+
+impl StateObject {
+    /// Is its state in this switch alone?
+    pub fn is_local(&self) -> bool {
+        self.home == Home::ThisSwitch
+    }
+
+    /// Is it the one of this name? The last part of the control plane's name will do.
+    pub fn is_named(&self, name: &str) -> bool {
+        self.name == name || self.name.strip_suffix(name).is_some_and(|front| front.ends_with('.'))
+    }
+
+    /// About how many bytes an entry takes in its maps.
+    pub fn entry_bytes(&self) -> u64 {
+        let value = match &self.value {
+            Layout::Fields { bytes, offset, .. } => u64::from(*offset) + u64::from(bytes.next_multiple_of(8)),
+            Layout::Slots { count, map_slot_bytes, offset, .. } => {
+                u64::from(*offset) + u64::from(*count) * u64::from(*map_slot_bytes)
+            }
+        };
+        u64::from(self.key_bytes.next_multiple_of(8)) + value
+    }
+}
+
+/// A field of a state object's key or value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WireField {
     /// As declared.

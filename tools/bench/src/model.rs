@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use lab::Lab;
 use manifest::Manifest;
 use serde::Serialize;
+use state_protocol::objects::{Consistency, flow_states, snapshot_states};
 use wire::{Report, Reporter, SwitchLoad};
 
 /// Ethernet, IPv4, UDP, and the protocol's header.
@@ -99,18 +100,20 @@ impl Model {
         let manifest = Manifest::read(&lab.dir().join(format!("{folder}.json")))?;
         let updating: Vec<&Vec<u8>> = frames.iter().filter(|frame| updates(frame)).collect();
         let bytes: usize = updating.iter().map(|frame| frame.len()).sum();
-        let object = manifest.flow_states.first();
-        let asynchronous = object.is_some_and(|object| object.consistency == "asynchronous");
+        let flows = flow_states(&manifest)?;
+        let flow = flows.first();
+        let asynchronous = flow.is_some_and(|flow| flow.settings.consistency == Consistency::Asynchronous);
         let shards = number(lab, "shards")?;
-        let snapshot = manifest.snapshot_states.iter().find(|state| state.period_us != 0).map(|state| {
+        let snapshots = snapshot_states(&manifest)?;
+        let snapshot = snapshots.iter().find(|state| state.settings.period_us != 0).map(|state| {
             let slots = f64::from(state.slots * state.slot_bytes);
             let parts = (slots / PART_BYTES).ceil();
-            let (key, period) = (f64::from(state.key_bytes), f64::from(state.period_us) / 1e6);
+            let (key, period) = (f64::from(state.object.key_bytes), f64::from(state.settings.period_us) / 1e6);
             (parts * (2.0 * (MESSAGE_BYTES + key) + PART_HEAD_BYTES + PART_SET_BYTES) + slots, period)
         });
         Ok(Model {
-            key_bytes: object.map_or(0.0, |o| f64::from(o.key_bytes)),
-            value_bytes: object.map_or(0.0, |o| f64::from(o.value_bytes)),
+            key_bytes: flow.map_or(0.0, |it| f64::from(it.object.key_bytes)),
+            value_bytes: flow.map_or(0.0, |it| f64::from(it.value_bytes)),
             updates: updating.len() as f64 / frames.len().max(1) as f64,
             update_packet_bytes: bytes as f64 / updating.len().max(1) as f64,
             asynchronous_flows: asynchronous.then(|| numbers_by_flow(updating.iter().copied())),

@@ -11,6 +11,7 @@ use dataplane::{
 use libbpf_rs::MapCore;
 use manifest::Manifest;
 use nix::time::{ClockId, clock_gettime};
+use state_protocol::objects::flow_states;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -196,14 +197,14 @@ impl System {
 }
 
 fn establish_p4(dataplane: &Dataplane, flows: &[Flow]) -> Result<()> {
-    let state = dataplane.manifest().flow_states.first().context("the program has no FlowState")?;
-    let map = dataplane.map(&state.map).with_context(|| format!("no map {}", state.map))?;
+    let state = flow_states(dataplane.manifest())?.into_iter().next().context("the program has no FlowState")?;
+    let map = dataplane.map(&state.object.map).with_context(|| format!("no map {}", state.object.map))?;
     let (key_bytes, value_bytes) = (map.key_size() as usize, map.value_size() as usize);
     let at = state.value_offset as usize;
     if key_bytes != 16 || value_bytes != at + 8 || at != ENTRY_HEAD_BYTES + key_bytes {
         bail!(
             "map {} has keys of {key_bytes} and entries of {value_bytes} bytes with the value at {at}: stateplane_flow.h has changed",
-            state.map
+            state.object.map
         );
     }
     let now = monotonic_ns()?;

@@ -28,7 +28,8 @@ fn compile(folder: &Path) -> Result<(PathBuf, PathBuf)> {
     let options = p4_syntax::Options { defines: vec!["NAT_LOCAL".to_owned()], ..Default::default() };
     let outcome = p4_check::check_file(&root().join("systems/redplane/p4/nat/nat.p4"), &options);
     let program = outcome.program.as_ref().with_context(|| outcome.render(false))?;
-    let options = xdp_backend::Options { program_name: "nat.p4".to_owned(), ..Default::default() };
+    let options =
+        xdp_backend::Options { program_name: "nat.p4".to_owned(), ..xdp_backend::Options::new(systems::compiler()) };
     let compiled = xdp_backend::compile(program, &options, &local)?;
     std::fs::write(manifest::Manifest::path_for(&local), compiled.generated.manifest.to_json())?;
     let places = bench::build::Places { root: root(), stateplane: PathBuf::new(), output: folder.to_owned() };

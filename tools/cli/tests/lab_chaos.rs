@@ -158,7 +158,7 @@ fn controllers_that_elect_one_of_them_survive_random_failures() {
         let lab = lab::topology::Topology::read(Path::new(&topology(file))).expect("a topology");
         let steps = plan::draw(1, &lab.name, round, &plan::Site::of(&lab, "etcd"));
         let of_process = |step: plan::Step| match step.fault {
-            plan::Fault::Process { daemon, .. } => Some(daemon),
+            plan::Fault::Process { process: daemon, .. } => Some(daemon),
             _ => None,
         };
         steps.into_iter().filter_map(of_process).collect()

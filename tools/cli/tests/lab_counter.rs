@@ -138,7 +138,7 @@ fn asynchronous_counts_move_exactly_and_survive_as_far_as_they_were_stored() {
     let directory = lab::Lab::open(&lab.name).expect("lab").dir().to_owned();
     let manifest = std::fs::read_to_string(directory.join("flow_counter.json")).expect("manifest");
     let manifest: serde_json::Value = serde_json::from_str(&manifest).expect("JSON");
-    assert_eq!(manifest["flow_states"][0]["consistency"], "asynchronous");
+    assert_eq!(manifest["state_objects"][0]["settings"]["consistency"], "asynchronous");
     wait_for("both switches are used", || lab.both_used("10.1.0.0/24"));
 
     let (receiver, sender) = (Receiver::start(&lab), Sender::start(&lab));

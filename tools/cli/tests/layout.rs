@@ -15,15 +15,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 /// Folders and files in which a system may be named.
-const MAY_NAME: [&str; 7] = [
+const MAY_NAME: [&str; 8] = [
     "systems/",
     "bpf/redplane/",
     "tools/bench/",
     "tools/lab/",
     "tools/fuzz-targets/fuzz/corpus/",
     "tools/cli/tests/layout",
-    // The list of the workspace's crates.
+    // The lists of the workspace's crates.
     "Cargo.toml",
+    "Cargo.lock",
 ];
 
 /// Names of RedPlane's, as code has them. (`RedPlane §5.2` cites the paper, and is none.)

@@ -214,7 +214,7 @@ fn message(ring: &KeyRing, flows: &[Conversation], now_ns: u64, random: &mut Std
             payload = mutate::bytes(&payload, 0, random);
         }
     }
-    // Probes have packet tests (compiler/xdp-backend/tests/flow_messages.rs) and the simulator: what the switch remembers of them is not in the model.
+    // Probes have packet tests (systems/redplane/compiler/tests/flow_messages.rs) and the simulator: what the switch remembers of them is not in the model.
     if payload.get(3) == Some(&(MessageType::Recall as u8))
         && let Some(flags) = payload.get_mut(7)
     {

@@ -181,7 +181,11 @@ fn check(text: &str, preprocess: bool, placement: Placement) -> Shown {
         return Shown { good: false, generated: None };
     };
     let _ = program.to_string();
-    let options = xdp_backend::Options { program_name: "fuzz.p4".to_owned(), placement, ..Default::default() };
+    let options = xdp_backend::Options {
+        program_name: "fuzz.p4".to_owned(),
+        placement,
+        ..xdp_backend::Options::new(systems::compiler())
+    };
     let generated = match xdp_backend::generate(program, &options) {
         Ok(generated) => {
             let _ = generated.manifest.to_json();
@@ -264,9 +268,9 @@ fn processes(
         std::fs::write(file, &text)?;
         watchdog.begins();
         let outcome = p4_check::check_file(file, &p4_syntax::Options::default());
-        let wrong = outcome
-            .program
-            .is_none_or(|program| xdp_backend::generate(&program, &xdp_backend::Options::default()).is_err());
+        let wrong = outcome.program.is_none_or(|program| {
+            xdp_backend::generate(&program, &xdp_backend::Options::new(systems::compiler())).is_err()
+        });
         watchdog.begins();
         let started = Instant::now();
         let status = Command::new(binary)

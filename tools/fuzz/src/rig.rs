@@ -16,6 +16,7 @@ use libbpf_rs::{MapCore, MapFlags};
 use manifest::Manifest;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use state_protocol::objects::flow_states;
 use state_protocol::{Flags, Message, MessageType};
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -148,7 +149,8 @@ pub fn compile(folder: &Path, mode: Mode) -> Result<PathBuf> {
     let options = p4_syntax::Options { defines, ..Default::default() };
     let outcome = p4_check::check_file(&root().join("systems/redplane/p4/nat/nat.p4"), &options);
     let program = outcome.program.as_ref().with_context(|| outcome.render(false))?;
-    let options = xdp_backend::Options { program_name: "nat.p4".to_owned(), ..Default::default() };
+    let options =
+        xdp_backend::Options { program_name: "nat.p4".to_owned(), ..xdp_backend::Options::new(systems::compiler()) };
     let compiled = xdp_backend::compile(program, &options, &object)?;
     std::fs::write(Manifest::path_for(&object), compiled.generated.manifest.to_json())?;
     Ok(object)
@@ -199,9 +201,9 @@ impl Rig {
             dataplane.set_secrets(&secrets)?;
             dataplane.write_array("sp_fabric_port", FABRIC_PORT, &[1])?;
         }
-        let state = dataplane.manifest().flow_states.first().context("the NAT has no FlowState")?;
+        let state = flow_states(dataplane.manifest())?.into_iter().next().context("the NAT has no FlowState")?;
         ensure!(state.value_offset as usize == VALUE_AT, "struct sp_flow_entry_head has changed");
-        let map = state.map.clone();
+        let map = state.object.map;
         let ring = KeyRing::new(0, Secret(SECRET)).context("a secret's number")?;
         Ok(Rig {
             ring,

@@ -5,6 +5,7 @@ use crate::report::{CaseReport, Failure, diff, difference, dump};
 use crate::setup::{Backends, DEFAULT_ICMP_RATE_PER_S, NatPool, PortLink};
 use crate::stf::{Case, Command, Pattern, Port};
 use dataplane::{Dataplane, EntrySpec, GatewayPort, GatewaySettings, Verdict, Write};
+use state_protocol::objects::{Allocator, FlowState, flow_states};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -167,27 +168,24 @@ impl<'a> Runner<'a> {
     }
 
     /// There must be a FlowState of that name with that allocator.
-    fn must_allocate(&self, flow_state: &str, allocator: &str, what: &str) -> Result<(), String> {
-        let states = &self.dataplane.manifest().flow_states;
-        let last_part = format!(".{flow_state}");
-        let allocates = states.iter().any(|state| {
-            (state.name == flow_state || state.name.ends_with(&last_part)) && state.allocator == allocator
-        });
-        if allocates {
+    fn must_allocate(&self, flow_state: &str, allocator: Allocator, what: &str) -> Result<(), String> {
+        let states = flow_states(self.dataplane.manifest()).map_err(|error| error.to_string())?;
+        let allocates = |it: &FlowState| it.object.is_named(flow_state) && it.settings.allocator == allocator;
+        if states.iter().any(allocates) {
             return Ok(());
         }
-        let names: Vec<&str> = states.iter().map(|state| state.name.as_str()).collect();
+        let names: Vec<&str> = states.iter().map(|state| state.object.name.as_str()).collect();
         let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         Err(format!("no FlowState {flow_state} that allocates {what} (the program's FlowStates: {known})"))
     }
 
     fn set_backends(&self, backends: &Backends) -> Result<(), String> {
-        self.must_allocate(&backends.flow_state, "backends", "backends")?;
+        self.must_allocate(&backends.flow_state, Allocator::Backends, "backends")?;
         self.dataplane.set_backends(&backends.backends).map_err(|error| error.to_string())
     }
 
     fn set_nat_pool(&self, pool: &NatPool) -> Result<(), String> {
-        self.must_allocate(&pool.flow_state, "nat_ports", "NAT ports")?;
+        self.must_allocate(&pool.flow_state, Allocator::NatPorts, "NAT ports")?;
         self.dataplane.set_nat_pool(&pool.addresses, pool.port_low, pool.port_high).map_err(|error| error.to_string())
     }
 

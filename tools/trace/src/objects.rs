@@ -1,22 +1,22 @@
 //! Names for object numbers, keys and values: from the program's manifest.
 
 use crate::event::Field;
-use manifest::{FlowState, Manifest, WireField};
+use manifest::{Layout, Manifest, StateObject, WireField};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The state objects of a program.
 #[derive(Clone, Debug, Default)]
-pub struct Objects(BTreeMap<u16, FlowState>);
+pub struct Objects(BTreeMap<u16, StateObject>);
 
 impl Objects {
     /// Those of a manifest.
     pub fn new(manifest: &Manifest) -> Objects {
-        Objects::from_states(manifest.flow_states.iter().cloned())
+        Objects::from_states(manifest.state_objects.iter().cloned())
     }
 
     /// These.
-    pub fn from_states(states: impl IntoIterator<Item = FlowState>) -> Objects {
-        Objects(states.into_iter().map(|state| (state.object_id, state)).collect())
+    pub fn from_states(states: impl IntoIterator<Item = StateObject>) -> Objects {
+        Objects(states.into_iter().map(|state| (state.id, state)).collect())
     }
 
     /// The names of all fields of keys.
@@ -37,8 +37,8 @@ impl Objects {
 
     /// A value's fields, likewise.
     pub fn value(&self, id: u16, bytes: &[u8]) -> Option<Vec<Field>> {
-        let state = self.0.get(&id)?;
-        (bytes.len() == state.value_bytes as usize).then(|| fields(&state.value, bytes))
+        let Layout::Fields { fields: known, bytes: size, .. } = &self.0.get(&id)?.value else { return None };
+        (bytes.len() == *size as usize).then(|| fields(known, bytes))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Captures made with the codec: what the decoder says of them, word by word where it matters.
 
 use capture::{Frame, Link};
-use manifest::{FlowState, WireField};
+use manifest::{Home, Layout, Settings, StateObject, WireField};
 use proptest::prelude::*;
 use state_protocol::{Effect, Entry, Flags, Message, MessageType, Owner};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -21,13 +21,16 @@ fn ring(byte: u8) -> KeyRing {
 fn objects() -> Objects {
     let field =
         |name: &str, offset: u32, bytes: u32| WireField { name: name.to_owned(), width: bytes * 8, offset, bytes };
-    let state = FlowState {
+    let value = vec![field("address", 0, 4), field("port", 4, 2)];
+    let state = StateObject {
+        id: 1,
         name: "NatIngress.bindings".to_owned(),
-        object_id: 1,
+        system: "redplane".to_owned(),
+        kind: "FlowState".to_owned(),
         map: String::new(),
-        size: 65_536,
-        consistency: "linearizable".to_owned(),
-        allocator: "nat_ports".to_owned(),
+        slots_map: None,
+        capacity: 65_536,
+        home: Home::Store,
         key: vec![
             field("source_address", 0, 4),
             field("destination_address", 4, 4),
@@ -35,10 +38,9 @@ fn objects() -> Objects {
             field("destination_port", 10, 2),
             field("protocol", 12, 1),
         ],
-        value: vec![field("address", 0, 4), field("port", 4, 2)],
         key_bytes: 13,
-        value_bytes: 6,
-        value_offset: 0,
+        value: Layout::Fields { fields: value, bytes: 6, offset: 0 },
+        settings: Settings::new(),
     };
     Objects::from_states([state])
 }

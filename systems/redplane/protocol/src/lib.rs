@@ -2,12 +2,14 @@
 //! a chain do.
 //!
 //! This crate owns the byte layouts of `systems/redplane/docs/state-protocol.md` that are RedPlane's
-//! own; `wire` owns those of any system. It knows no sockets, clocks or state: `&[u8]` in, borrowed
-//! structs out, and back, without allocation.
+//! own, and the types of RedPlane's objects in a manifest; `wire` owns the layouts of any system.
+//! It knows no sockets, clocks or state: messages are `&[u8]` in, borrowed structs out, and back,
+//! without allocation.
 
 mod client_shard;
 mod effect;
 mod message;
+pub mod objects;
 mod snapshot;
 
 pub use client_shard::client_shard_of;

@@ -2,8 +2,8 @@
 
 use crate::seeded::{SeededBug, systems_with};
 use manifest::Manifest;
+use state_protocol::objects::{FlowState, SnapshotState, flow_states, snapshot_states};
 use std::path::PathBuf;
-use xdp_backend::system::Systems;
 
 /// What a run is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,10 @@ pub struct Program {
     pub object: PathBuf,
     /// Its manifest.
     pub manifest: Manifest,
+    /// Its state objects of one kind.
+    pub flows: Vec<FlowState>,
+    /// Those of the other.
+    pub snapshots: Vec<SnapshotState>,
     _folder: tempfile::TempDir,
 }
 
@@ -73,10 +77,13 @@ impl Program {
         let outcome = p4_check::check_file(&source, &p4_syntax::Options { defines, ..Default::default() });
         let program = outcome.program.as_ref().ok_or_else(|| outcome.render(false))?;
         let object = folder.path().join("program.o");
-        let systems = bug.map_or(Ok(Systems::ALL), systems_with)?;
-        let options = xdp_backend::Options { program_name: name.to_owned(), systems, ..Default::default() };
+        let systems = bug.map_or(Ok(redplane_compiler::ALONE), systems_with)?;
+        let options = xdp_backend::Options { program_name: name.to_owned(), ..xdp_backend::Options::new(systems) };
         let compiled = xdp_backend::compile(program, &options, &object).map_err(|error| error.to_string())?;
-        Ok(Program { kind, object, manifest: compiled.generated.manifest, _folder: folder })
+        let manifest = compiled.generated.manifest;
+        let flows = flow_states(&manifest).map_err(|error| error.to_string())?;
+        let snapshots = snapshot_states(&manifest).map_err(|error| error.to_string())?;
+        Ok(Program { kind, object, manifest, flows, snapshots, _folder: folder })
     }
 
     pub(crate) fn is_linearizable(&self) -> bool {

@@ -199,7 +199,7 @@ pub const ALL: &[SeededBug] = &[
 /// memory: a test seeds each bug once.
 pub(crate) fn systems_with(bug: &SeededBug) -> Result<Systems, String> {
     let has_it = |system: &&dyn System| system.headers().iter().any(|(name, _)| *name == bug.header);
-    let all = Systems::ALL.0;
+    let all = redplane_compiler::ALONE.0;
     let system =
         all.iter().copied().find(has_it).ok_or_else(|| format!("{}: no system has {}", bug.name, bug.header))?;
     let headers = bug.seed(system.headers())?;

@@ -4,7 +4,7 @@
 use crate::checks::number;
 use crate::store::Store;
 use crate::world::SHARDS;
-use manifest::SnapshotState;
+use state_protocol::objects::{Overdue, SnapshotState};
 use state_protocol::{Message, MessageType, SNAPSHOT_PART_BYTES, snapshot_parts};
 use state_store::core::Server;
 use std::collections::{BTreeMap, HashMap};
@@ -93,9 +93,9 @@ impl SketchChecker {
     pub fn new(object: &SnapshotState) -> SketchChecker {
         SketchChecker {
             object: object.clone(),
-            epsilon_ns: u64::from(object.epsilon_us) * 1000,
-            drops: object.overdue == "drop",
-            marks: object.overdue == "mark",
+            epsilon_ns: u64::from(object.settings.epsilon_us) * 1000,
+            drops: object.settings.overdue == Overdue::Drop,
+            marks: object.settings.overdue == Overdue::Mark,
             held: BTreeMap::new(),
             granted: HashMap::new(),
             taken: BTreeMap::new(),
@@ -117,7 +117,7 @@ impl SketchChecker {
 
     /// Slots of a tenant that count.
     pub fn slots(&self) -> u32 {
-        self.object.slots - u32::from(self.object.windows)
+        self.object.slots - u32::from(self.object.settings.windows)
     }
 
     /// A switch lost its state.
@@ -158,7 +158,7 @@ impl SketchChecker {
         let tenant = tenant(ack.key);
         let newest = self.acknowledged.entry(tenant).or_default();
         *newest = (*newest).max(ack.seq);
-        match whole_of(store, self.object.object_id, ack.key) {
+        match whole_of(store, self.object.object.id, ack.key) {
             Some((_, seq, _)) if seq >= ack.seq => Ok(()),
             found => {
                 let found = found.map(|(epoch, seq, _)| (epoch, seq));
@@ -296,7 +296,7 @@ impl SketchChecker {
             }
         }
         for (tenant, held) in newest {
-            let whole = whole_of(store, self.object.object_id, &tenant.to_be_bytes());
+            let whole = whole_of(store, self.object.object.id, &tenant.to_be_bytes());
             let slots = whole.map(|(_, _, slots)| decode(&slots, self.object.slot_bytes as usize));
             if slots.as_ref() != Some(&held.slots) {
                 return Err(format!("tenant {tenant}: the newest state is not stored"));
@@ -317,7 +317,7 @@ impl SketchChecker {
         store: &Store,
         now_ns: u64,
     ) -> Result<(), String> {
-        let whole = whole_of(store, self.object.object_id, &tenant.to_be_bytes());
+        let whole = whole_of(store, self.object.object.id, &tenant.to_be_bytes());
         let since_ns = match whole {
             Some((of, seq, _)) if of == epoch => self.taken.get(&(tenant, of, seq)).and_then(|it| it.next_update_ns),
             _ => {

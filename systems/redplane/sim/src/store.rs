@@ -3,14 +3,15 @@
 use crate::bindings::{EXTERNAL, IDLE_NS, NAT_PORTS, backends};
 use crate::faults::Faults;
 use crate::network::{Datagram, Event};
+use crate::program::Program;
 use crate::scenario::{Machine, SERVERS};
 use crate::world::{MS, SHARDS, World, ring};
 use controller::core::{Controller, Event as Decision, Input as ControllerInput, Outputs as ControllerOutputs, Why};
-use manifest::Manifest;
 use rand::Rng;
 use rand::rngs::StdRng;
 use simnet::Clock;
 use state_protocol::SNAPSHOT_VALUE_BYTES;
+use state_protocol::objects::{Allocator, FlowState, SnapshotState};
 use state_store::core::{AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, Input, Limits, NatSettings};
 use state_store::core::{Node, ObjectSettings, Outputs, Server, Settings, Start};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -54,10 +55,10 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    pub(crate) fn new(manifest: &Manifest, rng: &mut StdRng, faults: &Faults) -> Store {
+    pub(crate) fn new(program: &Program, rng: &mut StdRng, faults: &Faults) -> Store {
         let drift_ppm = faults.drift_ppm;
         Store {
-            settings: server_settings(manifest, faults),
+            settings: server_settings(program, faults),
             nodes: (0..SERVERS).map(|_| None).collect(),
             clocks: (0..SERVERS).map(|_| draw_clock(rng, drift_ppm)).collect(),
             rings: vec![ring(0); SERVERS],
@@ -342,43 +343,47 @@ pub(crate) fn server_name(address: SocketAddrV4) -> String {
     format!("n{}", address.ip().octets()[3])
 }
 
-fn objects(manifest: &Manifest) -> Vec<ObjectSettings> {
-    let settings = |flow: &manifest::FlowState| ObjectSettings {
-        name: flow.name.clone(),
-        id: flow.object_id,
-        key_bytes: flow.key_bytes as usize,
+fn objects(program: &Program) -> Vec<ObjectSettings> {
+    let settings = |flow: &FlowState| ObjectSettings {
+        name: flow.object.name.clone(),
+        id: flow.object.id,
+        key_bytes: flow.object.key_bytes as usize,
         value_bytes: flow.value_bytes as usize,
-        allocator: allocator(&flow.allocator),
+        allocator: allocator(flow.settings.allocator),
         closed_ns: 10_000 * MS,
         half_open_ns: 10_000 * MS,
     };
-    let snapshots = |object: &manifest::SnapshotState| ObjectSettings {
-        name: object.name.clone(),
-        id: object.object_id,
-        key_bytes: object.key_bytes as usize,
+    let snapshots = |snapshot: &SnapshotState| ObjectSettings {
+        name: snapshot.object.name.clone(),
+        id: snapshot.object.id,
+        key_bytes: snapshot.object.key_bytes as usize,
         value_bytes: SNAPSHOT_VALUE_BYTES,
         allocator: AllocatorSettings::Snapshot {
-            slots: object.slots as usize,
-            slot_bytes: object.slot_bytes as usize,
+            slots: snapshot.slots as usize,
+            slot_bytes: snapshot.slot_bytes as usize,
             idle_ns: None,
         },
         closed_ns: 10_000 * MS,
         half_open_ns: 10_000 * MS,
     };
-    manifest.flow_states.iter().map(settings).chain(manifest.snapshot_states.iter().map(snapshots)).collect()
+    program.flows.iter().map(settings).chain(program.snapshots.iter().map(snapshots)).collect()
 }
 
 /// What gives an object's first values.
-fn allocator(name: &str) -> AllocatorSettings {
+fn allocator(allocator: Allocator) -> AllocatorSettings {
     let idle_ns = IdleNs { tcp: IDLE_NS, udp: IDLE_NS, icmp: IDLE_NS, other: IDLE_NS };
-    match name {
-        "nat_ports" => AllocatorSettings::NatPorts(NatSettings { external: vec![EXTERNAL], ports: NAT_PORTS, idle_ns }),
-        "backends" => AllocatorSettings::Backends(BackendSettings { policy: BackendPolicy::LeastConnections, idle_ns }),
-        _ => AllocatorSettings::Zero { idle_ns: None },
+    match allocator {
+        Allocator::NatPorts => {
+            AllocatorSettings::NatPorts(NatSettings { external: vec![EXTERNAL], ports: NAT_PORTS, idle_ns })
+        }
+        Allocator::Backends => {
+            AllocatorSettings::Backends(BackendSettings { policy: BackendPolicy::LeastConnections, idle_ns })
+        }
+        Allocator::Zero => AllocatorSettings::Zero { idle_ns: None },
     }
 }
 
-fn server_settings(manifest: &Manifest, faults: &Faults) -> Settings {
+fn server_settings(program: &Program, faults: &Faults) -> Settings {
     Settings {
         shard: 0,
         shards: SHARDS,
@@ -399,6 +404,6 @@ fn server_settings(manifest: &Manifest, faults: &Faults) -> Settings {
             unacked: 10_000,
             unacked_bytes: 16 << 20,
         },
-        objects: objects(manifest),
+        objects: objects(program),
     }
 }

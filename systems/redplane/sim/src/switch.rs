@@ -256,9 +256,7 @@ impl Switch {
 
     /// Number and map of the program's only object.
     fn object(&self) -> (u16, &str) {
-        let flows = self.manifest.flow_states.iter().map(|object| (object.object_id, object.map.as_str()));
-        let snapshots = self.manifest.snapshot_states.iter().map(|object| (object.object_id, object.map.as_str()));
-        flows.chain(snapshots).next().unwrap_or((0, ""))
+        self.manifest.state_objects.first().map_or((0, ""), |object| (object.id, &object.map))
     }
 
     /// The grant under which it has a key; 0: none.

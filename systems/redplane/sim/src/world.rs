@@ -88,7 +88,7 @@ impl World {
         while switches.len() < SWITCHES {
             switches.push(Switch::load(&program.object, &program.manifest)?);
         }
-        let store = Store::new(&program.manifest, &mut rng, &faults);
+        let store = Store::new(program, &mut rng, &faults);
         let mut world = World {
             rng,
             now_ns: 10_000 * MS,
@@ -105,7 +105,7 @@ impl World {
             heartbeats: 0,
             checks: Checks::default(),
             operations: Operations::default(),
-            sketch: program.manifest.snapshot_states.first().map(SketchChecker::new),
+            sketch: program.snapshots.first().map(SketchChecker::new),
             bindings: BindingChecker::new(program.kind, faults.drift_ppm, scenario.seed),
             violation: None,
             chart: chart.then(Chart::default),

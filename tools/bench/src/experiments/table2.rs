@@ -12,6 +12,7 @@ use libbpf_rs::{MapCore, MapHandle};
 use manifest::Manifest;
 use serde::Serialize;
 use serde_json::{Value, json};
+use state_protocol::objects::flow_states;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// As in the paper.
@@ -81,7 +82,7 @@ fn measure(context: &Context, app: &App) -> Result<[Usage; 2]> {
         let object = context.places.compile_p4(app.folder, &format!("table2_{}_{name}", app.folder), &defines)?;
         let mut usage = usage(&CObject::load(&object, &[])?)?;
         let manifest = Manifest::read(&Manifest::path_for(&object))?;
-        usage.entry_head_bytes = manifest.flow_states.iter().map(|state| u64::from(state.value_offset)).sum();
+        usage.entry_head_bytes = flow_states(&manifest)?.iter().map(|state| u64::from(state.value_offset)).sum();
         Ok(usage)
     };
     let (with, without) = sides::at_once(|| compile("with", None), || compile("without", Some(app.local)));

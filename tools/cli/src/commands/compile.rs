@@ -154,7 +154,7 @@ fn write_beside(args: &Args, object: &Path, compiled: &Compiled) -> Result<(), S
         Some(path) => {
             write(path, &compiled.generated.c_source)?;
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            xdp_backend::write_headers(folder, xdp_backend::Systems::ALL)
+            xdp_backend::write_headers(folder, systems::compiler())
                 .map_err(|e| format!("{}: {e}", folder.display()))?;
         }
         None => {}

@@ -10,7 +10,7 @@ use xdp_backend::{BackendError, Options};
 /// How a program is compiled, and so how it is checked.
 pub fn backend_options(program: &Path) -> Options {
     let name = program.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    Options { program_name: name, ..Options::default() }
+    Options { program_name: name, ..Options::new(systems::compiler()) }
 }
 
 /// Where messages go: to standard error as they come, or into one JSON document at the end.

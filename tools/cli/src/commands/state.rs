@@ -1,9 +1,10 @@
 //! `stateplane state`: what the state store has. Flows by key and by owner, and snapshots, also summed up over many keys.
 
 use dataplane::value::{format_value, parse_value};
-use manifest::{Manifest, WireField};
+use manifest::{Manifest, StateObject, WireField};
 use secrets::SecretsFile;
 use serde::Serialize;
+use state_protocol::objects::{SnapshotState, objects};
 use state_store::core::{RecordState, SnapshotInfo, StateAnswer, StateQuery, from_hex, to_hex};
 use state_store::shell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -162,29 +163,32 @@ struct Object<'a> {
     windows: bool,
 }
 
-struct Names(Option<Manifest>);
+#[derive(Default)]
+struct Names {
+    /// Each with whether its last slot is the window's number.
+    objects: Vec<(StateObject, bool)>,
+}
 
 impl Names {
     fn read(path: Option<&Path>) -> Result<Names, String> {
-        path.map(Manifest::read).transpose().map(Names).map_err(|error| error.to_string())
+        let Some(path) = path else { return Ok(Names::default()) };
+        let manifest = Manifest::read(path).map_err(|error| error.to_string())?;
+        let mut names = Names::default();
+        for object in objects(&manifest) {
+            let snapshot = SnapshotState::of(object).map_err(|error| format!("{}: {error}", path.display()))?;
+            names.objects.push((object.clone(), snapshot.is_some_and(|it| it.settings.windows)));
+        }
+        Ok(names)
     }
 
     fn objects(&self) -> impl Iterator<Item = Object<'_>> {
-        let flows = self.0.iter().flat_map(|manifest| &manifest.flow_states).map(|it| Object {
-            name: &it.name,
-            id: it.object_id,
-            key: &it.key,
-            value: &it.value,
-            windows: false,
-        });
-        let snapshots = self.0.iter().flat_map(|manifest| &manifest.snapshot_states).map(|it| Object {
-            name: &it.name,
-            id: it.object_id,
-            key: &it.key,
-            value: &[],
-            windows: it.windows,
-        });
-        flows.chain(snapshots)
+        self.objects.iter().map(|(object, windows)| Object {
+            name: &object.name,
+            id: object.id,
+            key: &object.key,
+            value: object.value.fields(),
+            windows: *windows,
+        })
     }
 
     fn of(&self, id: u16) -> Option<Object<'_>> {

@@ -217,7 +217,7 @@ pub(super) fn internal(error: &dyn fmt::Display) -> Finding {
 
 pub(super) fn load(program: &Program, placement: Placement, folder: &Path) -> Result<Dataplane, Finding> {
     let object = folder.join("generated.o");
-    let options = Options { program_name: "generated.p4".into(), placement, ..Options::default() };
+    let options = Options { program_name: "generated.p4".into(), placement, ..Options::new(systems::compiler()) };
     let mut loaded = None;
     let mut try_on_kernel = |compiled: &xdp_backend::Compiled| {
         let opened = Object::open(&object, compiled.generated.manifest.clone()).and_then(|mut opened| {

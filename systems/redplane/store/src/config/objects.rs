@@ -5,8 +5,9 @@ use crate::core::nat::{KEY_BYTES, VALUE_BYTES};
 use crate::core::{AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, NatSettings, ObjectSettings};
 use crate::health::{HealthCheck, HealthTable};
 use config_file::{Problem, require, require_distinct};
-use manifest::Manifest;
+use manifest::{Manifest, StateObject};
 use serde::Deserialize;
+use state_protocol::objects::{Allocator, Consistency, ObjectError, flow_states, snapshot_states};
 use state_protocol::{MAX_KEY_BYTES, MAX_VALUE_BYTES, MOST_SNAPSHOT_PARTS, SNAPSHOT_PART_BYTES, SNAPSHOT_VALUE_BYTES};
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -90,35 +91,36 @@ const DEFAULT_CLOSED_S: u32 = 240;
 /// RFC 5382 REQ-5: that of a connection that is only partly open for no less than 4 minutes.
 const DEFAULT_HALF_OPEN_S: u32 = 240;
 
+/// The table of the manifest's object, made if there is none, and how messages call it.
+fn table_of<'a>(tables: &'a mut Vec<ObjectTable>, object: &StateObject) -> (String, &'a mut ObjectTable) {
+    let at = tables.iter().position(|table| table.name == object.name).unwrap_or_else(|| {
+        tables.push(ObjectTable { name: object.name.clone(), ..ObjectTable::default() });
+        tables.len() - 1
+    });
+    (format!("object[{at}] \"{}\"", object.name), &mut tables[at])
+}
+
 /// Takes ids, sizes and allocators from the program's manifest, and objects that have no table of their own.
 pub(super) fn fill_from_manifest(tables: &mut Vec<ObjectTable>, manifest: &Manifest) -> Result<(), Problem> {
-    for flow in manifest.flow_states.iter().filter(|flow| flow.consistency != "local") {
-        let at = tables.iter().position(|table| table.name == flow.name).unwrap_or_else(|| {
-            tables.push(ObjectTable { name: flow.name.clone(), ..ObjectTable::default() });
-            tables.len() - 1
-        });
-        let place = format!("object[{at}] \"{}\"", flow.name);
-        let allocator = match flow.allocator.as_str() {
-            "zero" => AllocatorName::Zero,
-            "nat_ports" => AllocatorName::NatPorts,
-            "backends" => AllocatorName::Backends,
-            other => return Err((place, format!("the manifest's allocator \"{other}\" is unknown to this version"))),
+    let fault = |error: ObjectError| ("manifest".to_owned(), error.to_string());
+    let flows = flow_states(manifest).map_err(fault)?;
+    for flow in flows.iter().filter(|flow| flow.settings.consistency != Consistency::Local) {
+        let (place, table) = table_of(tables, &flow.object);
+        let allocator = match flow.settings.allocator {
+            Allocator::Zero => AllocatorName::Zero,
+            Allocator::NatPorts => AllocatorName::NatPorts,
+            Allocator::Backends => AllocatorName::Backends,
         };
-        let table = &mut tables[at];
-        fill(&mut table.id, flow.object_id, &format!("{place}.id"))?;
-        fill(&mut table.key_bytes, flow.key_bytes as usize, &format!("{place}.key_bytes"))?;
+        fill(&mut table.id, flow.object.id, &format!("{place}.id"))?;
+        fill(&mut table.key_bytes, flow.object.key_bytes as usize, &format!("{place}.key_bytes"))?;
         fill(&mut table.value_bytes, flow.value_bytes as usize, &format!("{place}.value_bytes"))?;
         fill(&mut table.allocator, allocator, &format!("{place}.allocator"))?;
     }
-    for snapshot in manifest.snapshot_states.iter().filter(|snapshot| snapshot.period_us != 0) {
-        let at = tables.iter().position(|table| table.name == snapshot.name).unwrap_or_else(|| {
-            tables.push(ObjectTable { name: snapshot.name.clone(), ..ObjectTable::default() });
-            tables.len() - 1
-        });
-        let place = format!("object[{at}] \"{}\"", snapshot.name);
-        let table = &mut tables[at];
-        fill(&mut table.id, snapshot.object_id, &format!("{place}.id"))?;
-        fill(&mut table.key_bytes, snapshot.key_bytes as usize, &format!("{place}.key_bytes"))?;
+    let snapshots = snapshot_states(manifest).map_err(fault)?;
+    for snapshot in snapshots.iter().filter(|snapshot| snapshot.settings.period_us != 0) {
+        let (place, table) = table_of(tables, &snapshot.object);
+        fill(&mut table.id, snapshot.object.id, &format!("{place}.id"))?;
+        fill(&mut table.key_bytes, snapshot.object.key_bytes as usize, &format!("{place}.key_bytes"))?;
         fill(&mut table.value_bytes, SNAPSHOT_VALUE_BYTES, &format!("{place}.value_bytes"))?;
         fill(&mut table.allocator, AllocatorName::Snapshot, &format!("{place}.allocator"))?;
         fill(&mut table.slots, snapshot.slots as usize, &format!("{place}.slots"))?;

@@ -52,8 +52,10 @@ fn objects_come_from_the_manifest() {
     let field = r#"{"name": "f", "width": 32, "offset": 0, "bytes": 4}"#;
     let flow = |name: &str, id: u16, consistency: &str| {
         format!(
-            r#"{{"name": "{name}", "object_id": {id}, "map": "m", "size": 9, "consistency": "{consistency}",
-            "allocator": "zero", "key": [{field}], "value": [{field}], "key_bytes": 4, "value_bytes": 4, "value_offset": 0}}"#
+            r#"{{"id": {id}, "name": "{name}", "system": "redplane", "kind": "FlowState", "map": "m", "capacity": 9,
+            "home": "store", "key": [{field}], "key_bytes": 4,
+            "value": {{"fields": {{"fields": [{field}], "bytes": 4, "offset": 0}}}},
+            "settings": {{"consistency": "{consistency}", "allocator": "zero"}}}}"#
         )
     };
     let flows: Vec<serde_json::Value> =
@@ -63,7 +65,7 @@ fn objects_come_from_the_manifest() {
             .collect();
     let json = serde_json::json!({
         "version": manifest::VERSION, "program": "p", "tables": [], "actions": [], "registers": [], "counters": [],
-        "flow_states": flows, "errors": [], "max_ports": 1, "drop_port": 511, "headroom_bytes": 0
+        "state_objects": flows, "errors": [], "max_ports": 1, "drop_port": 511, "headroom_bytes": 0
     });
     std::fs::write(directory.path().join("p.json"), json.to_string()).unwrap();
     let path = directory.path().join("store.toml");

@@ -7,6 +7,7 @@ mod messages;
 use dataplane::flow::{FlowSettings, SecretSet};
 use dataplane::{Dataplane, Object, Settings, Verdict};
 use libbpf_rs::{MapCore, MapFlags};
+use state_protocol::objects::SnapshotState;
 use state_protocol::{Message, MessageType, Owner};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
@@ -45,13 +46,16 @@ pub struct Part {
 }
 
 pub fn rig(defines: &[&str], virtual_clock: bool) -> Rig {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems/redplane/sim/tests/sketch.p4");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sim/tests/sketch.p4");
     let defines = defines.iter().map(ToString::to_string).collect();
     let outcome = p4_check::check_file(&source, &p4_syntax::Options { defines, ..Default::default() });
     let program = outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
     let folder = tempfile::tempdir().unwrap();
     let object = folder.path().join("sketch.o");
-    let options = xdp_backend::Options { program_name: "sketch.p4".to_owned(), ..Default::default() };
+    let options = xdp_backend::Options {
+        program_name: "sketch.p4".to_owned(),
+        ..xdp_backend::Options::new(redplane_compiler::ALONE)
+    };
     let manifest = xdp_backend::compile(program, &options, &object).unwrap().generated.manifest;
     let mut opened = Object::open(&object, manifest).unwrap();
     opened.set(Settings { test_mode: true, host_traffic: false, virtual_clock }).unwrap();
@@ -122,8 +126,8 @@ impl Rig {
         messages::genuine(&self.ring, frame)
     }
 
-    pub fn object(&self) -> &manifest::SnapshotState {
-        &self.dataplane.manifest().snapshot_states[0]
+    pub fn object(&self) -> SnapshotState {
+        SnapshotState::of(&self.dataplane.manifest().state_objects[0]).unwrap().expect("a SnapshotState")
     }
 
     pub fn per_part(&self) -> usize {

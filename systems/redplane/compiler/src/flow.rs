@@ -1,13 +1,15 @@
 //! FlowState: the calls into the runtime of stateplane_flow.h, and keys and values in their wire form (systems/redplane/docs/state-protocol.md).
 
 use super::State;
-use crate::system::{Generator, ObjectCall, round_up};
+use manifest::{Home, Layout, StateObject};
 use num_traits::ToPrimitive;
 use p4_ir::{Argument, ConstArgument, ExternInstance};
+use state_protocol::objects::{Allocator, Consistency, FLOW_STATE, FlowSettings, SYSTEM, written};
+use xdp_backend::system::{Generator, ObjectCall, round_up};
 
 /// A FlowState object as the generator needs it.
 #[derive(Clone)]
-pub(crate) struct FlowObject {
+pub struct FlowObject {
     pub key_bytes: u32,
     pub value_bytes: u32,
     pub consistency: u32,
@@ -18,13 +20,17 @@ pub(crate) struct FlowObject {
 }
 
 /// `Consistency` in stateplane.p4, by position.
-pub(crate) const LOCAL: u32 = 0;
-pub(crate) const LINEARIZABLE: u32 = 1;
+const CONSISTENCIES: [Consistency; 3] = [Consistency::Local, Consistency::Linearizable, Consistency::Asynchronous];
+/// `Allocator` in stateplane.p4, by position.
+const ALLOCATORS: [Allocator; 3] = [Allocator::Zero, Allocator::NatPorts, Allocator::Backends];
+/// A position in [`CONSISTENCIES`].
+pub const LOCAL: u32 = 0;
+pub const LINEARIZABLE: u32 = 1;
 
 const MAX_BYTES: u32 = 64;
 const NEEDS: &str = "structs as key and value";
 /// Bytes of the runtime's bookkeeping before the key in the map's value (SP_FLOW_DECLARE in stateplane_flow.h); the value follows the key.
-pub(crate) const KEY_OFFSET: u32 = 56;
+pub const KEY_OFFSET: u32 = 56;
 
 impl State {
     /// Is there an object whose state lives in the store?
@@ -33,7 +39,7 @@ impl State {
     }
 
     /// Reads a FlowState's declaration.
-    pub fn declare_flow_state(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance) {
+    pub fn declare_flow_state(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance, object_id: u16) {
         let size = generator.size_of(instance);
         let key = generator.wire_fields(instance.type_arguments.first(), instance, NEEDS);
         let value = generator.wire_fields(instance.type_arguments.get(1), instance, NEEDS);
@@ -51,29 +57,23 @@ impl State {
             _ => 0,
         };
         let (consistency, allocator) = (member(1), member(2));
-        let object_id = self.flows.len() as u16 + 1;
-        generator.manifest.flow_states.push(manifest::FlowState {
+        let settings = FlowSettings {
+            consistency: CONSISTENCIES.get(consistency as usize).copied().unwrap_or(Consistency::Asynchronous),
+            allocator: ALLOCATORS.get(allocator as usize).copied().unwrap_or(Allocator::Zero),
+        };
+        generator.manifest.state_objects.push(StateObject {
+            id: object_id,
             name: instance.name.clone(),
-            object_id,
+            system: SYSTEM.into(),
+            kind: FLOW_STATE.into(),
             map: instance.c_name.clone(),
-            size,
-            consistency: match consistency {
-                LOCAL => "local",
-                LINEARIZABLE => "linearizable",
-                _ => "asynchronous",
-            }
-            .into(),
-            allocator: match allocator {
-                1 => "nat_ports",
-                2 => "backends",
-                _ => "zero",
-            }
-            .into(),
+            slots_map: None,
+            capacity: size,
+            home: if consistency == LOCAL { Home::ThisSwitch } else { Home::Store },
             key,
-            value,
             key_bytes,
-            value_bytes,
-            value_offset: KEY_OFFSET + round_up(key_bytes, 8),
+            value: Layout::Fields { fields: value, bytes: value_bytes, offset: KEY_OFFSET + round_up(key_bytes, 8) },
+            settings: written(&settings),
         });
         self.flows.push(FlowObject {
             key_bytes,

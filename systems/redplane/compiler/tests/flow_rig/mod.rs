@@ -45,13 +45,16 @@ pub fn rig(defines: &[&str]) -> Rig {
 
 /// Messages are sent again after 3 ms to `resend_most_ns`, and a shard has a window of so many packets.
 pub fn rig_with(defines: &[&str], resend_most_ns: u64, window: u64) -> Rig {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems/redplane/sim/tests/counter.p4");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sim/tests/counter.p4");
     let defines = defines.iter().map(ToString::to_string).collect();
     let outcome = p4_check::check_file(&source, &p4_syntax::Options { defines, ..Default::default() });
     let program = outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
     let folder = tempfile::tempdir().unwrap();
     let object = folder.path().join("counter.o");
-    let options = xdp_backend::Options { program_name: "counter.p4".to_owned(), ..Default::default() };
+    let options = xdp_backend::Options {
+        program_name: "counter.p4".to_owned(),
+        ..xdp_backend::Options::new(redplane_compiler::ALONE)
+    };
     let manifest = xdp_backend::compile(program, &options, &object).unwrap().generated.manifest;
     let mut opened = Object::open(&object, manifest).unwrap();
     opened.set(Settings { test_mode: true, host_traffic: false, virtual_clock: true }).unwrap();
@@ -78,7 +81,7 @@ impl Rig {
             dataplane.set_shard_head(u32::from(shard), Some(head(shard))).unwrap();
         }
         dataplane.write_array("sp_fabric_port", FABRIC_PORT, &[1]).unwrap();
-        let map = dataplane.manifest().flow_states[0].map.clone();
+        let map = dataplane.manifest().state_objects[0].map.clone();
         let rig = Rig { dataplane, ring: KeyRing::new(1, Secret(secret(1))).unwrap(), map, settings };
         rig.secrets(&[(1, 1)], 1);
         rig

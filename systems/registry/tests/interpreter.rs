@@ -153,7 +153,7 @@ fn run(path: &Path) -> Option<(usize, bool)> {
     let options = p4_syntax::Options { defines, ..Default::default() };
     let outcome = p4_check::check_file(&path.with_extension("p4"), &options);
     let program = outcome.program.as_ref().unwrap();
-    let generated = xdp_backend::generate(program, &xdp_backend::Options::default()).unwrap();
+    let generated = xdp_backend::generate(program, &xdp_backend::Options::new(systems::compiler())).unwrap();
     let names = Dataplane::description_only(generated.manifest);
     let switch = Interpreter::new(program).ok()?;
     let (sent, expected) = (BTreeMap::new(), BTreeMap::new());

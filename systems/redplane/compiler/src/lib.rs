@@ -1,23 +1,22 @@
 //! RedPlane's back end: FlowState and SnapshotState (systems/redplane/docs/), and the calls of their
 //! runtime (`bpf/redplane/`) in the fixed places of the packet path.
 
+#![forbid(unsafe_code)]
+
 mod contracts;
 mod flow;
 mod limits;
 mod snapshot;
 
-use crate::system::{
-    Context, Generator, HASH_ENTRY_BYTES, Header, Leaving, ObjectCall, Pipeline, Rule, StateSystem, System, Writer,
-    round_up,
-};
 use flow::{FlowObject, LOCAL};
-use manifest::Manifest;
 use p4_ir::ExternInstance;
 use snapshot::SnapshotObject;
+use state_protocol::objects::{FLOW_STATE, SNAPSHOT_STATE};
+use xdp_backend::system::{
+    Context, Generator, Header, Leaving, ObjectCall, Pipeline, Rule, StateSystem, System, Systems, Writer,
+};
 
-const FLOW: &str = "FlowState";
-const SNAPSHOT: &str = "SnapshotState";
-const EXTERN_TYPES: &[&str] = &[FLOW, SNAPSHOT];
+const EXTERN_TYPES: &[&str] = &[FLOW_STATE, SNAPSHOT_STATE];
 /// What goes with a packet: its flow, and what has become of it.
 const CONTEXT: Context =
     Context { ty: "struct sp_flow_context", name: "flow", initial: "{ .ingress_port = ingress_port }" };
@@ -37,8 +36,11 @@ const HEADERS: &[Header] = &[
     ("stateplane_flow_sweep.h", include_str!("../../../../bpf/redplane/stateplane_flow_sweep.h")),
 ];
 
-/// See the module.
-pub(crate) struct RedPlane;
+/// See the crate.
+pub struct RedPlane;
+
+/// RedPlane and no other system: for what is about RedPlane alone.
+pub const ALONE: Systems = Systems(&[&RedPlane]);
 
 impl System for RedPlane {
     fn extern_types(&self) -> &'static [&'static str] {
@@ -90,16 +92,16 @@ impl State {
 }
 
 impl StateSystem for State {
-    fn declare(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance) {
+    fn declare(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance, id: u16) {
         match instance.extern_type.as_str() {
-            FLOW => self.declare_flow_state(generator, instance),
-            _ => self.declare_snapshot_state(generator, instance),
+            FLOW_STATE => self.declare_flow_state(generator, instance, id),
+            _ => self.declare_snapshot_state(generator, instance, id),
         }
     }
 
     fn call(&mut self, generator: &mut Generator<'_>, call: &ObjectCall<'_>) {
         match call.instance.extern_type.as_str() {
-            FLOW => self.flow_call(generator, call),
+            FLOW_STATE => self.flow_call(generator, call),
             _ => self.snapshot_call(generator, call),
         }
     }
@@ -111,17 +113,6 @@ impl StateSystem for State {
             let message = broken.message(generator.program);
             generator.error_beside(broken.location, &message, Some(broken.rule.remedy), broken.note());
         }
-    }
-
-    fn map_size(&self, manifest: &Manifest, instance: &ExternInstance) -> Option<(u32, u64)> {
-        let of_map = |map: &String| *map == instance.c_name;
-        if let Some(flow) = manifest.flow_states.iter().find(|it| of_map(&it.map)) {
-            let bytes = round_up(flow.key_bytes, 8) + flow.value_offset + round_up(flow.value_bytes, 8);
-            return Some((flow.size, u64::from(bytes) + HASH_ENTRY_BYTES));
-        }
-        let snapshot = manifest.snapshot_states.iter().find(|it| of_map(&it.map))?;
-        let slots = u64::from(snapshot.slots) * u64::from(snapshot.map_slot_bytes);
-        Some((snapshot.instances, u64::from(snapshot.slots_offset) + slots + HASH_ENTRY_BYTES))
     }
 
     fn map_count(&self, instance: &ExternInstance) -> usize {

@@ -96,7 +96,7 @@ fn compile<'a>(
 ) -> Result<(Placement, Built<'a>), String> {
     let object = folder.join(format!("{placement:?}.o"));
     let name = job.program.file_name().expect("name").to_string_lossy().into_owned();
-    let options = Options { program_name: name.clone(), placement, ..Default::default() };
+    let options = Options { program_name: name.clone(), placement, ..Options::new(systems::compiler()) };
     let compiled = xdp_backend::compile(program, &options, &object).map_err(|error| match error {
         CompileError::Unsupported(errors) => errors
             .iter()

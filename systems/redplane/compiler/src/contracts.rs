@@ -1,10 +1,10 @@
 //! What RedPlane's objects demand of a program, on each way of a packet through it (stateplane.p4).
 
 use super::flow::LOCAL;
-use crate::system::{Call, Question, Rule, Seen, Storage, Verdict, Walk, Witness, calls_outside, verdict};
-use crate::walk;
 use num_traits::ToPrimitive;
 use p4_ir::{ConstArgument, ExternId, ExternInstance, Program, StatementKind, Type};
+use xdp_backend::system::{Call, Question, Rule, Seen, Storage, Verdict, Walk, Witness, calls_outside, verdict};
+use xdp_backend::walk;
 
 const SECOND_SET: usize = 0;
 const LOOKUP_AFTER_SET: usize = 1;
@@ -79,7 +79,7 @@ const NAT_PORTS: u32 = 1;
 const BACKENDS: u32 = 2;
 
 /// Which rules the program breaks, and where.
-pub(crate) fn check(program: &Program) -> Vec<Witness> {
+pub fn check(program: &Program) -> Vec<Witness> {
     let mut found = Vec::new();
     let objects: Vec<(ExternId, &ExternInstance)> =
         (0..).map(ExternId).zip(&program.externs).filter(|(_, it)| is_own(it)).collect();

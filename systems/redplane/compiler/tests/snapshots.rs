@@ -114,7 +114,7 @@ fn of_wide_and_of_narrow_slots_too() {
 #[test]
 fn the_look_nearest_to_its_time_takes_a_snapshot() {
     let rig = rig(&[], true);
-    let period_ns = u64::from(rig.object().period_us) * 1_000;
+    let period_ns = u64::from(rig.object().settings.period_us) * 1_000;
     rig.own(7, [0; 4], EPOCH, 40, &[0; 192], START);
     let (mut taken_ns, mut due_ns) = (START, START);
     // Late and early ones are on one schedule, so that there are as many as there are periods; one that is late by half a period begins another.
@@ -143,7 +143,7 @@ fn the_look_nearest_to_its_time_takes_a_snapshot() {
 /// Windows against the model: while snapshots are on their way, packets of newer windows begin all slots anew, and those of an older one change nothing.
 fn one_cpu_with_windows(defines: &[&str], slots: u64, seed: u64) {
     let rig = rig(&[defines, &["WINDOW_US=5000"]].concat(), true);
-    assert!(rig.object().windows && u64::from(rig.object().slots) == slots + 1);
+    assert!(rig.object().settings.windows && u64::from(rig.object().slots) == slots + 1);
     let mut random = Random(seed);
     let (mut now_ns, last) = (START, slots as usize);
     let mut model = vec![0u64; last + 1];
@@ -484,7 +484,7 @@ fn windows_of_two_cpus() {
     assert!(snapshots >= 150 && both > 20 && windows.len() > 20, "{snapshots} snapshots, {both}, {}", windows.len());
 }
 
-/// What a packet costs, in ns: cargo test --release -p xdp-backend --test snapshots cost -- --ignored --nocapture
+/// What a packet costs, in ns: cargo test --release -p redplane-compiler --test snapshots cost -- --ignored --nocapture
 #[test]
 #[ignore = "measures"]
 fn cost() {

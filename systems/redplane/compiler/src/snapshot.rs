@@ -2,13 +2,15 @@
 
 use super::State;
 use super::flow::KEY_OFFSET;
-use crate::system::{Generator, ObjectCall, round_up, scalar_width};
+use manifest::{Home, Layout, StateObject};
 use num_traits::ToPrimitive;
 use p4_ir::{Argument, ConstArgument, Expr, ExprKind, ExternInstance, Location, Type};
+use state_protocol::objects::{Overdue, SNAPSHOT_STATE, SYSTEM, SnapshotSettings, written};
+use xdp_backend::system::{Generator, ObjectCall, round_up, scalar_width};
 
 /// A SnapshotState object as the generator needs it.
 #[derive(Clone)]
-pub(crate) struct SnapshotObject {
+pub struct SnapshotObject {
     pub object_id: u16,
     pub instances: u32,
     pub key_bytes: u32,
@@ -36,8 +38,8 @@ const MIN_PERIOD_US: u32 = 100;
 const MAX_EACH: usize = 16;
 /// `begin` sets this many slots to zero while it holds the lock that packets and the generator wait for: some microseconds.
 const MAX_SLOTS_OF_WINDOWS: u32 = 4096;
-/// Members of `Overdue`.
-const OVERDUE: [&str; 3] = ["drop", "mark", "continue"];
+/// `Overdue` in stateplane.p4, by position.
+const OVERDUE: [Overdue; 3] = [Overdue::Drop, Overdue::Mark, Overdue::Continue];
 const MARK: u32 = 1;
 
 impl State {
@@ -67,7 +69,7 @@ impl State {
     }
 
     /// Reads a SnapshotState's declaration.
-    pub fn declare_snapshot_state(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance) {
+    pub fn declare_snapshot_state(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance, object_id: u16) {
         let key = generator.wire_fields(instance.type_arguments.first(), instance, "a struct as key");
         let key_bytes = key.iter().map(|field| field.bytes).sum::<u32>();
         let number = |index: usize| match instance.arguments.get(index) {
@@ -114,25 +116,32 @@ impl State {
                 generator.error(instance.location, &format!("SnapshotState {name}: {message}"), Some(help));
             }
         }
-        let flow_states = generator.program.externs.iter().filter(|it| it.extern_type == "FlowState").count();
-        let object_id = (flow_states + self.snapshots.len()) as u16 + 1;
         let parts = slots.div_ceil(PART_BYTES / slot_bytes);
-        generator.manifest.snapshot_states.push(manifest::SnapshotState {
-            name: name.clone(),
-            object_id,
-            map: instance.c_name.clone(),
-            instances,
-            slots,
-            windows: false,
-            width,
-            slot_bytes,
-            map_slot_bytes: if slot_bytes == 4 { 12 } else { 24 },
-            slots_offset: KEY_OFFSET + round_up(key_bytes, 8) + BOOK_BYTES + 8 * parts,
+        let settings = SnapshotSettings {
             period_us,
             epsilon_us,
-            overdue: OVERDUE.get(overdue as usize).copied().unwrap_or_default().into(),
+            overdue: OVERDUE.get(overdue as usize).copied().unwrap_or(Overdue::Drop),
+            windows: false,
+        };
+        generator.manifest.state_objects.push(StateObject {
+            id: object_id,
+            name: name.clone(),
+            system: SYSTEM.into(),
+            kind: SNAPSHOT_STATE.into(),
+            map: instance.c_name.clone(),
+            slots_map: None,
+            capacity: instances,
+            home: if period_us == 0 { Home::ThisSwitch } else { Home::Store },
             key,
             key_bytes,
+            value: Layout::Slots {
+                count: slots,
+                width,
+                slot_bytes,
+                map_slot_bytes: if slot_bytes == 4 { 12 } else { 24 },
+                offset: KEY_OFFSET + round_up(key_bytes, 8) + BOOK_BYTES + 8 * parts,
+            },
+            settings: written(&settings),
         });
         self.snapshots.push(SnapshotObject {
             object_id,
@@ -242,8 +251,11 @@ fn note_windows(generator: &mut Generator<'_>, object: &SnapshotObject, location
         );
         generator.error(location, &message, None);
     }
-    if let Some(it) = generator.manifest.snapshot_states.iter_mut().find(|it| it.object_id == object.object_id) {
-        it.windows = true;
+    let described = generator.manifest.state_objects.iter_mut().find(|it| it.id == object.object_id);
+    if let Some(it) = described
+        && let Ok(settings) = SnapshotSettings::of(it)
+    {
+        it.settings = written(&SnapshotSettings { windows: true, ..settings });
     }
 }
 

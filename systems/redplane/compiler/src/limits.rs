@@ -2,10 +2,10 @@
 
 use super::State;
 use super::flow::{LINEARIZABLE, LOCAL};
-use crate::system::Generator;
-use crate::walk;
 use p4_ir::{ExternId, Location, Statement, StatementKind};
 use std::collections::{BTreeMap, HashSet};
+use xdp_backend::system::Generator;
+use xdp_backend::walk;
 
 /// XDP's headroom (256 bytes) less what the kernel keeps of it (`struct xdp_frame`).
 const HEADROOM_BYTES: u32 = 216;

@@ -1,0 +1,262 @@
+//! RedPlane's state objects, read from a program's manifest.
+
+use manifest::{Layout, Manifest, Settings, StateObject, WireField};
+use serde::{Deserialize, Serialize};
+
+/// The system's name in a manifest.
+pub const SYSTEM: &str = "redplane";
+/// The P4 extern of [`FlowState`].
+pub const FLOW_STATE: &str = "FlowState";
+/// The P4 extern of [`SnapshotState`].
+pub const SNAPSHOT_STATE: &str = "SnapshotState";
+
+/// `Consistency` in stateplane.p4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Consistency {
+    /// The state is in this switch alone.
+    Local,
+    /// An output waits until the update that it depends on is durable.
+    Linearizable,
+    /// Outputs do not wait; a failure may take back the newest updates.
+    Asynchronous,
+}
+
+/// `Allocator` in stateplane.p4: what gives a new flow its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Allocator {
+    /// Nothing: zero.
+    Zero,
+    /// A NAT's pool of addresses and ports.
+    NatPorts,
+    /// A load balancer's backends.
+    Backends,
+}
+
+/// `Overdue` in stateplane.p4: what becomes of packets while a snapshot is overdue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Overdue {
+    /// They are dropped.
+    Drop,
+    /// The program marks them.
+    Mark,
+    /// Nothing.
+    Continue,
+}
+
+/// Settings of a FlowState object in the manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlowSettings {
+    /// When outputs leave.
+    pub consistency: Consistency,
+    /// Where a new flow's value comes from.
+    pub allocator: Allocator,
+}
+
+/// Settings of a SnapshotState object in the manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotSettings {
+    /// Time between two snapshots of a key; 0: none, the object is local.
+    pub period_us: u32,
+    /// What a failure may take back at the most.
+    pub epsilon_us: u32,
+    /// What becomes of packets after that.
+    pub overdue: Overdue,
+    /// The program calls `begin`: the last slot is the number of the window that the others are of.
+    pub windows: bool,
+}
+
+impl SnapshotSettings {
+    /// Those of a SnapshotState.
+    ///
+    /// # Errors
+    /// They are not as this version writes them.
+    pub fn of(object: &StateObject) -> Result<SnapshotSettings, ObjectError> {
+        settings(object)
+    }
+}
+
+/// A FlowState object: a struct for each flow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowState {
+    /// As the manifest describes it.
+    pub object: StateObject,
+    /// Fields of the value.
+    pub value: Vec<WireField>,
+    /// Sum over `value`.
+    pub value_bytes: u32,
+    /// Of the value in the map's value; `struct sp_flow_entry_head` and the key stand before it.
+    pub value_offset: u32,
+    /// What only RedPlane reads.
+    pub settings: FlowSettings,
+}
+
+/// A SnapshotState object: slots for each key, of which the switch sends snapshots
+/// (systems/redplane/docs/snapshots.md).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotState {
+    /// As the manifest describes it.
+    pub object: StateObject,
+    /// Of each key.
+    pub slots: u32,
+    /// Of a slot's value, in bits.
+    pub width: u32,
+    /// Of a slot on the wire: 4 or 8.
+    pub slot_bytes: u32,
+    /// What only RedPlane reads.
+    pub settings: SnapshotSettings,
+}
+
+/// An object of RedPlane's that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("state object {name}: {reason}; compile the program again with `stateplane compile`")]
+pub struct ObjectError {
+    /// The object's name.
+    pub name: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl FlowState {
+    /// The object, if it is a FlowState.
+    ///
+    /// # Errors
+    /// It is one, but not as this version writes it.
+    pub fn of(object: &StateObject) -> Result<Option<FlowState>, ObjectError> {
+        if !is_kind(object, FLOW_STATE) {
+            return Ok(None);
+        }
+        let Layout::Fields { fields, bytes, offset } = &object.value else {
+            return Err(fault(object, "its value is no struct"));
+        };
+        let (value, value_bytes, value_offset) = (fields.clone(), *bytes, *offset);
+        let settings = settings(object)?;
+        Ok(Some(FlowState { object: object.clone(), value, value_bytes, value_offset, settings }))
+    }
+}
+
+impl SnapshotState {
+    /// The object, if it is a SnapshotState.
+    ///
+    /// # Errors
+    /// It is one, but not as this version writes it.
+    pub fn of(object: &StateObject) -> Result<Option<SnapshotState>, ObjectError> {
+        if !is_kind(object, SNAPSHOT_STATE) {
+            return Ok(None);
+        }
+        let Layout::Slots { count, width, slot_bytes, .. } = object.value else {
+            return Err(fault(object, "its value has no slots"));
+        };
+        let settings = SnapshotSettings::of(object)?;
+        Ok(Some(SnapshotState { object: object.clone(), slots: count, width, slot_bytes, settings }))
+    }
+}
+
+/// The FlowState objects of a program.
+///
+/// # Errors
+/// One is not as this version writes it.
+pub fn flow_states(manifest: &Manifest) -> Result<Vec<FlowState>, ObjectError> {
+    manifest.state_objects.iter().filter_map(|object| FlowState::of(object).transpose()).collect()
+}
+
+/// The SnapshotState objects of a program.
+///
+/// # Errors
+/// One is not as this version writes it.
+pub fn snapshot_states(manifest: &Manifest) -> Result<Vec<SnapshotState>, ObjectError> {
+    manifest.state_objects.iter().filter_map(|object| SnapshotState::of(object).transpose()).collect()
+}
+
+/// RedPlane's objects of a program.
+pub fn objects(manifest: &Manifest) -> impl Iterator<Item = &StateObject> {
+    manifest.state_objects.iter().filter(|object| object.system == SYSTEM)
+}
+
+/// Settings as the manifest has them.
+pub fn written(settings: &impl Serialize) -> Settings {
+    match serde_json::to_value(settings) {
+        Ok(serde_json::Value::Object(values)) => values,
+        // Structs of plain data become objects.
+        _ => Settings::new(),
+    }
+}
+
+fn is_kind(object: &StateObject, kind: &str) -> bool {
+    object.system == SYSTEM && object.kind == kind
+}
+
+fn fault(object: &StateObject, reason: &str) -> ObjectError {
+    ObjectError { name: object.name.clone(), reason: reason.to_owned() }
+}
+
+fn settings<T: for<'de> Deserialize<'de>>(object: &StateObject) -> Result<T, ObjectError> {
+    let values = serde_json::Value::Object(object.settings.clone());
+    T::deserialize(values).map_err(|error| fault(object, &format!("its settings: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use manifest::Home;
+
+    fn object(kind: &str, value: Layout, settings: &str) -> StateObject {
+        StateObject {
+            id: 3,
+            name: "ingress.o".into(),
+            system: SYSTEM.into(),
+            kind: kind.into(),
+            map: "m".into(),
+            slots_map: None,
+            capacity: 8,
+            home: Home::Store,
+            key: vec![],
+            key_bytes: 4,
+            value,
+            settings: serde_json::from_str::<Settings>(settings).unwrap(),
+        }
+    }
+
+    const FIELDS: Layout = Layout::Fields { fields: vec![], bytes: 6, offset: 64 };
+    const SLOTS: Layout = Layout::Slots { count: 9, width: 32, slot_bytes: 4, map_slot_bytes: 12, offset: 64 };
+    const FLOW: &str = r#"{"consistency": "asynchronous", "allocator": "nat_ports"}"#;
+    const SNAPSHOT: &str = r#"{"period_us": 1000, "epsilon_us": 5000, "overdue": "mark", "windows": true}"#;
+
+    #[test]
+    fn settings_have_types() {
+        let flow = FlowState::of(&object(FLOW_STATE, FIELDS, FLOW)).unwrap().unwrap();
+        let expected = FlowSettings { consistency: Consistency::Asynchronous, allocator: Allocator::NatPorts };
+        assert_eq!(written(&flow.settings), flow.object.settings);
+        assert_eq!((flow.settings, flow.value_bytes, flow.value_offset), (expected, 6, 64));
+        let snapshot = SnapshotState::of(&object(SNAPSHOT_STATE, SLOTS, SNAPSHOT)).unwrap().unwrap();
+        let expected = SnapshotSettings { period_us: 1000, epsilon_us: 5000, overdue: Overdue::Mark, windows: true };
+        assert_eq!((snapshot.settings, snapshot.slots, snapshot.slot_bytes), (expected, 9, 4));
+    }
+
+    #[test]
+    fn objects_of_others_are_left_alone() {
+        let foreign = StateObject { system: "toy".into(), ..object(FLOW_STATE, FIELDS, FLOW) };
+        assert_eq!(FlowState::of(&foreign).unwrap(), None);
+        assert_eq!(FlowState::of(&object(SNAPSHOT_STATE, SLOTS, SNAPSHOT)).unwrap(), None);
+        let own = object(FLOW_STATE, FIELDS, FLOW);
+        let manifest = Manifest { state_objects: vec![foreign, own.clone()], ..Manifest::new("p") };
+        assert_eq!(objects(&manifest).collect::<Vec<_>>(), [&own]);
+        assert_eq!(flow_states(&manifest).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let told = |error: ObjectError| error.to_string();
+        let unknown = object(FLOW_STATE, FIELDS, r#"{"consistency": "none", "allocator": "zero"}"#);
+        let error = told(FlowState::of(&unknown).unwrap_err());
+        assert!(error.starts_with("state object ingress.o: its settings: unknown variant `none`"), "{error}");
+        let error = told(FlowState::of(&object(FLOW_STATE, SLOTS, FLOW)).unwrap_err());
+        assert!(error.contains("no struct; compile the program again"), "{error}");
+        let error = told(SnapshotState::of(&object(SNAPSHOT_STATE, FIELDS, SNAPSHOT)).unwrap_err());
+        assert!(error.contains("no slots"), "{error}");
+    }
+}

@@ -1,0 +1,12 @@
+//! The registry: the systems that this build has. Nothing else lists them.
+//!
+//! It owns: which systems there are. It must not know: what they do.
+
+#![forbid(unsafe_code)]
+
+use xdp_backend::Systems;
+
+/// Those whose state objects the compiler knows.
+pub fn compiler() -> Systems {
+    Systems(&[&redplane_compiler::RedPlane])
+}

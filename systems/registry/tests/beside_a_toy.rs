@@ -1,0 +1,48 @@
+//! A toy system beside those of the registry.
+
+#[path = "../../../compiler/xdp-backend/tests/toy/mod.rs"]
+mod toy;
+
+use toy::{ADD, ALONE, TOY, compiled, options, program};
+use xdp_backend::system::{System, Systems};
+use xdp_backend::{generate, write_headers};
+
+/// The registry's systems and the toy.
+fn with_others() -> Systems {
+    let all: Vec<&'static dyn System> = systems::compiler().0.iter().copied().chain(ALONE.iter().copied()).collect();
+    Systems(Vec::leak(all))
+}
+
+#[test]
+fn two_systems_in_one_program() {
+    let flow = "FlowState<k_t, v_t>(16, Consistency.LINEARIZABLE, Allocator.ZERO) f;";
+    let get = "if (f.get({ hdr.h.a }, v) == StateResult.HIT) { f.set({ hdr.h.a }, v); }";
+    let c = compiled(with_others(), &format!("{flow} {TOY}"), &format!("{get} {ADD}")).c_source;
+    assert!(c.contains("flow, struct toy_context toy)"), "{c}");
+    // Each gives the other's context anew to a packet that enters again.
+    assert_eq!(c.matches("__u32 ingress_port = toy.port;").count(), 1, "{c}");
+    assert_eq!(c.matches("struct toy_context toy = { .port = ingress_port };").count(), 2, "{c}");
+}
+
+#[test]
+fn a_system_that_a_program_does_not_use_leaves_no_trace() {
+    let plain = |systems| compiled(systems, "counter(16, CounterType.packets) c;", "c.count(hdr.h.a);").c_source;
+    assert_eq!(plain(with_others()), plain(Systems::NONE));
+}
+
+#[test]
+fn a_system_that_is_not_listed_is_unknown() {
+    let errors = generate(&program(TOY, ADD), &options(systems::compiler())).err().unwrap_or_default();
+    let messages: Vec<_> = errors.into_iter().map(|error| error.message).collect();
+    assert_eq!(messages, ["extern ToyCounter is not supported by the XDP target yet"]);
+    assert!(with_others().rules().any(|rule| rule.id == "toy-add"));
+}
+
+#[test]
+fn headers_come_from_the_systems_that_are_listed() {
+    let folder = tempfile::tempdir().expect("folder");
+    write_headers(folder.path(), Systems(ALONE)).expect("headers");
+    let others = systems::compiler().0.iter().flat_map(|system| system.headers());
+    let found: Vec<_> = others.filter(|(name, _)| folder.path().join(name).exists()).collect();
+    assert!(found.is_empty(), "{found:?}");
+}
