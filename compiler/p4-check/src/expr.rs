@@ -40,7 +40,7 @@ impl Checker<'_> {
                 Expr { kind: ExprKind::Const(Value::Str(Rc::from(s.as_str()))), ty: Ty::Str, span }
             }
             ast::ExprKind::Path(path) => self.check_path(path),
-            ast::ExprKind::Type(_) => self.fault(span, "a type stands where a value is needed"),
+            ast::ExprKind::Type(_) => self.fault(span, "expected a value, found a type"),
             ast::ExprKind::ErrorMember(name) => self.check_error_member(name, span),
             ast::ExprKind::This => self.fault(span, "`this` is not supported yet"),
             ast::ExprKind::Dots => match expected.map(|t| self.solved(t)) {
@@ -547,7 +547,8 @@ impl Checker<'_> {
                 (true, false) => format!("({want})({inner})x"),
                 _ => format!("({want})({outer})x"),
             };
-            let d = Diagnostic::error(span, format!("cannot cast `{have}` to `{want}`: one is not made of the other"));
+            let d =
+                Diagnostic::error(span, format!("cannot cast `{have}` to `{want}`: neither is made from the other"));
             self.report(d.help(format!("go through the type below: `{steps}`")));
             return Expr::poison(span);
         }

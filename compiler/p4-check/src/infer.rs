@@ -89,7 +89,7 @@ impl Checker<'_> {
             (Ty::Bool, Ty::Bit(1)) => d.help("cast: `(bit<1>)x`"),
             (Ty::Bool, Ty::Bit(w)) => d.help(format!("cast twice: `(bit<{w}>)(bit<1>)x`")),
             (a, b) if a.is_fixed_bits() && b.is_fixed_bits() => {
-                d.help(format!("P4 converts no widths or signs by itself; cast: `({})x`", self.show(&to)))
+                d.help(format!("P4 does not convert widths or signs; cast: `({})x`", self.show(&to)))
             }
             _ => d,
         }

@@ -114,7 +114,7 @@ impl Lowerer<'_> {
                 StmtKind::Block(inner, atomic) if Self::calls_parser(inner) => {
                     if *atomic {
                         self.report(
-                            Diagnostic::error(statement.span, "a parser cannot be applied in what is `@atomic`")
+                            Diagnostic::error(statement.span, "a parser cannot be applied in `@atomic` code")
                                 .help("apply it in a state of its own, before or after"),
                         );
                     }

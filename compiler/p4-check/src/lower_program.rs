@@ -54,9 +54,7 @@ impl Lowerer<'_> {
             blocks.push(self.top_block(a.as_ref()?)?);
         }
         let [parser, verify, ingress, egress, compute, deparser] = blocks.as_slice() else {
-            self.report(Diagnostic::global(
-                "V1Switch needs six blocks: is v1model.p4 the one that comes with stateplane?",
-            ));
+            self.report(Diagnostic::global("V1Switch needs six blocks; use stateplane's own v1model.p4"));
             return None;
         };
         let parser_def = &hir.blocks[parser.block.index()];

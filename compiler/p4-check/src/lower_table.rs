@@ -146,7 +146,7 @@ impl Lowerer<'_> {
         };
         if let Some(i) = def.actions.iter().position(|a| a.action == id) {
             if def.actions[i].table_only {
-                let text = "action `NoAction` is @tableonly, but the default action of a table that names none";
+                let text = "action `NoAction` is @tableonly, but this table has no other default action";
                 let help = "name another `default_action`, or remove @tableonly";
                 self.report(p4_syntax::Diagnostic::error(def.actions[i].span, text).help(help));
             }
@@ -201,7 +201,7 @@ impl Lowerer<'_> {
             let most = BigInt::from(u32::MAX);
             if given < BigInt::ZERO || given > most {
                 let text = format!("this entry's priority is {given}: it must be from 0 to {most}");
-                let help = "priorities that are not written follow from the entry before, by `priority_delta`";
+                let help = "a missing priority follows from the previous entry's, by `priority_delta`";
                 self.report(p4_syntax::Diagnostic::error(d.span, text).help(help));
             }
             next = if largest { &given - &delta } else { &given + &delta };

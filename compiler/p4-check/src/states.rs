@@ -210,7 +210,7 @@ impl Checker<'_> {
             return None;
         }
         if !v.is_compile_time(&self.hir.locals) {
-            self.error(v.span, "what is matched must be a constant");
+            self.error(v.span, "a value to match must be a constant");
             return None;
         }
         Some(v)

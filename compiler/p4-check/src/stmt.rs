@@ -93,7 +93,7 @@ impl Checker<'_> {
             }
             ast::StatementKind::If { condition, then_branch, else_branch } => {
                 if self.body == Body::None {
-                    self.error(span, "`if` cannot stand here");
+                    self.error(span, "`if` is not allowed here");
                 }
                 let c = self.check_as(condition, &Ty::Bool);
                 let then = self.branch(then_branch);
@@ -113,7 +113,7 @@ impl Checker<'_> {
                 self.error(span, "`for` loops are not supported yet");
             }
             ast::StatementKind::Break | ast::StatementKind::Continue => {
-                self.error(span, "`break` and `continue` can stand in loops only");
+                self.error(span, "`break` and `continue` are allowed in loops only");
             }
             ast::StatementKind::Return(value) => {
                 let kind = self.check_return(value.as_ref(), span);
@@ -121,7 +121,7 @@ impl Checker<'_> {
             }
             ast::StatementKind::Exit => {
                 if matches!(self.body, Body::Function | Body::ParserState) {
-                    self.error(span, "`exit` can stand in controls and actions only");
+                    self.error(span, "`exit` is allowed in controls and actions only");
                 }
                 push(StmtKind::Exit);
             }
@@ -163,7 +163,7 @@ impl Checker<'_> {
     fn check_return(&mut self, value: Option<&ast::Expr>, span: Span) -> StmtKind {
         match (self.body, value) {
             (Body::ParserState | Body::None, _) => {
-                self.error(span, "`return` can stand in controls, actions and functions only");
+                self.error(span, "`return` is allowed in controls, actions and functions only");
                 StmtKind::Return(None)
             }
             (Body::Function, Some(v)) if self.returns != Ty::Void => {
@@ -178,10 +178,7 @@ impl Checker<'_> {
             }
             (_, Some(v)) => {
                 self.check_expr(v, None);
-                self.error(
-                    v.span,
-                    "there is nothing to return here: controls, actions and void functions give no value",
-                );
+                self.error(v.span, "controls, actions and void functions return no value");
                 StmtKind::Return(None)
             }
             (_, None) => StmtKind::Return(None),
@@ -216,7 +213,7 @@ impl Checker<'_> {
             }
             ast::Declaration::Instantiation(i) => self.declare_instance(i).map(|(id, e)| StmtKind::Object(id, e)),
             other => {
-                self.error(other.span(), "this declaration cannot stand here");
+                self.error(other.span(), "this declaration is not allowed here");
                 None
             }
         }
@@ -287,7 +284,7 @@ impl Checker<'_> {
 
     fn check_switch(&mut self, subject: &ast::Expr, cases: &[ast::SwitchCase], span: Span) -> Option<StmtKind> {
         if self.body == Body::ParserState {
-            self.error(span, "`switch` cannot stand in parser states; use `transition select`");
+            self.error(span, "`switch` is not allowed in parser states; use `transition select`");
         }
         let s = self.check_expr(subject, None);
         if let Ty::ActionRun(table) = s.ty {

@@ -239,7 +239,7 @@ impl Checker<'_> {
         if let Some((a, _)) = both.find(|(a, b)| !a.same_as(b)) {
             let d = Diagnostic::error(a.span, "this argument differs from the one in the table's list of actions")
                 .note_at(listed.span, "listed here")
-                .help("leave out what the list gives, and write the control plane's arguments only");
+                .help("write only the control plane's arguments; the list has the others");
             self.report(d);
             return None;
         }

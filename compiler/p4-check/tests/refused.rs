@@ -309,10 +309,10 @@ fn casts_of_places_and_new_types() {
     let types = "type bit<8> n_t; enum bit<8> e_t { A = 1 } bit<8> f(inout bit<8> x) { return x; }";
     for (apply, why) in [
         ("meta.x = f(§(bit<8>)hdr.h.a);", "not a variable"),
-        ("n_t n = §(n_t)meta.y;", "one is not made of the other"),
-        ("n_t n = §(n_t)hdr.h.c;", "one is not made of the other"),
-        ("n_t n = (n_t)1; meta.y = §(bit<16>)n;", "one is not made of the other"),
-        ("e_t e = §(e_t)meta.y;", "one is not made of the other"),
+        ("n_t n = §(n_t)meta.y;", "neither is made from the other"),
+        ("n_t n = §(n_t)hdr.h.c;", "neither is made from the other"),
+        ("n_t n = (n_t)1; meta.y = §(bit<16>)n;", "neither is made from the other"),
+        ("e_t e = §(e_t)meta.y;", "neither is made from the other"),
         ("tuple<§int, bit<8>> t = { 1, 2 };", "cannot have type"),
     ] {
         refuse(&program(types, "", &apply.replace("tuple<§int", "§tuple<int")), &[why]);
@@ -370,7 +370,7 @@ fn atomic_parsers() {
     refuse(&parsers("", "@atomic", "r.read(x, 0); r.write(0, x);"), &[]);
     refuse(&parsers("@atomic", "", "sub.apply(packet, hdr.h);"), &[]);
     let applied = parsers("", "", "@atomic §{ sub.apply(packet, hdr.h); }");
-    refuse(&applied, &["a parser cannot be applied in what is `@atomic`"]);
+    refuse(&applied, &["a parser cannot be applied in `@atomic` code"]);
     let whole = parsers("@atomic", "", "r.read(x, 0);").replace("parser P(", "parser §P(");
     refuse(&whole, &["an `@atomic` parser that uses extern objects"]);
 }

@@ -298,7 +298,7 @@ fn json_has_places_and_notes() {
 #[test]
 fn what_a_state_or_a_control_cannot_hold() {
     for (text, place, reason) in [
-        ("parser p() { state s { exit; } }", "1:24", "`exit` cannot stand in a parser state"),
+        ("parser p() { state s { exit; } }", "1:24", "`exit` is not allowed in a parser state"),
         ("parser p() { state s { transition a; x = 1; } }", "1:38", "nothing can follow a state's `transition`"),
         ("parser p() { state s { } bit<8> x; }", "1:26", "declarations must stand before the parser's first state"),
         ("control c() { }", "1:9", "control `c` has no `apply` block"),

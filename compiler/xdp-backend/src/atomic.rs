@@ -172,7 +172,7 @@ impl Generator<'_> {
                 match &statement.kind {
                     StatementKind::Apply { table, .. } => self.1.push((
                         statement.location,
-                        format!("table {} is applied in what is @atomic", self.0.tables[table.index()].name),
+                        format!("table {} is applied in @atomic code", self.0.tables[table.index()].name),
                         "no lock can be held while a table is looked up: apply it before or after, and keep what it \
                          found in variables",
                     )),
@@ -181,7 +181,7 @@ impl Generator<'_> {
                         if !matches!(instance.extern_type.as_str(), "register" | "counter" | "direct_counter") {
                             self.1.push((
                                 statement.location,
-                                format!("{} {} is used in what is @atomic", instance.extern_type, instance.name),
+                                format!("{} {} is used in @atomic code", instance.extern_type, instance.name),
                                 "its own updates are whole, but the registers' lock does not cover it: use it before \
                                  or after",
                             ));

@@ -24,7 +24,8 @@ impl Generator<'_> {
         let mut fields = Vec::new();
         for field in &self.program.struct_types[id.index()].fields {
             let Some(width) = scalar_width(&field.ty).filter(|width| *width <= 128) else {
-                let message = format!("{} {}: field {} is no scalar", instance.extern_type, instance.name, field.name);
+                let message =
+                    format!("{} {}: field {} is not a scalar", instance.extern_type, instance.name, field.name);
                 self.error(instance.location, &message, Some("use bit<W>, int<W> and bool, at most 128 bits each"));
                 continue;
             };

@@ -104,7 +104,7 @@ fn read_credential(field: &str, path: &Path, secret: bool) -> Result<Vec<u8>, Pr
     let mode = file.metadata().map_err(problem)?.mode() & 0o7777;
     require(!secret || mode & 0o007 == 0, field, || {
         format!(
-            "{shown}: mode {mode:04o} lets everybody read it; `chmod o= {shown}`, and replace it if others could have"
+            "{shown}: mode {mode:04o} lets every user read it; `chmod o= {shown}`, and replace the secret if others may have read it"
         )
     })?;
     let mut bytes = Vec::new();
@@ -213,22 +213,25 @@ impl Config {
 
 fn check(file: File, directory: &Path) -> Result<Config, Problem> {
     require(!file.listen.ip().is_unspecified() && file.listen.port() != 0, "listen", || {
-        format!("{} is no address that servers can send to; write the machine's own address and port", file.listen)
+        format!("stores cannot send to {}; write the machine's own address and port", file.listen)
     })?;
     require((1..=MOST_SHARDS).contains(&file.shards), "shards", || {
         format!("{} is out of range; write 1 to {MOST_SHARDS} (default 8)", file.shards)
     })?;
     require((1..=16).contains(&file.chain_length), "chain_length", || {
-        format!("{} is out of range; write 1 to 16: one more than may die at once (default 3)", file.chain_length)
+        format!(
+            "{} is out of range; write 1 to 16: one more than the number of stores that may die at once (default 3)",
+            file.chain_length
+        )
     })?;
     let founding_servers = file.founding_servers.unwrap_or(file.chain_length);
     require((1..=1_000).contains(&founding_servers), "founding_servers", || {
         format!(
-            "{founding_servers} is out of range; write with how many servers, each on a machine of its own, the cluster begins, 1 to 1000"
+            "{founding_servers} is out of range; write 1 to 1000: the number of machines with a store at the cluster's start"
         )
     })?;
     require((100..=60_000).contains(&file.dead_ms), "dead_ms", || {
-        format!("{} is out of range; write 100 to 60000: servers report every 50 (default 250)", file.dead_ms)
+        format!("{} is out of range; write 100 to 60000: stores report every 50 ms (default 250)", file.dead_ms)
     })?;
     require((100..=600_000).contains(&file.join_timeout_ms), "join_timeout_ms", || {
         format!("{} is out of range; write 100 to 600000 (default 2000)", file.join_timeout_ms)
@@ -270,7 +273,7 @@ fn check_keep(file: &File, directory: &Path) -> Result<Keep, Problem> {
             ];
             for (field, written) in etcds {
                 require(!written, field, || {
-                    "is for `etcd`, and decisions are kept in `database`; leave one of them out".to_owned()
+                    "belongs to `etcd`, but decisions are kept in `database`; remove one of them".to_owned()
                 })?;
             }
             Ok(Keep::Database(directory.join(path)))
@@ -286,7 +289,7 @@ fn check_keep(file: &File, directory: &Path) -> Result<Keep, Problem> {
 
 fn check_etcd(file: &File, endpoints: &[String], directory: &Path) -> Result<EtcdConfig, Problem> {
     let endpoints = endpoints.iter().map(|endpoint| check_endpoint(endpoint)).collect::<Result<Vec<_>, _>>()?;
-    require(!endpoints.is_empty(), "etcd", || "there is none; write at least one address".to_owned())?;
+    require(!endpoints.is_empty(), "etcd", || "is empty; write at least one address".to_owned())?;
     // Each is asked in turn, for as long as a member may take: one written twice is waited for twice. Hosts' names are the same in any case.
     let plainly: Vec<_> = endpoints.iter().map(|endpoint| endpoint.to_ascii_lowercase()).collect();
     require_distinct(&plainly, "etcd", "member")?;
@@ -297,7 +300,8 @@ fn check_etcd(file: &File, endpoints: &[String], directory: &Path) -> Result<Etc
     let plain = endpoints.iter().find(|endpoint| !endpoint.starts_with("https://"));
     for (field, given) in [("etcd_ca_file", &file.etcd_ca_file), ("etcd_cert_file", &file.etcd_cert_file)] {
         if let (Some(_), Some(plain)) = (given, plain) {
-            let problem = format!("is for TLS, and {plain} is without; write every endpoint of `etcd` with https://");
+            let problem =
+                format!("is for TLS, but {plain} is without TLS; write every endpoint of `etcd` with https://");
             return Err((field.to_owned(), problem));
         }
     }
@@ -317,7 +321,7 @@ fn check_etcd(file: &File, endpoints: &[String], directory: &Path) -> Result<Etc
 /// Two fields that have no meaning without each other.
 fn both<A, B>(first: (&str, Option<A>), second: (&str, Option<B>)) -> Result<Option<(A, B)>, Problem> {
     let without = |missing: &str, written: &str| {
-        Err((missing.to_owned(), format!("is not there, and `{written}` needs it; write both or neither")))
+        Err((missing.to_owned(), format!("is missing, but `{written}` needs it; write both or neither")))
     };
     match (first, second) {
         ((_, Some(first)), (_, Some(second))) => Ok(Some((first, second))),
@@ -343,7 +347,7 @@ fn check_endpoint(endpoint: &str) -> Result<String, Problem> {
     let is_port = port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|port| port != 0);
     require(!scheme.is_empty() && is_host && is_port, "etcd", || {
         format!(
-            "\"{endpoint}\" is no address; write it as \"https://etcd1.example.net:2379\", or \"http://10.0.0.1:2379\" (without TLS)"
+            "\"{endpoint}\" is not an address; write it as \"https://etcd1.example.net:2379\", or \"http://10.0.0.1:2379\" (without TLS)"
         )
     })?;
     Ok(format!("{scheme}://{rest}"))
@@ -373,7 +377,7 @@ mod tests {
             ("database = ", "# database = ", "database", "either"),
             ("database = \"/var/lib/stateplane/controller.redb\"", "etcd = [\"here\"]", "etcd", "http://"),
             ("10.2.1.10:5408", "0.0.0.0:5408", "listen", "own address"),
-            ("shards = 8", "shards = 8\netcd_user = \"sp\"", "etcd_user", "for `etcd`"),
+            ("shards = 8", "shards = 8\netcd_user = \"sp\"", "etcd_user", "belongs to `etcd`"),
         ] {
             assert!(EXAMPLE.contains(from), "{from}");
             let error = Config::parse(Path::new("c.toml"), &EXAMPLE.replacen(from, to, 1)).unwrap_err().to_string();

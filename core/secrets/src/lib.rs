@@ -34,7 +34,7 @@ pub enum SecretsError {
     },
     /// Others than its owner could read it.
     #[error(
-        "{path}: mode {mode:04o} lets others read the secrets; `chmod 600 {path}`, and rotate them if others could have"
+        "{path}: mode {mode:04o} lets others read the secrets; `chmod 600 {path}`, and rotate them if others may have read them"
     )]
     Mode {
         /// The file.
@@ -62,7 +62,7 @@ pub enum SecretsError {
 fn remedy(path: &Path, error: &std::io::Error) -> String {
     match error.kind() {
         ErrorKind::NotFound => format!("; `stateplane keys generate {}` makes one", path.display()),
-        ErrorKind::PermissionDenied => "; it must belong to the user that the daemon (or command) runs as".to_owned(),
+        ErrorKind::PermissionDenied => "; it must belong to the user of the daemon or command".to_owned(),
         _ => String::new(),
     }
 }
@@ -112,7 +112,7 @@ impl SecretsFile {
             let place = format!("secret[{at}]");
             let secret = from_hex(&table.hex).ok_or_else(|| {
                 let problem = format!(
-                    "needs {} hexadecimal digits, not {} characters; `stateplane keys generate` makes good ones",
+                    "needs {} hexadecimal digits, not {} characters; `stateplane keys generate` makes valid ones",
                     2 * SECRET_BYTES,
                     table.hex.len()
                 );
@@ -137,7 +137,7 @@ impl SecretsFile {
             return Err(field("secret".to_owned(), "there is none; `stateplane keys generate` makes one".to_owned()));
         };
         if !ring.send_with(file.send) {
-            let problem = format!("there is no secret {}; name one of those in the file", file.send);
+            let problem = format!("no secret has the number {}; name one of the file's", file.send);
             return Err(field("send".to_owned(), problem));
         }
         Ok(SecretsFile { path: path.to_owned(), ring })
@@ -165,7 +165,10 @@ impl SecretsFile {
     pub fn add(&mut self) -> Result<u8, SecretsError> {
         let free = (0..MOST_SECRETS as u8).find(|id| self.ring.secret(*id).is_none());
         let id = free.ok_or_else(|| {
-            self.problem("secret", "all four numbers are taken; `stateplane keys remove` the oldest first".to_owned())
+            self.problem(
+                "secret",
+                "all four numbers are taken; run `stateplane keys remove` on the oldest first".to_owned(),
+            )
         })?;
         let _ = self.ring.accept(id, random_secret()?); // in range
         Ok(id)
@@ -182,7 +185,7 @@ impl SecretsFile {
             return Err(self.unknown(id));
         }
         if self.ring.sending() == id {
-            let problem = format!("{id} is the one that is sent with; `stateplane keys use` another one first");
+            let problem = format!("secret {id} is used to send; run `stateplane keys use` with another one first");
             return Err(self.problem("send", problem));
         }
         let kept: Vec<_> = (0..MOST_SECRETS as u8)
@@ -296,7 +299,7 @@ mod tests {
         assert_eq!(file.add().unwrap(), 1);
         assert_eq!(file.ring().sending(), 0, "accepted, not sent with");
         let error = file.remove(0).unwrap_err().to_string();
-        assert!(error.contains("sent with") && error.contains("keys use"), "{error}");
+        assert!(error.contains("used to send") && error.contains("keys use"), "{error}");
         file.send_with(1).unwrap();
         file.remove(0).unwrap();
         assert!(file.send_with(0).is_err() && file.remove(0).is_err());

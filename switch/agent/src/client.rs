@@ -21,7 +21,7 @@ pub fn find(name: Option<&str>) -> Result<RunDirectory> {
     match &running()[..] {
         [name] => RunDirectory::of(name),
         [] => Err(Error::Other("no switch is running; start one with `stateplane switch --config switch.toml`".into())),
-        names => Err(Error::Other(format!("several switches run ({}); say which with --switch", names.join(", ")))),
+        names => Err(Error::Other(format!("several switches run ({}); choose one with --switch", names.join(", ")))),
     }
 }
 

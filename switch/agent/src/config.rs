@@ -364,7 +364,7 @@ impl Config {
             ("idle.local_closed_s", self.idle.local_closed_s),
         ] {
             if seconds == 0 {
-                return self.fault(field, "0 would take flows away that are in use; write 1 or more");
+                return self.fault(field, "0 would remove flows in use; write 1 or more");
             }
         }
         if !(100..=1_000_000).contains(&self.generator_interval_us) {
@@ -384,27 +384,27 @@ impl Config {
             let (most, least) = (self.resend_timeout_most_us, self.resend_timeout_us);
             return self.fault(
                 "resend_timeout_most_us",
-                format!("{most} is less than resend_timeout_us ({least}); write as much or more"),
+                format!("{most} is less than resend_timeout_us ({least}); write {least} or more"),
             );
         }
         self.validate_gateway()?;
         if self.store.is_some() && !self.controllers.is_empty() {
-            return self.fault("store", "the `controllers` say where the store is: remove it");
+            return self.fault("store", "`controllers` gives the stores' addresses already; remove `store`");
         }
         let stored = self.store.is_some() || !self.controllers.is_empty();
         if stored && self.protocol_address.is_none() {
-            return self.fault("protocol_address", "is needed with `controllers` or `store`: replies are sent to it");
+            return self.fault("protocol_address", "is needed with `controllers` or `store`: the store replies to it");
         }
         if let Some(address) = self.protocol_address
             && (address.is_unspecified() || address.is_multicast() || address.is_broadcast() || address.is_loopback())
         {
             let problem = format!(
-                "{address} is no address that the store can answer to; write this switch's own, on lo and announced by BGP"
+                "{address} cannot receive the store's replies; write this switch's own address, on lo and announced by BGP"
             );
             return self.fault("protocol_address", problem);
         }
         if stored && self.switch_id == 0 {
-            let problem = "is needed with `controllers` or `store`: a number above 0 that no other switch has";
+            let problem = "is needed with `controllers` or `store`; write a number above 0, another one on each switch";
             return self.fault("switch_id", problem);
         }
         let twice = self.controllers.iter().enumerate().find(|(at, address)| self.controllers[..*at].contains(address));
@@ -423,7 +423,10 @@ impl Config {
         for (index, backend) in self.backend.iter().enumerate() {
             let address = backend.address;
             if address.ip().is_unspecified() || address.port() == 0 {
-                return self.fault(format!("backend[{index}].address"), format!("{address} is no address of a server"));
+                return self.fault(
+                    format!("backend[{index}].address"),
+                    format!("{address} is not a server's address; write its address and port"),
+                );
             }
             if self.backend.iter().take(index).any(|earlier| earlier.address == address) {
                 return self.fault(format!("backend[{index}].address"), format!("{address} is listed twice"));
@@ -440,7 +443,10 @@ impl Config {
         if pool.port_range().is_none() {
             return self.fault(
                 "nat_pool.ports",
-                format!("{:?} is not LOW-HIGH from 1 to 65535, such as 1024-65535", pool.ports),
+                format!(
+                    "{:?} is not a range of ports; write LOW-HIGH within 1 to 65535, such as 1024-65535",
+                    pool.ports
+                ),
             );
         }
         Ok(())

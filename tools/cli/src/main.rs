@@ -26,9 +26,9 @@ enum Command {
     Test(commands::test::Args),
     /// Run the switch agent: load an object on ports, fill tables, own the packet generator.
     Switch(commands::switch::Args),
-    /// Show how switches and stores are: one page.
+    /// Show the state of switches and stores on one page.
     Status(commands::status::Args),
-    /// Read what the state store has: flows, by owner too, and snapshots, also summed up over keys.
+    /// Read the state store: flows by key or owner, snapshots, and sums of snapshots over keys.
     State(commands::state::Args),
     /// Add, list and delete table entries of a running switch.
     Table(commands::table::Args),
@@ -38,21 +38,21 @@ enum Command {
     Counter(commands::counter::Args),
     /// Show a running switch's ports and their packet counts.
     Ports(commands::ports::Args),
-    /// Run a state store server: one member of a replication chain.
+    /// Run a store: one machine's replicas in the shards' chains.
     Store(commands::store::Args),
-    /// Run a controller of the state store: it decides which servers are in which chain.
+    /// Run a controller of the state store: it decides which stores form each shard's chain.
     Controller(commands::controller::Args),
     /// Make, rotate and show the shared secrets that sign the state protocol.
     Keys(commands::keys::Args),
     /// Build, inspect and tear down a lab network in namespaces.
     Lab(commands::lab::Args),
-    /// Show the state protocol's messages in a capture, or as they pass an interface.
+    /// Show the state protocol's messages in a capture or on an interface.
     Trace(commands::trace::Args),
-    /// Write synthetic traffic to a pcap file, or say what a capture's traffic is like.
+    /// Write synthetic traffic to a pcap file, or describe a capture.
     Traffic(commands::traffic::Args),
     /// Run the failover demonstration and write its figures.
     Demo(commands::demo::Args),
-    /// Simulate switches, store and controller on a faulty network, and check what must hold.
+    /// Simulate switches, store and controller on a faulty network, and check the invariants.
     Sim(commands::sim::Args),
 }
 

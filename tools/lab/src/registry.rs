@@ -57,7 +57,7 @@ pub fn find(name: Option<&str>) -> Result<Lab> {
         (None, [only]) => Lab::open(only),
         (None, []) => Err(Error::NoLab("no lab is up: stateplane lab up starts one".to_string())),
         (None, several) => {
-            Err(Error::NoLab(format!("several labs are up ({}): say which with --name", several.join(", "))))
+            Err(Error::NoLab(format!("several labs are up ({}): choose one with --name", several.join(", "))))
         }
     }
 }

@@ -75,7 +75,7 @@ impl Parser<'_> {
     /// Spec §13.4: a parser state holds assignments, calls, declarations, blocks and `if` only.
     fn not_in_state(&mut self, what: &str) {
         if self.in_state {
-            let d = Diagnostic::error(self.span(), format!("`{what}` cannot stand in a parser state"));
+            let d = Diagnostic::error(self.span(), format!("`{what}` is not allowed in a parser state"));
             self.report_always(d);
         }
     }
@@ -100,7 +100,7 @@ impl Parser<'_> {
     fn branch(&mut self) -> Res<Box<Statement>> {
         let statement = self.scoped(Self::statement)?;
         if matches!(statement.kind, StatementKind::Declaration(_)) {
-            let d = Diagnostic::error(statement.span, "a declaration cannot stand here by itself")
+            let d = Diagnostic::error(statement.span, "a declaration is not allowed here by itself")
                 .help("put it into a block: `{ ... }`");
             self.report_always(d);
         }

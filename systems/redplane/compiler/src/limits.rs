@@ -27,21 +27,20 @@ impl State {
                     "FlowState {}: key and value of an object in the store may have {most} bytes together, not {bytes}",
                     instance.name
                 );
-                let help =
-                    "XDP leaves so much room before a packet for the message that carries it; drop or narrow fields";
+                let help = "XDP leaves this much room before a packet for its message; drop or narrow fields";
                 generator.error(instance.location, &message, Some(help));
             }
             let Some(set) = calls.set.get(&(index as u32)).copied() else { continue };
             if !calls.got.contains(&(index as u32)) {
-                let message = format!("set of FlowState {}, which the program never gets", instance.name);
-                let help = "`get` or `get_or_allocate` the flow before: that is what brings its lease and value here";
+                let message = format!("FlowState {} is set, but the program never gets it", instance.name);
+                let help = "`get` or `get_or_allocate` the flow before: this brings its lease and value to the switch";
                 generator.error(set, &message, Some(help));
             }
             if !linearizable {
                 continue;
             }
             if let Some(first) = &sends_updates {
-                let message = format!("a second LINEARIZABLE FlowState that is set: {} beside {first}", instance.name);
+                let message = format!("a second LINEARIZABLE FlowState is set: {} beside {first}", instance.name);
                 let help = "a packet waits in one message, which carries one object's update: put the fields of both into one value";
                 generator.error(set, &message, Some(help));
             }

@@ -11,10 +11,10 @@ Examples:
   stateplane check nat.p4                    errors and warnings, or `nat.p4: ok (...)`
   stateplane check -I include -D SIZE=64 nat.p4 firewall.p4
   stateplane check --json nat.p4             the same for programs
-  stateplane check --emit-ir nat.p4          what the program means: the typed IR
+  stateplane check --emit-ir nat.p4          the typed IR of the program
 
-A program that passes is good P4, and the XDP target can do all that it asks for. What clang (too much on the stack) and the kernel's verifier find, only
-`stateplane compile` tells.
+A program that passes is valid P4, and the XDP target supports all of it. Only `stateplane compile`
+shows the errors of clang (too much on the stack) and of the kernel's verifier.
 
 Exit codes: 0 all programs are good, 1 a program is at fault, 2 wrong usage.";
 
@@ -34,7 +34,7 @@ pub struct Args {
     /// Write the messages as JSON to standard output.
     #[arg(long)]
     json: bool,
-    /// Write the typed IR of programs that are good P4 to standard output.
+    /// Write the typed IR of valid programs to standard output.
     #[arg(long, conflicts_with = "json")]
     emit_ir: bool,
 }

@@ -27,7 +27,7 @@ pub struct Args {
     /// Object to write; the manifest goes beside it with the ending .json. Default: the program's name with .o, in this folder.
     #[arg(short, long, value_name = "OBJECT")]
     output: Option<PathBuf>,
-    /// Write the emitted C to a file; `-`: to standard output, and make no object unless -o asks for one.
+    /// Write the emitted C to a file. `-`: to standard output; then no object is made unless -o is given.
     #[arg(long, value_name = "FILE")]
     emit_c: Option<PathBuf>,
     /// Folder to search for `#include` files; can be given several times.
@@ -39,7 +39,7 @@ pub struct Args {
     /// Do not try the object on this kernel's verifier.
     #[arg(long)]
     no_verify: bool,
-    /// Where the words of clang or the kernel's verifier go if one refuses what the program became.
+    /// File for the output of clang or the kernel's verifier, if one of them refuses the program.
     /// Default: beside the object, with the ending .log.
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
@@ -122,7 +122,7 @@ fn compile(args: &Args, report: &mut Report) -> u8 {
         return report.failure(&error);
     }
     if !args.no_verify && !permitted {
-        eprintln!("note: not tried on the kernel's verifier: that needs root (or --no-verify)");
+        eprintln!("note: the kernel's verifier was not tried: it needs root (--no-verify leaves it out)");
     }
     failure.map_or(0, |error| report.failure(&error))
 }
@@ -173,8 +173,8 @@ fn refused(
 ) -> u8 {
     let path = args.log.clone().unwrap_or_else(|| object.with_extension("log"));
     let kept = match std::fs::write(&path, log) {
-        Ok(()) => format!("the tool's own words are in {}", path.display()),
-        Err(reason) => format!("the tool's own words cannot be kept in {}: {reason}", path.display()),
+        Ok(()) => format!("the tool's output is in {}", path.display()),
+        Err(reason) => format!("the tool's output cannot be written to {}: {reason}", path.display()),
     };
     error.help = Some(error.help.map_or_else(|| kept.clone(), |help| format!("{help}; {kept}")));
     report.unsupported(program, &[error])

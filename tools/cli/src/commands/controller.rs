@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const EXAMPLES: &str = "Examples:
-  stateplane controller --config controller.toml --check   say what is wrong with the configuration
-  stateplane controller --config controller.toml           run, until SIGTERM; SIGHUP has it read its secrets again
+  stateplane controller --config controller.toml --check   check the configuration
+  stateplane controller --config controller.toml           run until SIGTERM; SIGHUP: read the secrets again
   stateplane controller status --address 10.2.1.10:5408 --secrets fabric.secrets
-  stateplane controller rebuild --config controller.toml   its database is lost: make it anew from what the servers have
+  stateplane controller rebuild --config controller.toml   make a lost database anew from the stores' views
 
 docs/controller.example.toml is a commented configuration.";
 
@@ -35,19 +35,21 @@ pub struct Args {
 
 #[derive(clap::Subcommand, Debug)]
 enum Command {
-    /// Make a lost database anew from what the servers have. No controller may run meanwhile, and all servers of the newest chains must answer.
+    /// Make a lost database anew from the stores' views. No controller may run meanwhile. All stores of
+    /// the newest chains must answer.
     Rebuild {
         /// Configuration file of the controller.
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
-        /// A server that is gone for good, with whatever only it had (may be repeated).
+        /// A store that is gone for good; the state that only it had is lost (may be repeated).
         #[arg(long, value_name = "IP:PORT")]
         without: Vec<SocketAddrV4>,
-        /// How long to wait for the servers.
+        /// How long to wait for the stores.
         #[arg(long, value_name = "MS", default_value_t = 5000)]
         wait_ms: u64,
     },
-    /// Ask a running controller how it and the cluster are: exit code 0 if every chain is complete, 1 if not or if there is no answer.
+    /// Show the state of a running controller and of its cluster. Exit code 0: every chain is complete;
+    /// 1: a chain is not, or there is no answer.
     Status(StatusArgs),
 }
 

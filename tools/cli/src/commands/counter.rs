@@ -23,7 +23,7 @@ enum Action {
     Read {
         /// Control-plane name.
         counter: String,
-        /// Which element.
+        /// Index of the element.
         index: Option<u32>,
     },
 }

@@ -25,17 +25,13 @@ pub fn can_write(directory: &Path, made: bool) -> Result<(), String> {
     let there = here.ancestors().find(|path| path.as_os_str().is_empty() || path.exists()).unwrap_or(here);
     let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
     if there != here && !made {
-        return Err(format!("there is no directory {}; make it, for the user that the daemon runs as", here.display()));
+        return Err(format!("there is no directory {}; make it for the daemon's user", here.display()));
     }
     if !there.is_dir() {
-        return Err(format!("{} is no directory; name another", there.display()));
+        return Err(format!("{} is not a directory; name another path", there.display()));
     }
     nix::unistd::access(there, nix::unistd::AccessFlags::W_OK | nix::unistd::AccessFlags::X_OK).map_err(|error| {
-        format!(
-            "nothing can be written in {} ({}); it must belong to the user that the daemon runs as",
-            there.display(),
-            error.desc()
-        )
+        format!("cannot write in {} ({}); it must belong to the daemon's user", there.display(), error.desc())
     })
 }
 
@@ -45,7 +41,7 @@ pub struct StatusArgs {
     /// Its address.
     #[arg(long, value_name = "IP:PORT")]
     pub address: SocketAddrV4,
-    /// The fabric's shared secrets (`stateplane keys`): it answers nobody without them.
+    /// The fabric's shared secrets (`stateplane keys`); the daemon answers only with them.
     #[arg(long, value_name = "FILE")]
     secrets: PathBuf,
     /// Print JSON.
@@ -85,7 +81,11 @@ mod tests {
         assert_eq!((can_write(folder.path(), false), can_write(&deep, true)), (Ok(()), Ok(())));
         assert!(can_write(&deep, false).is_err_and(|error| error.contains("there is no directory")));
         for path in [&file, &file.join("wal")] {
-            assert!(can_write(path, true).is_err_and(|error| error.contains("is no directory")), "{}", path.display());
+            assert!(
+                can_write(path, true).is_err_and(|error| error.contains("is not a directory")),
+                "{}",
+                path.display()
+            );
         }
         assert_eq!(can_write(Path::new(""), false), can_write(Path::new("."), false));
     }

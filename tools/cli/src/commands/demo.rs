@@ -14,8 +14,8 @@ use std::path::PathBuf;
   stateplane demo --runs with --seconds 20      one longer run
   stateplane demo --rate 0                      as fast as this machine can
 
-Exit code 0 if the demonstration shows what it should: with replicated state no connection broken and traffic back after
-the failure and after the return, and connections broken without; 1 if not, or if something failed; 2 for wrong usage.")]
+Exit codes: 0 with replicated state no connection broke and traffic came back after the failure and
+after the return, and without it connections broke; 1 any other outcome, or an error; 2 wrong usage.")]
 pub struct Args {
     /// Length of each run, in seconds.
     #[arg(long, default_value_t = 15.0, value_parser = seconds)]
@@ -23,7 +23,7 @@ pub struct Args {
     /// Folder for the results.
     #[arg(long, default_value = "out/demo")]
     out: PathBuf,
-    /// Which runs.
+    /// The runs to make.
     #[arg(long, value_delimiter = ',', default_value = "baseline,with,without")]
     runs: Vec<RunName>,
     /// Idle connections, opened before the failure and used after it.

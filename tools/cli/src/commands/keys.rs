@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 const HELP: &str = "\
 Switches, store servers and controllers sign every message of the state protocol with a secret from one file, the same on all machines, named `secrets` in their \
-configurations. Everyone accepts all secrets in the file and sends with one of them.
+configurations. Each machine accepts all secrets in the file and sends with one of them.
 
 Rotation without a gap, each step on all machines before the next one begins:
-  1. stateplane keys add FILE        one new secret, accepted and not sent with; copy FILE to all machines
-  2. stateplane keys use FILE ID     send with it; copy FILE to all machines
-  3. stateplane keys remove FILE ID  the old one; copy FILE to all machines
-After a copy, let the daemons read it: SIGHUP (a file that they cannot use is reported in the log, and the secrets before stay). A message whose secret the receiver does not have is \
-counted as `bad_tag` and changes nothing.
+  1. stateplane keys add FILE        add a secret that is only accepted; copy FILE to all machines
+  2. stateplane keys use FILE ID     send with the new secret; copy FILE to all machines
+  3. stateplane keys remove FILE ID  remove the old one; copy FILE to all machines
+After a copy send SIGHUP to the daemons: they read the file again. A daemon that cannot use the file logs \
+that and keeps its secrets. A message with an unknown secret is counted as `bad_tag` and changes nothing.
 
 Examples:
   stateplane keys generate fabric.secrets
@@ -33,7 +33,7 @@ enum Command {
         /// The file; it must not exist.
         file: PathBuf,
     },
-    /// Add a new secret: accepted, not sent with.
+    /// Add a new secret: accepted, but not used to send.
     Add {
         /// The file.
         file: PathBuf,
@@ -45,7 +45,7 @@ enum Command {
         /// The secret's number.
         id: u8,
     },
-    /// Take a secret away; not the one that is sent with.
+    /// Remove a secret; not the one that is used to send.
     Remove {
         /// The file.
         file: PathBuf,

@@ -26,11 +26,11 @@ const BUILTIN: &str = "/run/stateplane/builtin";
   stateplane lab fail s1                     SIGKILL to all of s1's processes, its ports down
   stateplane lab restore s1
   stateplane lab link down core s1
-  stateplane lab chaos --rounds 20 --seed 7  random failures in labs of their own, and what must survive them
+  stateplane lab chaos --rounds 20 --seed 7  random failures in labs of their own, with a verdict
   stateplane lab down
 
 Everything about a lab is in /run/stateplane/labs/NAME: configurations, logs, PIDs.
-Exit codes: 0 good, 1 something failed, 2 wrong usage; exec gives the command's own.")]
+Exit codes: 0 success, 1 a failure, 2 wrong usage; exec passes on the command's own.")]
 pub struct Args {
     #[command(subcommand)]
     action: Action,
@@ -45,7 +45,7 @@ enum Action {
         /// The lab; needed only if several are up.
         #[arg(long)]
         name: Option<String>,
-        /// Every lab there is.
+        /// Every lab.
         #[arg(long, conflicts_with = "name")]
         all: bool,
     },
@@ -90,14 +90,14 @@ enum Action {
         /// The lab; needed only if several are up.
         #[arg(long)]
         name: Option<String>,
-        /// What to do with it.
+        /// The link's new state.
         state: LinkState,
         /// Node at one end.
         a: String,
         /// Node at the other end.
         b: String,
     },
-    /// Rounds of random failures in labs with traffic: no connection may break, no count be lost. Exit code 1 if one did.
+    /// Break labs with traffic at random, in rounds. Exit code 1 if a connection broke or a count was lost.
     Chaos(Chaos),
     /// Run one end of the demonstration's idle connections (in the namespace that it is started in).
     #[command(hide = true, subcommand)]
@@ -133,7 +133,8 @@ struct Up {
     /// One of the topology's modes; by default its first.
     #[arg(long)]
     mode: Option<String>,
-    /// Route everything by way of this node while it is up, instead of sharing flows between equal paths; "" for none.
+    /// Route all traffic through this node while it is up, instead of sharing flows between equal
+    /// paths; "" for none.
     #[arg(long)]
     prefer: Option<String>,
     /// Value of a variable of the topology.
@@ -144,26 +145,28 @@ struct Up {
 /// Random failures.
 #[derive(Parser, Debug)]
 #[command(
-    after_help = "Faults are drawn from the seed, the round's number and the topology alone: with the same seed they come again, also of a single round:
+    after_help = "Faults depend only on the seed, the number of the round and the topology. A seed repeats them, also in a
+single round:
   stateplane lab chaos --seed 7 --from 31 --rounds 1
 
-What is a violation is defined in tools/lab/src/chaos/mod.rs. OUT/chaos.json has every round and violation, OUT/history-LAB.jsonl every counted packet,
-OUT/LAB-round-N the logs as they were after a round with a violation."
+tools/lab/src/chaos/mod.rs defines the violations. OUT/chaos.json has every round and violation,
+OUT/history-LAB.jsonl every counted packet, OUT/LAB-round-N the logs after a round with a violation."
 )]
 struct Chaos {
     /// Rounds in each lab.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: u64,
-    /// Begin no round later than this after the first.
+    /// Begin no round after this many seconds.
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
-    /// What the faults are drawn from; by default another each time, which is printed.
+    /// Seed of the faults; by default a new one each time, which is printed.
     #[arg(long)]
     seed: Option<u64>,
     /// The first round's number.
     #[arg(long, default_value_t = 1)]
     from: u64,
-    /// A topology that says what chaos sends through it; several run side by side. By default systems/redplane/lab/nat.toml and systems/redplane/lab/flow_counter.toml.
+    /// A topology with a `chaos` field; several run side by side (may be repeated). By default
+    /// systems/redplane/lab/nat.toml and systems/redplane/lab/flow_counter.toml.
     #[arg(long = "topology", value_name = "FILE")]
     topologies: Vec<PathBuf>,
     /// One of the topologies' modes; by default the first of each.
@@ -172,7 +175,7 @@ struct Chaos {
     /// Value of a variable of the topologies.
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
     vars: Vec<(String, String)>,
-    /// Where the results go.
+    /// Folder for the results.
     #[arg(long, default_value = "out/chaos")]
     out: PathBuf,
     /// Print the report as JSON on standard output; progress goes to standard error in any case.
@@ -323,7 +326,7 @@ fn stop(name: Option<&str>, all: bool) -> Result<()> {
             }
             several => {
                 return Err(Error::NoLab(format!(
-                    "several labs are up ({}): say which with --name, or --all",
+                    "several labs are up ({}): choose one with --name, or all with --all",
                     several.join(", ")
                 )));
             }

@@ -9,7 +9,7 @@ use switch_agent::control::{Reply, Request};
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   stateplane register read MyIngress.seen           every element
-  stateplane register read seen 7 --json            one; the last part of the name will do if only one has it
+  stateplane register read seen 7 --json            one element; a unique last part of the name is enough
   stateplane register write MyIngress.seen 7 0x2a")]
 pub struct Args {
     #[command(subcommand)]
@@ -24,14 +24,14 @@ enum Action {
     Read {
         /// Control-plane name.
         register: String,
-        /// Which element.
+        /// Index of the element.
         index: Option<u32>,
     },
     /// Write an element.
     Write {
         /// Control-plane name.
         register: String,
-        /// Which element.
+        /// Index of the element.
         index: u32,
         /// Decimal, 0x…, or an address.
         value: String,

@@ -21,30 +21,32 @@ const EXAMPLES: &str = "Examples:
   stateplane sim --seconds 60                 random runs for a minute, on all cores
   stateplane sim --seed 7 --chart             one run, drawn
   stateplane sim --seed 1 --runs 200 --object snapshots
-  stateplane sim --runs 1000000 --resume runs.json    until it is stopped; again: from there on";
+  stateplane sim --runs 1000000 --resume runs.json    until stopped; the same command goes on from there";
 
-/// The compiled programs, the store and the controller on a simulated network with faults. Exit code 1: something did not hold; what, and the shortest run that
-/// shows it, is printed. 2: it could not be run. 130: it was interrupted; nothing failed until then.
-/// Needs root (it loads the programs into the kernel). systems/redplane/docs/correctness.md says what is checked.
+/// Run the compiled programs, the store and the controller on a simulated network with faults. Needs
+/// root (it loads the programs into the kernel). Exit code 1: an invariant does not hold; it is
+/// printed, with the shortest run that shows it. 2: the simulation could not run. 130: it was
+/// interrupted, and nothing had failed. systems/redplane/docs/correctness.md lists the checks.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The first seed; without it, one from the clock.
     #[arg(long)]
     seed: Option<u64>,
-    /// Seeds from there on. Without --runs and --seconds: one if there is a --seed, else 1000.
+    /// Number of seeds. Without --runs and --seconds: one if there is a --seed, else 1000.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     runs: Option<u64>,
-    /// For so many seconds.
+    /// Run for this many seconds.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
-    /// Only this: linearizable, asynchronous, snapshots, nat or load_balancer. Without it, the seed says which.
+    /// Only this object: linearizable, asynchronous, snapshots, nat or load_balancer. By default the
+    /// seed decides.
     #[arg(long)]
     object: Option<String>,
-    /// Runs at the same time; without it, one for each core.
+    /// Runs at the same time; by default one for each core.
     #[arg(long)]
     jobs: Option<NonZeroUsize>,
-    /// Keep in this file how far the runs have come, and go on from there.
+    /// Save the progress in this file, and go on from it.
     #[arg(long, value_name = "FILE", conflicts_with = "chart")]
     resume: Option<PathBuf>,
     /// Draw the run of --seed, whether it fails or not.

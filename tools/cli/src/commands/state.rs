@@ -14,13 +14,14 @@ use std::time::Duration;
 
 const EXAMPLES: &str = "Examples:
   stateplane state list --store 10.2.1.10:5407 --secrets fabric.secrets --manifest nat.json
-  stateplane state list --store 10.2.1.10:5407 --secrets fabric.secrets --owner 1           what switch 1 owns
+  stateplane state list --store 10.2.1.10:5407 --secrets fabric.secrets --owner 1           the flows of switch 1
   stateplane state get source=10.1.0.10,protocol=17 --store 10.2.1.10:5407 --secrets fabric.secrets --manifest nat.json
   stateplane state snapshot vlan=10 --store 10.2.1.10:5407 --secrets fabric.secrets --manifest heavy_hitter.json --top 10
   stateplane state snapshot --merge sum --store 10.2.1.10:5407 --secrets fabric.secrets --manifest heavy_hitter.json
 
-Any server of the store will do, head or not. If one has not all shards, name more: --store may be repeated, and of what several have the newest is shown.
-A key is fields of it, FIELD=VALUE, with commas between (those left out may be anything), or all of it in hexadecimal digits.
+Any store answers, head or not. If one store does not have all shards, repeat --store. If several have a
+record, the newest is shown. A key is written as FIELD=VALUE,… (a field that is left out matches any
+value), or completely in hexadecimal digits.
 
 Exit code 0: found; 1: not found, or a server did not answer.";
 
@@ -42,10 +43,10 @@ enum Action {
     List {
         #[command(flatten)]
         from: From,
-        /// Only those that this switch owns (its `switch_id`).
+        /// Only records that this switch owns (its `switch_id`).
         #[arg(long, value_name = "SWITCH_ID")]
         owner: Option<u32>,
-        /// Show at most so many.
+        /// Show at most this many.
         #[arg(long, default_value_t = 100)]
         limit: usize,
     },
@@ -60,14 +61,14 @@ enum Action {
     /// Show the newest whole snapshot of keys: its slots that are not zero.
     #[command(after_help = EXAMPLES)]
     Snapshot {
-        /// The key: FIELD=VALUE,…, or hexadecimal digits; left out: all.
+        /// The key: FIELD=VALUE,…, or hexadecimal digits; by default all keys.
         key: Option<String>,
         #[command(flatten)]
         from: From,
         /// One result for all keys: the sum, or the largest, of each slot.
         #[arg(long, value_name = "HOW")]
         merge: Option<Merge>,
-        /// Only so many slots: the largest.
+        /// Only this many slots: the largest.
         #[arg(long, value_name = "COUNT")]
         top: Option<usize>,
     },
@@ -84,10 +85,10 @@ enum Merge {
 /// Whom to ask, and how to show it.
 #[derive(clap::Args, Debug)]
 struct From {
-    /// A server of the state store (may be repeated).
+    /// A store (may be repeated).
     #[arg(long, value_name = "IP:PORT", required = true)]
     store: Vec<SocketAddrV4>,
-    /// The fabric's shared secrets (`stateplane keys`): servers answer nobody without them.
+    /// The fabric's shared secrets (`stateplane keys`); stores answer only with them.
     #[arg(long, value_name = "FILE")]
     secrets: PathBuf,
     /// The program's manifest: names objects and the fields of keys and values.
@@ -96,10 +97,10 @@ struct From {
     /// Only this object: its name (or the last part of it), or its number.
     #[arg(long, value_name = "NAME")]
     object: Option<String>,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// How long to wait for a server's answer.
+    /// How long to wait for a store's answer.
     #[arg(long, value_name = "MS", default_value_t = 1000)]
     timeout_ms: u64,
 }
@@ -203,7 +204,7 @@ impl Names {
             let known: Vec<_> = self.objects().map(|object| object.name.to_owned()).collect();
             match known.is_empty() {
                 true => format!("--object {text}: without --manifest, write the object's number"),
-                false => format!("--object {text}: there is none of that name; there are: {}", known.join(", ")),
+                false => format!("--object {text}: no object has this name; the objects are: {}", known.join(", ")),
             }
         })
     }
@@ -251,9 +252,7 @@ impl Names {
             KeyPart::Fields(fields) => fields,
         };
         let Some(object) = self.of(record.object) else {
-            return Err(
-                "fields of a key have names only by --manifest; or write all of it in hexadecimal digits".into()
-            );
+            return Err("names of fields need --manifest; or write the whole key in hexadecimal digits".into());
         };
         let bytes = from_hex(&record.key).unwrap_or_default();
         for (name, text) in fields {
@@ -303,11 +302,11 @@ impl Names {
             .collect();
         match fields.iter().find(|(name, _)| !known.contains(name.as_str())) {
             Some((name, _)) if known.is_empty() => {
-                Err(format!("{name}: fields have names only by --manifest; or write the key in hexadecimal digits"))
+                Err(format!("{name}: names of fields need --manifest; or write the key in hexadecimal digits"))
             }
             Some((name, _)) => {
                 let known: Vec<_> = known.into_iter().collect();
-                Err(format!("{name}: no key has such a field; there are: {}", known.join(", ")))
+                Err(format!("{name}: no key has this field; the fields are: {}", known.join(", ")))
             }
             None => Ok(()),
         }
@@ -332,7 +331,7 @@ impl KeyPart {
         let fields: Option<Vec<_>> = text.split(',').map(field).collect();
         fields
             .map(KeyPart::Fields)
-            .ok_or_else(|| format!("{text:?} is no key: write FIELD=VALUE,… or hexadecimal digits"))
+            .ok_or_else(|| format!("{text:?} is not a key: write FIELD=VALUE,… or hexadecimal digits"))
     }
 }
 
@@ -380,7 +379,7 @@ impl<'a> Stores<'a> {
         if seen.len() < usize::from(all) {
             let missing: Vec<String> = (0..all).filter(|it| !seen.contains(it)).map(|it| it.to_string()).collect();
             eprintln!(
-                "stateplane state: no server that was asked has shard {} whole: name more with --store",
+                "stateplane state: none of the given stores has all of shard {}: add others with --store",
                 missing.join(", ")
             );
         }
@@ -445,7 +444,7 @@ fn get(from: &From, key: &str) -> Result<u8, String> {
     let found = !records.is_empty();
     print_records(from, &names, records);
     if !found {
-        eprintln!("stateplane state: {key}: there is no such record");
+        eprintln!("stateplane state: {key}: there is no record with this key");
     }
     Ok(u8::from(!found))
 }
@@ -520,7 +519,7 @@ fn snapshot(from: &From, key: Option<&str>, merge: Option<Merge>, top: Option<us
         all.iter().for_each(|it| print_slots(it, top));
     }
     if all.is_empty() {
-        eprintln!("stateplane state: there is no whole snapshot of such a key");
+        eprintln!("stateplane state: there is no complete snapshot of this key");
     }
     Ok(u8::from(all.is_empty()))
 }

@@ -23,17 +23,19 @@ const EXAMPLES: &str = "Examples:
   stateplane status --secrets fabric.secrets --controller 10.2.1.10:5408
   stateplane status --config /etc/stateplane/status.toml --watch
 
-The configuration names what is asked everywhere:
+The configuration lists the daemons to ask:
   stores = [\"10.2.1.10:5407\", \"10.2.2.10:5407\", \"10.2.3.10:5407\"]
   controllers = [\"10.2.1.10:5408\"]
   secrets = \"fabric.secrets\"
 
-Of other machines' switches it shows what they report to the deciding controller, some seconds old.
+Switches of other machines are shown as they report to the deciding controller, some seconds old.
 
-A switch of this machine counts from its start until `stateplane switch detach`; one whose agent is dead gives no answer. A server or switch that the deciding
-controller has not heard counts for a minute, until the controller forgets it.
+A switch of this machine counts from its start until `stateplane switch detach`. A switch with a dead
+agent gives no answer. A store or switch that the deciding controller no longer hears counts for a
+minute; then the controller forgets it.
 
-Exit code 0: all that was asked is up and ready, and the deciding controller hears everybody; 1: something is not.";
+Exit code 0: all daemons that were asked are up and ready, and the deciding controller hears every
+store and switch; 1: one is not, or is not heard.";
 
 /// Between two looks of `--watch`.
 const WATCH: Duration = Duration::from_secs(1);
@@ -44,22 +46,22 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// A server of the state store (may be repeated).
+    /// A store (may be repeated).
     #[arg(long, value_name = "IP:PORT")]
     store: Vec<SocketAddrV4>,
-    /// A controller of the state store: tells of the chains (may be repeated).
+    /// A controller; it shows the chains (may be repeated).
     #[arg(long, value_name = "IP:PORT")]
     controller: Vec<SocketAddrV4>,
-    /// The fabric's shared secrets (`stateplane keys`): servers answer nobody without them.
+    /// The fabric's shared secrets (`stateplane keys`); stores and controllers answer only with them.
     #[arg(long, value_name = "FILE")]
     secrets: Option<PathBuf>,
-    /// Whom to ask (TOML).
+    /// Configuration: the daemons to ask (TOML).
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Again every second, until Ctrl-C.
+    /// Show the page again every second, until Ctrl-C.
     #[arg(long, conflicts_with = "json")]
     watch: bool,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
     /// How long to wait for a daemon's answer.

@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 const LEAST_LEASE_MS: u64 = 50;
 
 const EXAMPLES: &str = "Examples:
-  stateplane store --config store.toml --check   say what is wrong with the configuration
-  stateplane store --config store.toml           run, until SIGTERM; SIGHUP has it read its secrets, backends and their checks again
+  stateplane store --config store.toml --check   check the configuration
+  stateplane store --config store.toml           run until SIGTERM; SIGHUP: read secrets, backends and their checks again
   stateplane store status --address 10.2.1.10:5407 --secrets fabric.secrets
-  stateplane state list --store 10.2.1.10:5407 --secrets fabric.secrets      what it has
+  stateplane state list --store 10.2.1.10:5407 --secrets fabric.secrets      its records
 
 systems/redplane/docs/store.example.toml is a commented configuration.";
 
@@ -30,7 +30,8 @@ pub struct Args {
     /// Configuration file.
     #[arg(long, value_name = "FILE", required = true)]
     config: Option<PathBuf>,
-    /// Only check the configuration, and the write-ahead log if it names one and no server uses it: exit code 0 if they are good, 1 with the reason if not.
+    /// Only check the configuration, and its write-ahead log unless a running store uses it. Exit code 0:
+    /// both are good; 1: one is not, with the reason.
     #[arg(long)]
     check: bool,
     #[command(subcommand)]
@@ -39,7 +40,8 @@ pub struct Args {
 
 #[derive(clap::Subcommand, Debug)]
 enum Command {
-    /// Ask a running server how it is: exit code 0 if it is ready (the head: serving), 1 if not or if there is no answer.
+    /// Show the state of a running store. Exit code 0: it is ready (the head: serving); 1: it is not, or
+    /// there is no answer.
     Status(StatusArgs),
 }
 
@@ -94,7 +96,7 @@ fn check_log(wal: &WalSettings, settings: &Settings) -> Result<(), WalError> {
     let log = match Directory::open(&wal.directory) {
         Ok(opened) => opened.read(settings)?,
         Err(WalError::InUse(_)) => {
-            outln!("{directory}: in use by a running server: not read");
+            outln!("{directory}: in use by a running store: not read");
             return Ok(());
         }
         Err(error) => return Err(error),
@@ -110,7 +112,7 @@ fn check_log(wal: &WalSettings, settings: &Settings) -> Result<(), WalError> {
     );
     if let Some((offset, bytes)) = log.torn {
         outln!(
-            "  the last file's {bytes} bytes from {offset} on were being written when power was lost; the server cuts them off"
+            "  the last file's {bytes} bytes from {offset} on were being written when power was lost; the store cuts them off"
         );
     }
     for (shard, replica) in log.restored.replicas() {
@@ -127,7 +129,7 @@ fn free_ports(config: &Config) -> Result<(), String> {
         let listen = config.worker(number).listen;
         if config.controllers.contains(&listen) {
             return Err(format!(
-                "listen: worker {} of {} would be on {listen}, where `controllers` has a controller: the workers take as many ports from that of `listen` on; \
+                "listen: worker {} of {} would be on {listen}, the port of a controller in `controllers`: the workers' ports count up from that of `listen`; \
                  give `listen` another port",
                 number + 1,
                 config.workers
@@ -143,7 +145,7 @@ fn sensible(config: &Config) -> Result<(), String> {
     let (lease_ms, hold_ms) = (u64::from(config.settings.lease_us) / 1_000, config.settings.hold_ns / 1_000_000);
     if lease_ms < LEAST_LEASE_MS {
         return Err(format!(
-            "lease_ms: {lease_ms} is too short: switches end leases some 12 ms early and renew them before; write {LEAST_LEASE_MS} or more (default 250)"
+            "lease_ms: {lease_ms} is too short: switches end leases some 12 ms early, and renew them before that; write {LEAST_LEASE_MS} or more (default 250)"
         ));
     }
     let least_hold_ms = lease_ms.min(u64::from(MOST_HOLD_MS));
@@ -166,9 +168,7 @@ fn status(args: &StatusArgs) -> u8 {
 fn print_status(address: SocketAddrV4, status: &NodeStatus) {
     outln!("{address}  {}  views {}  up {} ms", status.state, status.version, status.uptime_ms);
     if status.version == 0 {
-        outln!(
-            "  no controller has told it anything yet: is one running, and are `controllers` and the secrets right?"
-        );
+        outln!("  no controller has sent it a view yet: check that one runs, and check `controllers` and the secrets");
     }
     for replica in &status.replicas {
         let (shard, role, state, view) = (replica.shard, &replica.role, &replica.state, replica.view);
@@ -180,7 +180,7 @@ fn print_status(address: SocketAddrV4, status: &NodeStatus) {
     }
     if status.replicas_left_out > 0 {
         outln!(
-            "  {} more shards of {} ({} heads in all): well ones are left out first, as the answer would not fit a message",
+            "  {} more shards of {} ({} heads in all) do not fit into the message; healthy ones are left out first",
             status.replicas_left_out,
             status.shards,
             status.heads

@@ -7,11 +7,11 @@ use switch_agent::control::{Reply, Request};
 use switch_agent::{RunDirectory, client};
 
 const EXAMPLES: &str = "Examples:
-  stateplane switch --config s1.toml --check   say what is wrong with the configuration or the object
+  stateplane switch --config s1.toml --check   check the configuration and the object
   stateplane switch --config s1.toml           run; after a crash the same command takes the running program over
   stateplane switch --config s1.toml --fresh   run with empty tables and state
-  stateplane switch status                     which switches run
-  stateplane switch flows --switch s1          whose packets it is handling
+  stateplane switch status                     the running switches
+  stateplane switch flows --switch s1          the flows of s1
   stateplane switch detach s1                  take the program off the ports
 
 docs/switch.example.toml is a commented configuration.";
@@ -26,7 +26,7 @@ pub struct Args {
     /// Only check the configuration and the object.
     #[arg(long)]
     check: bool,
-    /// Discard what a dead agent of this name left, instead of taking it over.
+    /// Discard the program and state of a dead agent of this name, instead of taking them over.
     #[arg(long, conflicts_with = "check")]
     fresh: bool,
     #[command(subcommand)]
@@ -37,9 +37,9 @@ pub struct Args {
 enum Action {
     /// Show the switches whose agents run.
     Status {
-        /// Only this one.
+        /// Only this switch.
         name: Option<String>,
-        /// As JSON.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },
@@ -60,10 +60,10 @@ enum Action {
         /// The switch; may be left out if only one runs.
         #[arg(long)]
         switch: Option<String>,
-        /// Show at most so many.
+        /// Show at most this many.
         #[arg(long, default_value_t = 100)]
         limit: usize,
-        /// As JSON.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },

@@ -28,7 +28,7 @@ pub struct Target {
     /// The switch; may be left out if only one runs.
     #[arg(long, global = true)]
     pub switch: Option<String>,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long, global = true)]
     pub json: bool,
 }
@@ -37,7 +37,7 @@ pub struct Target {
 enum Action {
     /// List a table's entries; without a table, the tables.
     List {
-        /// Control-plane name; the last part will do if only one table has it.
+        /// Control-plane name; its last part is enough if only one table has it.
         table: Option<String>,
     },
     /// Add an entry: `add TABLE KEY=MATCH… -a ACTION PARAMETER=VALUE…`.
@@ -49,10 +49,11 @@ enum Action {
         /// ACTION, then PARAMETER=VALUE… (or values in order).
         #[arg(short, long, num_args = 1.., required = true)]
         action: Vec<String>,
-        /// Higher wins, or smaller if the table has `largest_priority_wins = false` (ternary tables).
+        /// Priority of an entry of a ternary table: the highest wins (the lowest if the table has
+        /// `largest_priority_wins = false`).
         #[arg(short, long)]
         priority: Option<u32>,
-        /// If there is such an entry, change its action.
+        /// Change the action of an existing entry.
         #[arg(long)]
         replace: bool,
     },
@@ -72,7 +73,7 @@ enum Action {
         action: Option<String>,
         /// PARAMETER=VALUE, or values in order.
         arguments: Vec<String>,
-        /// Back to the program's own default.
+        /// Restore the program's own default action.
         #[arg(long, conflicts_with_all = ["action", "arguments"])]
         reset: bool,
     },

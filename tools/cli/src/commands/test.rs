@@ -12,10 +12,10 @@ const EXAMPLES: &str = "\
 Examples:
   stateplane test nat.p4 nat.stf                 compiles nat.p4, runs the case
   stateplane test systems/redplane/p4/nat/nat.p4 systems/redplane/p4/nat/*.stf
-  stateplane test --object nat.o nat.stf         an object that is compiled already, with nat.json beside it
+  stateplane test --object nat.o nat.stf         a compiled object, with nat.json beside it
 
-A case's own lines say what it needs: `# define: NAME` a preprocessor macro, `# port:`, `# neighbor:` and `# route:` a network around it,
-`# nat_pool:` external addresses, `# backends:` servers.
+Comments of a case set it up: `# define: NAME` a preprocessor macro, `# port:`, `# neighbor:` and
+`# route:` a network around it, `# nat_pool:` external addresses, `# backends:` servers.
 
 Exit codes: 0 all cases passed, 1 a case failed or a file is at fault, 2 wrong usage.";
 

@@ -16,7 +16,8 @@ const EXAMPLES: &str = "Examples:
   stateplane trace fabric.pcap --manifest nat.json --key source=10.1.0.10 --json | jq .
   tcpdump -i any -w - udp port 5407 | stateplane trace -
 
-Live capture sees what reaches the kernel: run it on a store's machine or a router. A switch's own ports show nothing, as its XDP program takes the messages before.";
+Live capture sees packets that reach the kernel: run it on a store's machine or a router. A switch's own
+ports show nothing, because its XDP program takes the messages first.";
 
 /// How often the end of a live capture is looked for.
 const LOOK: Duration = Duration::from_millis(100);
@@ -31,22 +32,23 @@ pub struct Args {
     /// Listen to an interface, until Ctrl-C.
     #[arg(long, value_name = "INTERFACE")]
     interface: Option<String>,
-    /// End after so many seconds (live).
+    /// Stop after this many seconds (live).
     #[arg(long, value_name = "SECONDS", requires = "interface")]
     seconds: Option<u64>,
-    /// End after so many messages that pass the filters.
+    /// Stop after this many messages that pass the filters.
     #[arg(long, value_name = "MESSAGES")]
     count: Option<u64>,
     /// The program's manifest: names objects and the fields of keys and values.
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
-    /// The fabric's secrets: says whose tags are wrong.
+    /// The fabric's secrets; messages with wrong tags are marked.
     #[arg(long, value_name = "FILE")]
     secrets: Option<PathBuf>,
     /// Only messages of this type: update, lease-grant, chain-data, …, malformed (may be repeated).
     #[arg(long = "type", value_name = "TYPE", value_parser = trace::type_named)]
     types: Vec<String>,
-    /// Only messages with this key: a field's value or FIELD=VALUE, with --manifest, or hexadecimal digits that it begins with (may be repeated).
+    /// Only messages with this key (may be repeated): its first hexadecimal digits, or with --manifest
+    /// a field's value or FIELD=VALUE.
     #[arg(long, value_name = "KEY")]
     key: Vec<String>,
     /// Only messages from or to this switch (may be repeated).
@@ -55,10 +57,10 @@ pub struct Args {
     /// Only messages of this shard (may be repeated).
     #[arg(long, value_name = "NUMBER")]
     shard: Vec<u16>,
-    /// A JSON object a line; the last one is the summary.
+    /// Print one JSON object per line; the last one is the summary.
     #[arg(long)]
     json: bool,
-    /// Only the summary.
+    /// Print only the summary.
     #[arg(long)]
     quiet: bool,
 }

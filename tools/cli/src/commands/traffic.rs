@@ -7,8 +7,8 @@ use traffic::{Description, Profile, Source, Subnet, describe};
 
 const EXAMPLES: &str = "Examples:
   stateplane traffic --seed 7 --flows 10000 --packets 1000000 --out trace.pcap
-  stateplane traffic --flows 100000 --packets 2000000 --zipf 1.2     only say what it would be like
-  stateplane traffic --from isp.pcap                                 what a capture is like
+  stateplane traffic --flows 100000 --packets 2000000 --zipf 1.2     only describe the trace
+  stateplane traffic --from isp.pcap                                 describe a capture
 
 The same seed and options give the same file, byte by byte. Flows are directed (inside to outside), packets of a flow have 64 to 1500 bytes.";
 
@@ -31,16 +31,16 @@ pub struct Args {
 
 #[derive(clap::Args, Debug)]
 struct ProfileArgs {
-    /// What all draws come from.
+    /// Seed of all random choices.
     #[arg(long, default_value_t = Profile::default().seed)]
     seed: u64,
-    /// How many flows.
+    /// Number of flows.
     #[arg(long, default_value_t = Profile::default().flows)]
     flows: u32,
-    /// How many packets, all flows together.
+    /// Number of packets of all flows together.
     #[arg(long, default_value_t = Profile::default().packets)]
     packets: u64,
-    /// Exponent of the flows' sizes; 0: all alike.
+    /// Exponent of the flows' sizes; 0: equal sizes.
     #[arg(long, value_name = "EXPONENT", default_value_t = Profile::default().zipf_exponent)]
     zipf: f64,
     /// New flows a second.
@@ -52,10 +52,10 @@ struct ProfileArgs {
     /// Share of the flows that are TCP, 0 to 1; the rest is UDP.
     #[arg(long, value_name = "SHARE", default_value_t = Profile::default().tcp_share)]
     tcp_share: f64,
-    /// Where flows begin.
+    /// Subnet of the flows' sources.
     #[arg(long, value_name = "SUBNET", default_value = "10.1.0.0/16")]
     inside: Subnet,
-    /// Where they go.
+    /// Subnet of the flows' destinations.
     #[arg(long, value_name = "SUBNET", default_value = "198.51.100.0/24")]
     outside: Subnet,
     /// Ethernet source of the frames.
@@ -68,7 +68,7 @@ struct ProfileArgs {
 
 fn mac(text: &str) -> Result<[u8; 6], String> {
     let bytes: Result<Vec<u8>, _> = text.split(':').map(|part| u8::from_str_radix(part, 16)).collect();
-    let fault = || format!("{text:?} is no Ethernet address; write it as 02:00:00:00:00:01");
+    let fault = || format!("{text:?} is not an Ethernet address; write it as 02:00:00:00:00:01");
     bytes.map_err(|_| fault())?.try_into().map_err(|_| fault())
 }
 

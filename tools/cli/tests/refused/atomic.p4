@@ -49,7 +49,7 @@ control ThisIngress(inout headers_t hdr, inout metadata_t meta, inout standard_m
         key_t state;
         standard_metadata.egress_spec = 1;
         @atomic {
-            t.apply(); // refused: table ThisIngress.t is applied in what is @atomic
+            t.apply(); // refused: table ThisIngress.t is applied in @atomic code
         }
         @atomic {
             if (hdr.h.a == 1) {

@@ -44,7 +44,7 @@ control Verify(inout headers_t hdr, inout metadata_t meta) {
 control ThisIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     FlowState<key_t, value_t>(100000000, Consistency.LOCAL, Allocator.ZERO) many; // refused: 100000000 elements
     FlowState<wider_t, wide_t>(16, Consistency.LINEARIZABLE, Allocator.ZERO) wide; // refused: 110 bytes together, not 111
-    FlowState<key_t, widest_t>(16, Consistency.LOCAL, Allocator.ZERO) nested; // refused: field wide is no scalar // refused: the value has 0 bytes
+    FlowState<key_t, widest_t>(16, Consistency.LOCAL, Allocator.ZERO) nested; // refused: field wide is not a scalar // refused: the value has 0 bytes
     FlowState<bit<8>, value_t>(16, Consistency.LOCAL, Allocator.ZERO) scalar; // refused: FlowState needs structs as key and value // refused: the key has 0 bytes
     FlowState<key_t, value_t>(16, Consistency.LINEARIZABLE, Allocator.ZERO) first;
     FlowState<key_t, value_t>(16, Consistency.LINEARIZABLE, Allocator.ZERO) second;
@@ -55,8 +55,8 @@ control ThisIngress(inout headers_t hdr, inout metadata_t meta, inout standard_m
         first.get_or_allocate({ 1 }, value);
         second.get_or_allocate({ 1 }, value);
         first.set({ 1 }, value);
-        second.set({ 1 }, value); // refused: a second LINEARIZABLE FlowState that is set // refused: a second `set` on one path
-        unread.set({ 1 }, value); // refused: set of FlowState ThisIngress.unread, which the program never gets // refused: a second `set` on one path
+        second.set({ 1 }, value); // refused: a second LINEARIZABLE FlowState is set // refused: a second `set` on one path
+        unread.set({ 1 }, value); // refused: FlowState ThisIngress.unread is set, but the program never gets it // refused: a second `set` on one path
         standard_metadata.egress_spec = 1;
     }
 }

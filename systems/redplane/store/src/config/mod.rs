@@ -233,12 +233,12 @@ fn check(file: File) -> Result<Config, Problem> {
         || "out of range; write 1 to 65536 (default 64)".to_owned(),
     )?;
     require(!file.controllers.is_empty(), "controllers", || {
-        "there is none; write the address of each, such as [\"10.2.1.10:5408\"]".to_owned()
+        "is empty; write the address of each controller, such as [\"10.2.1.10:5408\"]".to_owned()
     })?;
     require_distinct(&file.controllers, "controllers", "controller")?;
     for (address, field) in file.controllers.iter().map(|a| (a, "controllers")).chain([(&file.listen, "listen")]) {
         require(!address.ip().is_unspecified() && address.port() != 0, field, || {
-            format!("{address} is no address that others can send to; write the machine's own address and port")
+            format!("other machines cannot send to {address}; write the machine's own address and port")
         })?;
     }
     require((1..=MOST_SHARDS).contains(&file.shards), "shards", || {
@@ -246,7 +246,7 @@ fn check(file: File) -> Result<Config, Problem> {
     })?;
     require((1..=60_000).contains(&file.lease_ms), "lease_ms", || {
         format!(
-            "{} is out of range; write 50 to 60000 (default 250): shorter ones are of no use to switches",
+            "{} is out of range; write 50 to 60000 (default 250): switches cannot use shorter leases",
             file.lease_ms
         )
     })?;
@@ -258,7 +258,7 @@ fn check(file: File) -> Result<Config, Problem> {
     })?;
     let hold_ms = file.hold_ms.unwrap_or(1);
     require((1..=MOST_HOLD_MS).contains(&hold_ms), "hold_ms", || {
-        format!("{hold_ms} is out of range; write 1 to {MOST_HOLD_MS}: switches take no reply that is later")
+        format!("{hold_ms} is out of range; write 1 to {MOST_HOLD_MS}: switches ignore later replies")
     })?;
     require(file.tenure_ms <= 60_000, "tenure_ms", || {
         format!("{} is out of range; write 0 to 60000 (default 2)", file.tenure_ms)
@@ -273,7 +273,7 @@ fn check(file: File) -> Result<Config, Problem> {
         format!("{} is out of range; write 512 to 60000 (default 1400)", file.chain_datagram_bytes)
     })?;
     require(!file.object.is_empty(), "object", || {
-        "there is none; add an [[object]] for each FlowState object".to_owned()
+        "is missing; add an [[object]] for each FlowState object".to_owned()
     })?;
     let limits = check_limits(&file.limits)?;
     // Workers die together; a single one is known by its address, too, but needs not to be told.
@@ -321,7 +321,7 @@ fn check_workers(file: &File) -> Result<(), Problem> {
     for (port, field) in [(Some(file.listen.port()), "listen"), (file.metrics.map(|metrics| metrics.port()), "metrics")]
     {
         require(port.is_none_or(|port| port.checked_add(last).is_some()), field, || {
-            format!("{} workers take as many ports from this one on; write a lower one", file.workers)
+            format!("{} workers take that many ports, counted up from this one; write a lower port", file.workers)
         })?;
     }
     let length = file.machine.as_ref().map_or(1, String::len);

@@ -134,7 +134,7 @@ pub(super) fn fill_from_manifest(tables: &mut Vec<ObjectTable>, manifest: &Manif
             let has = if known.is_empty() { "none".to_owned() } else { known };
             Err((
                 format!("object[{at}].name"),
-                format!("the manifest has no such object as \"{}\" in the store; it has {has}", table.name),
+                format!("the manifest has no object \"{}\" in the store; it has {has}", table.name),
             ))
         }
         None => Ok(()),
@@ -158,7 +158,7 @@ pub(super) fn check_objects(tables: Vec<ObjectTable>) -> Result<Vec<ObjectSettin
         let place = format!("object[{at}] \"{}\"", table.name);
         let id = given(table.id, &place, "id")?;
         require(id != 0, &format!("{place}.id"), || {
-            "0 is no object's number; write 1 or more, as the program's manifest has it".to_owned()
+            "0 is not an object's number; write the number in the program's manifest, 1 or more".to_owned()
         })?;
         require(ids.insert(id), &format!("{place}.id"), || format!("{id} is used twice; give each object its own"))?;
         objects.push(check_object(table, &place)?);
@@ -191,13 +191,13 @@ fn check_object(table: ObjectTable, place: &str) -> Result<ObjectSettings, Probl
     let closed_s = table.closed_s.unwrap_or(DEFAULT_CLOSED_S);
     require(closed_s > 0, &format!("{place}.closed_s"), || {
         format!(
-            "0 would give a port on while packets of the old connection are on their way; write 1 or more (default {DEFAULT_CLOSED_S})"
+            "0 would reuse a port while packets of the old connection are under way; write 1 or more (default {DEFAULT_CLOSED_S})"
         )
     })?;
     let half_open_s = table.half_open_s.unwrap_or(DEFAULT_HALF_OPEN_S);
     require(half_open_s > 0, &format!("{place}.half_open_s"), || {
         format!(
-            "0 would take a connection's state away before its answer can come; write 1 or more (default {DEFAULT_HALF_OPEN_S})"
+            "0 would remove a connection's state before its answer can arrive; write 1 or more (default {DEFAULT_HALF_OPEN_S})"
         )
     })?;
     let (closed_ns, half_open_ns) = (u64::from(closed_s) * NS_PER_S, u64::from(half_open_s) * NS_PER_S);
@@ -225,7 +225,7 @@ fn check_snapshot(table: &ObjectTable, value_bytes: usize, place: &str) -> Resul
     let slots = given(table.slots, place, "slots")?;
     let slot_bytes = given(table.slot_bytes, place, "slot_bytes")?;
     require([4, 8].contains(&slot_bytes), &format!("{place}.slot_bytes"), || {
-        format!("{slot_bytes} is not possible; slots have 4 or 8 bytes")
+        format!("{slot_bytes} is out of range; write 4 or 8")
     })?;
     let most = MOST_SNAPSHOT_PARTS * SNAPSHOT_PART_BYTES / slot_bytes;
     require((1..=most).contains(&slots), &format!("{place}.slots"), || {
@@ -300,14 +300,14 @@ pub(super) fn check_backends(tables: &[ObjectTable]) -> Result<Vec<(u16, Vec<Bac
             continue;
         }
         require(table.backend.len() <= MOST_BACKENDS, &format!("{place}.backend"), || {
-            format!("there are {}; list {MOST_BACKENDS} at the most", table.backend.len())
+            format!("there are {}; list at most {MOST_BACKENDS}", table.backend.len())
         })?;
         let mut backends: Vec<Backend> = Vec::new();
         for (number, backend) in table.backend.iter().enumerate() {
             let field = |name: &str| format!("{place}.backend[{number}].{name}");
             let address = SocketAddrV4::new(backend.address, backend.port);
             require(!address.ip().is_unspecified() && address.port() != 0, &field("address"), || {
-                format!("{address} is no address that clients could be sent to")
+                format!("{address} is not a backend's address; write its address and port")
             })?;
             require(backends.iter().all(|other| other.address != address), &field("address"), || {
                 format!("{address} is listed twice; list each backend once")
@@ -361,7 +361,7 @@ fn check_ports(text: &str, place: &str) -> Result<std::ops::RangeInclusive<u16>,
         Some((low, high)) if low > 0 && low <= high => Ok(low..=high),
         _ => Err((
             format!("{place}.ports"),
-            format!("\"{text}\" is no range of ports; write lowest-highest, such as \"1024-65535\""),
+            format!("\"{text}\" is not a range of ports; write lowest-highest, such as \"1024-65535\""),
         )),
     }
 }

@@ -36,7 +36,7 @@ fn backends_are_read_and_checked() {
         ("weight = 2 ", "weight = 0 ", "state = \"drained\""),
         ("\"drained\"", "\"gone\"", "gone"),
         ("\"weighted\"", "\"fair\"", "fair"),
-        ("\"10.0.4.1\"", "\"0.0.0.0\"", "no address"),
+        ("\"10.0.4.1\"", "\"0.0.0.0\"", "not a backend's address"),
         ("policy = \"weighted\"", "idle_s = 5", "belongs to"),
         ("policy = \"weighted\"", "ports = \"1-2\"", "nat_ports"),
         ("allocator = \"backends\"", "allocator = \"zero\"", "belongs to allocator = \"backends\""),
@@ -78,8 +78,7 @@ fn objects_come_from_the_manifest() {
     assert!(error.contains("\"c\".id: 8, but the manifest says 3"), "{error}");
     let error = Config::parse(&path, &format!("{top}[[object]]\nname = \"d\"\nidle_s = 5\n")).unwrap_err().to_string();
     assert!(
-        error.contains("object[0].name: the manifest has no such object as \"d\"")
-            && error.contains("it has \"a\", \"c\""),
+        error.contains("object[0].name: the manifest has no object \"d\"") && error.contains("it has \"a\", \"c\""),
         "{error}"
     );
 }
@@ -111,7 +110,7 @@ fn every_fault_names_its_field_and_remedy() {
         ("shards = 8", "shards = 0", "shards", "1 to 256"),
         ("shards = 8", "shards = 8\nworkers = 0", "workers", "1 to 64"),
         ("shards = 8", "shards = 8\nworkers = 64\nmachine = \"\"", "machine", "leave it out"),
-        ("listen = \"10.0.3.1:5407\"", "workers = 2\nlisten = \"10.0.3.1:65535\"", "listen", "a lower one"),
+        ("listen = \"10.0.3.1:5407\"", "workers = 2\nlisten = \"10.0.3.1:65535\"", "listen", "a lower port"),
         ("lease_ms = 250", "lease_ms = 0", "lease_ms", "50 to 60000"),
         ("key_bytes = 13", "key_bytes = 12", "key_bytes", "needs 13"),
         ("value_bytes = 6", "value_bytes = 65", "value_bytes", "1 to 64"),
