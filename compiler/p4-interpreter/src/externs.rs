@@ -119,8 +119,7 @@ impl Interpreter<'_> {
                 self.count_direct();
                 Ok(())
             }
-            ("FlowState", name) => self.flow(id, name, arguments, result),
-            (kind, name) => Err(Stop::Unsupported(format!("{kind}.{name}")).into()),
+            (_, name) => self.call_object(id, name, arguments, result),
         }
     }
 

@@ -14,10 +14,11 @@
 
 mod expr;
 mod externs;
-mod flow;
 mod gateway;
 mod hash;
+pub mod object;
 mod parser;
+mod state_object;
 mod statement;
 mod table;
 pub mod tree;
@@ -131,7 +132,8 @@ pub struct Interpreter<'p> {
     pub(crate) registers: BTreeMap<ExternId, Vec<BigInt>>,
     pub(crate) counters: BTreeMap<ExternId, Vec<Count>>,
     pub(crate) direct: BTreeMap<(TableId, Option<usize>), Count>,
-    pub(crate) flows: BTreeMap<ExternId, flow::Flows>,
+    /// Of systems.
+    pub(crate) objects: BTreeMap<ExternId, Box<dyn object::Object>>,
     pub(crate) entries: Vec<Vec<RuntimeEntry>>,
     pub(crate) defaults: Vec<ActionCall>,
     pub(crate) packet: Packet,
@@ -146,9 +148,10 @@ pub struct Interpreter<'p> {
 const MAX_SEEN: usize = 64;
 
 impl<'p> Interpreter<'p> {
-    /// A switch as it starts: all state zero, the source's entries in the tables. The error says what of the program is not interpreted.
-    pub fn new(program: &'p Program) -> Result<Interpreter<'p>, Stop> {
-        let (mut registers, mut counters, mut flows) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    /// A switch as it starts: all state zero, the source's entries in the tables. `kinds`: of state objects that the program may have.
+    /// The error says what of the program is not interpreted.
+    pub fn new(program: &'p Program, kinds: object::Objects) -> Result<Interpreter<'p>, Stop> {
+        let (mut registers, mut counters, mut objects) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for (index, instance) in program.externs.iter().enumerate() {
             let id = ExternId(index as u32);
             let size = match instance.arguments.first() {
@@ -162,8 +165,7 @@ impl<'p> Interpreter<'p> {
                 "register" => drop(registers.insert(id, vec![BigInt::zero(); size])),
                 "counter" => drop(counters.insert(id, vec![Count::default(); size])),
                 "direct_counter" => {}
-                "FlowState" => drop(flows.insert(id, flow::Flows::new(program, instance)?)),
-                other => return Err(Stop::Unsupported(format!("extern {other}"))),
+                _ => drop(objects.insert(id, state_object::declare(kinds, program, instance)?)),
             }
         }
         let mut entries = Vec::new();
@@ -177,7 +179,7 @@ impl<'p> Interpreter<'p> {
             registers,
             counters,
             direct: BTreeMap::new(),
-            flows,
+            objects,
             seen: vec![Vec::new(); entries.len()],
             defaults: program.tables.iter().map(|table| table.default_action.clone()).collect(),
             entries,

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod display;
+pub mod effects;
 
 pub use num_bigint::BigInt;
 use serde::{Deserialize, Serialize};

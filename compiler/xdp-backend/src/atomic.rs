@@ -9,6 +9,7 @@ use crate::generator::Generator;
 use crate::layout::scalar_width;
 use crate::updates::{Updates, Values, may_reject, register_of, same};
 use crate::walk::{self, Visitor};
+use p4_ir::effects::{self, Then};
 use p4_ir::{Argument, Expr, ExternId, LabelId, Location, Program, Statement, StatementKind};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -178,7 +179,7 @@ impl Generator<'_> {
                     )),
                     StatementKind::Extern { instance: Some(id), .. } => {
                         let instance = &self.0.externs[id.index()];
-                        if !matches!(instance.extern_type.as_str(), "register" | "counter" | "direct_counter") {
+                        if !effects::is_plain_object(&instance.extern_type) {
                             self.1.push((
                                 statement.location,
                                 format!("{} {} is used in @atomic code", instance.extern_type, instance.name),
@@ -280,10 +281,13 @@ impl Generator<'_> {
                             _ => return,
                         }
                     }
-                    StatementKind::Extern { instance: None, name, .. } => match name.as_str() {
-                        "mark_to_drop" | "assert" | "assume" | "log_msg" | "truncate" => return,
-                        name => name.to_string(),
-                    },
+                    StatementKind::Extern { instance: None, name, .. } => {
+                        // A packet whose way ends here would keep the lock.
+                        match effects::function(name) {
+                            Some(function) if function.then == Then::GoesOn && !function.calls_kernel => return,
+                            _ => name.to_string(),
+                        }
+                    }
                     StatementKind::Extract { .. } => "extract".into(),
                     StatementKind::Skip(_) | StatementKind::Advance(_) => "advance".into(),
                     StatementKind::Verify(..) => "verify".into(),

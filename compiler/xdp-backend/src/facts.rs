@@ -3,6 +3,7 @@
 use crate::layout::header_bits;
 use crate::mutations::{Mutation, planted};
 use crate::walk::{self, Visitor};
+use p4_ir::effects;
 use p4_ir::{Argument, Block, Expr, ExprKind, HeaderTypeId, Program, Statement, StatementKind, Type};
 use std::collections::{HashMap, HashSet};
 
@@ -201,9 +202,11 @@ impl Visitor for Collector<'_> {
             {
                 self.facts.dirty.extend(key(stack));
             }
-            StatementKind::Extern { instance: None, name, .. } if name == "to_host" => self.facts.uses_to_host = true,
+            StatementKind::Extern { instance: None, name, .. } if effects::is_to_host(name) => {
+                self.facts.uses_to_host = true
+            }
             // It sets fields of standard_metadata and reads none: a read of them all would mean calls for the time in every packet.
-            StatementKind::Extern { instance: None, name, arguments, .. } if name == "mark_to_drop" => {
+            StatementKind::Extern { instance: None, name, arguments, .. } if effects::marks_to_drop(name) => {
                 for argument in arguments {
                     if let Argument::InOut(value) = argument {
                         self.read_part(value);

@@ -10,6 +10,7 @@ use crate::facts::key;
 use crate::layout::scalar_width;
 use crate::mutations::{Mutation, planted};
 use crate::walk::{self, Visitor};
+use p4_ir::effects::{self, Then};
 use p4_ir::{
     Argument, BinaryOp, Block, Expr, ExprKind, ExternId, LabelId, Location, Program, Statement, StatementKind, Type,
     VariableId,
@@ -241,25 +242,9 @@ impl<'a> Values<'a> {
         match instance {
             Some(id) => {
                 let of = self.program.externs[id.index()].extern_type.as_str();
-                Some(id) != self.register && matches!(of, "register" | "counter" | "direct_counter")
+                Some(id) != self.register && effects::is_plain_object(of)
             }
-            None => matches!(
-                name,
-                "mark_to_drop"
-                    | "assert"
-                    | "assume"
-                    | "log_msg"
-                    | "random"
-                    | "hash"
-                    | "truncate"
-                    | "wall_clock_ns"
-                    | "switch_id"
-                    | "fib_lookup_ipv4"
-                    | "fib_lookup_ipv6"
-                    | "fib_mtu"
-                    | "gateway_check"
-                    | "clamp_tcp_mss"
-            ),
+            None => effects::function(name).is_some_and(|function| function.then == Then::GoesOn),
         }
     }
 

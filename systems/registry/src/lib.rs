@@ -4,9 +4,15 @@
 
 #![forbid(unsafe_code)]
 
+use p4_interpreter::object::Objects;
 use xdp_backend::Systems;
 
 /// Those whose state objects the compiler knows.
 pub fn compiler() -> Systems {
     Systems(&[&redplane_compiler::RedPlane])
+}
+
+/// Those whose state objects the interpreters run.
+pub fn interpreter() -> Objects {
+    Objects(&[&redplane_compiler::Meaning])
 }

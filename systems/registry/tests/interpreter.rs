@@ -155,9 +155,9 @@ fn run(path: &Path) -> Option<(usize, bool)> {
     let program = outcome.program.as_ref().unwrap();
     let generated = xdp_backend::generate(program, &xdp_backend::Options::new(systems::compiler())).unwrap();
     let names = Dataplane::description_only(generated.manifest);
-    let switch = Interpreter::new(program).ok()?;
+    let switch = Interpreter::new(program, systems::interpreter()).ok()?;
     let (sent, expected) = (BTreeMap::new(), BTreeMap::new());
-    let tree = match Tree::new(outcome.checked.as_ref().unwrap()) {
+    let tree = match Tree::new(outcome.checked.as_ref().unwrap(), systems::interpreter()) {
         Ok(tree) => Some(tree),
         Err(Stop::Unsupported(_)) => None,
         Err(stop) => panic!("{}: {stop}", path.display()),

@@ -7,17 +7,27 @@ use p4_check::ty::{Substitution, Ty};
 
 use super::bits::{Bits, of_value};
 use super::data::{Data, scalar_bits, wrap};
-use super::flow::Flows;
+use super::state_object;
 use super::{Halt, MAX_ELEMENTS, Run, Tree, broken, undefined, unsupported};
+use crate::object::Object;
 use crate::{Count, DROP_PORT, hash};
 
 /// An extern object.
 #[derive(Clone)]
 pub(crate) enum External {
-    Register { name: String, width: u32, signed: bool, values: Vec<BigInt> },
-    Counter { name: String, counts: Vec<Count> },
+    Register {
+        name: String,
+        width: u32,
+        signed: bool,
+        values: Vec<BigInt>,
+    },
+    Counter {
+        name: String,
+        counts: Vec<Count>,
+    },
     DirectCounter,
-    Flow(Flows),
+    /// Of a system.
+    State(Box<dyn Object>),
 }
 
 impl External {
@@ -42,8 +52,7 @@ impl External {
             },
             "counter" => External::Counter { name: name.to_string(), counts: vec![Count::default(); size()?] },
             "direct_counter" => External::DirectCounter,
-            "FlowState" => External::Flow(Flows::new(name, types, arguments)?),
-            other => return unsupported(format!("extern {other}")),
+            _ => External::State(tree.declare_object(kind, name, types, arguments)?),
         })
     }
 }
@@ -67,7 +76,7 @@ impl<'h> Tree<'h> {
         let types = self.type_arguments(&object.ty);
         let arguments = self.arguments(&def.params, &call.args, &call.order, &types)?;
         let mut values = arguments.values.clone();
-        let result = match (&*def.name, &self.externals[index]) {
+        let result = match (&*def.name, &mut self.externals[index]) {
             ("read", External::Register { values: elements, .. }) => {
                 let at = element(&values[1])?;
                 // p4-support.md: out of range, 0.
@@ -87,7 +96,7 @@ impl<'h> Tree<'h> {
                 self.count_direct(index)?;
                 Data::Undefined
             }
-            (name, External::Flow(_)) => self.flow(index, name, &mut values)?,
+            (name, External::State(object)) => state_object::call(object.as_mut(), name, &mut values)?,
             (name, _) => return unsupported(format!("the method {name}")),
         };
         self.copy_out(&arguments.places, &values)?;

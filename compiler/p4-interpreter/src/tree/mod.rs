@@ -11,12 +11,12 @@ mod call;
 mod data;
 mod expr;
 mod externs;
-mod flow;
 mod instance;
 mod number;
 mod parser;
 mod place;
 mod reject;
+mod state_object;
 mod statement;
 mod switch;
 mod table;
@@ -29,6 +29,7 @@ use p4_ir::ActionCall;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
+use crate::object::Objects;
 use crate::{Count, RuntimeEntry, Stop};
 use data::Data;
 use externs::External;
@@ -116,6 +117,8 @@ pub(crate) struct Packet {
 #[derive(Clone)]
 pub struct Tree<'h> {
     pub(crate) hir: &'h Hir,
+    /// Kinds of state objects that the program may have.
+    pub(crate) objects: Objects,
     /// Top-level instances.
     pub(crate) globals: HashMap<LocalId, Data>,
     pub(crate) pipeline: Option<Pipeline>,
@@ -134,9 +137,10 @@ pub struct Tree<'h> {
 impl<'h> Tree<'h> {
     /// A switch as it starts: all state zero, the source's entries in the tables. The error says what of the program
     /// is not interpreted.
-    pub fn new(hir: &'h Hir) -> Result<Tree<'h>, Stop> {
+    pub fn new(hir: &'h Hir, objects: Objects) -> Result<Tree<'h>, Stop> {
         let mut tree = Tree {
             hir,
+            objects,
             globals: HashMap::new(),
             pipeline: None,
             externals: Vec::new(),

@@ -10,6 +10,7 @@ use super::values::{Key, Storage, Values};
 use super::{Rule, Witness};
 use num_bigint::BigInt;
 use num_traits::ToPrimitive;
+use p4_ir::effects;
 use p4_ir::{
     Argument, Block, Control, Expr, ExprKind, ExternId, LabelId, Location, Program, Statement, StatementKind, Table,
     TableId, VariableId,
@@ -200,7 +201,9 @@ impl<'a, 'q> Walk<'a, 'q> {
                 }
                 return after;
             }
-            StatementKind::Extern { instance: None, name, .. } if name == "to_host" => return self.leave(None, paths),
+            StatementKind::Extern { instance: None, name, .. } if effects::is_to_host(name) => {
+                return self.leave(None, paths);
+            }
             StatementKind::Extern { instance, name, arguments, result, .. } if self.is_call(statement, arguments) => {
                 let (Some(object), Some(Argument::In(key))) = (instance, arguments.first()) else { return paths };
                 for path in &mut paths {
@@ -253,7 +256,7 @@ impl<'a, 'q> Walk<'a, 'q> {
                 self.storage.assign(&mut path.values, target, value);
             }
             StatementKind::Extern { name, arguments, result, .. } => {
-                if name == "mark_to_drop" {
+                if effects::marks_to_drop(name) {
                     path.dropped = Dropped::Yes;
                 }
                 self.outputs(path, arguments, result.as_ref());

@@ -6,9 +6,11 @@
 mod contracts;
 mod flow;
 mod limits;
+mod meaning;
 mod snapshot;
 
 use flow::{FlowObject, LOCAL};
+pub use meaning::Meaning;
 use p4_ir::ExternInstance;
 use snapshot::SnapshotObject;
 use state_protocol::objects::{FLOW_STATE, SNAPSHOT_STATE};

@@ -123,15 +123,16 @@ pub fn program(text: &str, seed: u64, packets: usize, compared: &mut Compared) -
     for kind in coverage::kinds(hir) {
         *compared.kinds.entry(kind).or_default() += 1;
     }
-    let (mut lowered, mut tree) = match (Interpreter::new(program), Tree::new(hir)) {
-        (Ok(lowered), Ok(tree)) => (lowered, tree),
-        (Err(Stop::Unsupported(what)), _) | (_, Err(Stop::Unsupported(what))) => {
-            compared.skipped += 1;
-            compared.note(&what);
-            return Ok(());
-        }
-        (lowered, tree) => return Err(format!("{:?} {:?}", lowered.err(), tree.err())),
-    };
+    let (mut lowered, mut tree) =
+        match (Interpreter::new(program, systems::interpreter()), Tree::new(hir, systems::interpreter())) {
+            (Ok(lowered), Ok(tree)) => (lowered, tree),
+            (Err(Stop::Unsupported(what)), _) | (_, Err(Stop::Unsupported(what))) => {
+                compared.skipped += 1;
+                compared.note(&what);
+                return Ok(());
+            }
+            (lowered, tree) => return Err(format!("{:?} {:?}", lowered.err(), tree.err())),
+        };
     let mut random = StdRng::seed_from_u64(seed ^ 0x7ac_e75);
     let frames = traffic(0, packets, &mut random);
     let mut history = Vec::new();
@@ -186,7 +187,7 @@ fn fill(
     random: &mut StdRng,
     history: &mut Vec<String>,
 ) -> Result<u64, String> {
-    let mut scout = Interpreter::new(program).map_err(|stop| stop.to_string())?;
+    let mut scout = Interpreter::new(program, systems::interpreter()).map_err(|stop| stop.to_string())?;
     for (port, frame) in frames.iter().step_by(2) {
         // What is undefined there is seen again when it is compared.
         let _ = scout.run(frame, *port, NOW_US);

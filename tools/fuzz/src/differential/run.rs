@@ -289,11 +289,11 @@ fn compare(
 ) -> Result<(), Finding> {
     let mut random = StdRng::seed_from_u64(seed ^ 0x7ac_e75);
     let frames: Vec<(u32, Vec<u8>)> = (0..programs).flat_map(|port| traffic(port, packets, &mut random)).collect();
-    let reference = match Interpreter::new(loaded.program) {
+    let reference = match Interpreter::new(loaded.program, systems::interpreter()) {
         Ok(reference) => reference,
         Err(stop) => return wrong("interpreter", stop.to_string()),
     };
-    let written = match Tree::new(loaded.hir) {
+    let written = match Tree::new(loaded.hir, systems::interpreter()) {
         Ok(tree) => Some(tree),
         Err(Stop::Unsupported(_)) => None,
         Err(stop) => return wrong("as written", stop.to_string()),
@@ -315,7 +315,7 @@ fn compare(
 
 /// The keys that some of the packets look the tables up with: entries made of them are hit.
 fn keys_seen(program: &Program, frames: &[(u32, Vec<u8>)]) -> Result<Vec<Vec<Vec<BigInt>>>, Finding> {
-    let mut scout = Interpreter::new(program).map_err(|stop| internal(&stop))?;
+    let mut scout = Interpreter::new(program, systems::interpreter()).map_err(|stop| internal(&stop))?;
     for (port, frame) in frames.iter().step_by(2) {
         match scout.run(frame, *port, NOW_US) {
             Ok(_) | Err(Stop::Undefined(_)) => {}

@@ -39,7 +39,7 @@ pub(super) fn is_one(text: &str) -> bool {
 pub(super) fn compare(loaded: &Loaded<'_>, seed: u64, summary: &mut Summary) -> Result<(), Finding> {
     let mut random = StdRng::seed_from_u64(seed ^ 0x7ac_e75);
     let frames: [Vec<u8>; 2] = std::array::from_fn(|_| (0..BYTES).map(|_| random.random()).collect());
-    let mut reference = Interpreter::new(loaded.program).map_err(|stop| internal(&stop))?;
+    let mut reference = Interpreter::new(loaded.program, systems::interpreter()).map_err(|stop| internal(&stop))?;
     let mut history = Vec::new();
     for frame in &frames {
         history.push(format!("{} times: packet 0 {}", BURSTS * PACKETS, hex(frame)));

@@ -1,0 +1,83 @@
+//! State objects of systems in the IR: values and types there and back (object.rs).
+
+use crate::object::{Call, Datum, Declaration, Object, Objects, Shape};
+use crate::value::{Value, width};
+use crate::{Interpreter, Run, Stop, broken};
+use p4_ir::{Argument, ConstArgument, Expr, ExternId, ExternInstance, Program, Type};
+
+/// The object that an instance declares.
+pub(crate) fn declare(objects: Objects, program: &Program, instance: &ExternInstance) -> Result<Box<dyn Object>, Stop> {
+    if !objects.has(&instance.extern_type) {
+        return Err(Stop::Unsupported(format!("extern {}", instance.extern_type)));
+    }
+    let number = |argument: &ConstArgument| match argument {
+        ConstArgument::Value(value, _) => Some(value.clone()),
+        _ => None,
+    };
+    let types: Result<_, Stop> = instance.type_arguments.iter().map(|ty| shape(program, ty)).collect();
+    objects.declare(&Declaration {
+        kind: &instance.extern_type,
+        name: &instance.name,
+        types: types?,
+        arguments: instance.arguments.iter().map(number).collect(),
+    })
+}
+
+fn shape(program: &Program, ty: &Type) -> Result<Shape, Stop> {
+    match (ty, width(ty)) {
+        (_, Some(width)) => Ok(Shape::Scalar(width)),
+        (Type::Struct(id), None) => {
+            let fields = &program.struct_types[id.index()].fields;
+            Ok(Shape::Struct(fields.iter().map(|field| shape(program, &field.ty)).collect::<Result<_, Stop>>()?))
+        }
+        _ => Err(Stop::Unsupported("a state object of something else than scalars".into())),
+    }
+}
+
+fn datum(value: Value) -> Run<Datum> {
+    match value {
+        Value::Scalar(number) => Ok(Datum::Number(number)),
+        Value::Undefined => Ok(Datum::Undefined),
+        Value::Struct(fields) => Ok(Datum::Struct(fields.into_iter().map(datum).collect::<Run<_>>()?)),
+        _ => broken("an argument of a state object with something else than scalars"),
+    }
+}
+
+fn value(datum: Datum) -> Value {
+    match datum {
+        Datum::Number(number) => Value::Scalar(number),
+        Datum::Undefined => Value::Undefined,
+        Datum::Struct(fields) => Value::Struct(fields.into_iter().map(value).collect()),
+    }
+}
+
+impl Interpreter<'_> {
+    /// A method of a system's object.
+    pub(crate) fn call_object(
+        &mut self,
+        id: ExternId,
+        method: &str,
+        arguments: &[Argument],
+        result: Option<&Expr>,
+    ) -> Run<()> {
+        let mut data = Vec::new();
+        for argument in arguments {
+            data.push(match argument {
+                Argument::In(expr) | Argument::InOut(expr) => datum(self.eval(expr)?)?,
+                Argument::Out(_) | Argument::DontCare => Datum::Undefined,
+            });
+        }
+        let Some(object) = self.objects.get_mut(&id) else { return broken(format!("{method} of no object")) };
+        let returned = object.call(Call { method, arguments: &mut data })?;
+        for (argument, datum) in arguments.iter().zip(data) {
+            if let Argument::Out(target) | Argument::InOut(target) = argument {
+                let place = self.place(target)?;
+                self.store(&place, value(datum))?;
+            }
+        }
+        match (result, returned) {
+            (Some(target), Datum::Number(number)) => self.store_number(target, &number),
+            _ => Ok(()),
+        }
+    }
+}

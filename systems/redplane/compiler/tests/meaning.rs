@@ -1,0 +1,131 @@
+//! What the interpreters say of a SnapshotState on one switch, against the compiled object: the same
+//! random accesses, packet by packet. Needs root.
+
+use dataplane::{Dataplane, Object, Settings};
+use p4_interpreter::object::Objects;
+use p4_interpreter::tree::Tree;
+use p4_interpreter::{Interpreter, Verdict};
+use redplane_compiler::{ALONE, Meaning};
+use xdp_backend::Options;
+
+const OBJECTS: Objects = Objects(&[&Meaning]);
+const SLOTS: u32 = 5;
+const PACKETS: u32 = 3_000;
+
+/// Operations by number; the packet comes back with what was read.
+fn source(width: u32) -> String {
+    format!(
+        "#include <core.p4>
+#include <v1model.p4>
+#include <stateplane.p4>
+header h_t {{ bit<8> op; bit<8> key; bit<32> index; bit<64> value; bit<64> sum; bit<64> other; bit<8> result; }}
+struct hs {{ h_t h; }}
+struct m_t {{ }}
+struct k_t {{ bit<8> k; }}
+struct pair_t {{ bit<{width}> a; bit<{width}> b; }}
+parser P(packet_in p, out hs hdr, inout m_t m, inout standard_metadata_t s) {{
+    state start {{ p.extract(hdr.h); transition accept; }}
+}}
+control V(inout hs hdr, inout m_t m) {{ apply {{ }} }}
+control I(inout hs hdr, inout m_t m, inout standard_metadata_t s) {{
+    SnapshotState<k_t, bit<{width}>>(16, {SLOTS}, 0, 0, Overdue.CONTINUE) o;
+    apply {{
+        s.egress_spec = 1;
+        k_t key = {{ hdr.h.key }};
+        bit<{width}> value = (bit<{width}>)hdr.h.value;
+        bit<{width}> sum = 0;
+        pair_t sums = {{ 0, 0 }};
+        StateResult result = StateResult.MISS;
+        if (hdr.h.op == 0) {{
+            result = o.read(key, hdr.h.index, sum);
+        }} else if (hdr.h.op == 1) {{
+            result = o.write(key, hdr.h.index, value);
+        }} else if (hdr.h.op == 2) {{
+            result = o.add(key, hdr.h.index, value, sum);
+        }} else if (hdr.h.op == 3) {{
+            result = o.add_each(key, {{ hdr.h.index, 32w1 }}, value, sums);
+            sum = sums.a;
+            hdr.h.other = (bit<64>)sums.b;
+        }} else if (hdr.h.op == 4) {{
+            result = o.begin(key, value);
+        }} else if (!o.is_overdue(key)) {{
+            result = StateResult.HIT;
+        }}
+        hdr.h.sum = (bit<64>)sum;
+        if (result == StateResult.HIT) {{ hdr.h.result = 1; }}
+    }}
+}}
+control E(inout hs hdr, inout m_t m, inout standard_metadata_t s) {{ apply {{ }} }}
+control D(packet_out p, in hs hdr) {{ apply {{ p.emit(hdr.h); }} }}
+V1Switch(P(), V(), I(), E(), V(), D()) main;
+"
+    )
+}
+
+/// Numbers that look random (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+/// One access: most in range, some deltas large, windows that mostly go on.
+fn frame(random: &mut Random, window: &mut u64, mask: u64) -> Vec<u8> {
+    let op = [0, 1, 2, 2, 3, 3, 3, 4, 5][random.below(9) as usize];
+    let value = match op {
+        4 => {
+            *window = (*window + random.below(3)) & mask;
+            window.wrapping_sub(random.below(2)).max(1) & mask
+        }
+        _ if random.below(4) == 0 => random.below(u64::MAX),
+        _ => random.below(9),
+    };
+    let mut frame = vec![op, random.below(3) as u8];
+    frame.extend((random.below(u64::from(SLOTS) + 1) as u32).to_be_bytes());
+    frame.extend(value.to_be_bytes());
+    frame.resize(60, 0);
+    frame
+}
+
+fn load(source: &str, program: &p4_ir::Program) -> Dataplane {
+    let folder = tempfile::tempdir().unwrap();
+    let object = folder.path().join("meaning.o");
+    let made = xdp_backend::compile(program, &Options::new(ALONE), &object);
+    let made = made.unwrap_or_else(|error| panic!("{error}\n{source}"));
+    let mut opened = Object::open(&object, made.generated.manifest).unwrap();
+    opened.set(Settings { test_mode: true, host_traffic: false, virtual_clock: true }).unwrap();
+    opened.load().unwrap()
+}
+
+#[test]
+fn slots_of_one_switch() {
+    if dataplane::check_permitted().is_err() {
+        eprintln!("skipped: BPF needs root");
+        return;
+    }
+    for (width, seed) in [(32, 1), (64, 2), (7, 3)] {
+        let source = source(width);
+        let outcome = p4_check::check_source("meaning.p4", &source, &p4_syntax::Options::default());
+        let program = outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
+        let dataplane = load(&source, program);
+        let mut lowered = Interpreter::new(program, OBJECTS).unwrap();
+        let mut written = Tree::new(outcome.checked.as_ref().unwrap(), OBJECTS).unwrap();
+        let (mut random, mut window) = (Random(seed), 1);
+        let (mut sums, mut begun) = (0, 0);
+        for number in 0..PACKETS {
+            let frame = frame(&mut random, &mut window, u64::MAX >> (64 - width));
+            let came = dataplane.run(&frame, 0, 0).unwrap();
+            let expected = Ok(Verdict::Forward { port: 1, frame: came.frame.clone() });
+            assert_eq!(lowered.run(&frame, 0, 0), expected, "seed {seed}, packet {number}: {frame:02x?}");
+            assert_eq!(written.run(&frame, 0, 0), expected, "seed {seed}, packet {number}: {frame:02x?}");
+            sums += u32::from(came.frame[14..30].iter().any(|byte| *byte != 0));
+            begun += u32::from(frame[0] == 4);
+        }
+        assert!(sums > PACKETS / 4 && begun > PACKETS / 20, "{sums} sums, {begun} windows");
+    }
+}
