@@ -223,7 +223,7 @@ impl World {
     fn is_whole(&self) -> bool {
         self.store.database.shards.iter().zip(0..).all(|(view, shard)| {
             let ready =
-                |replica: &state_store::core::Server| replica.is_ready() && replica.view().number == view.number;
+                |replica: &state_store::core::Replica| replica.is_ready() && replica.view().number == view.number;
             view.members.len() == 3
                 && view.joining.is_none()
                 && self.store.members(shard).filter(|it| ready(it)).count() == 3

@@ -2,7 +2,7 @@
 
 use crate::world::{SHARDS, World};
 use state_protocol::{Message, MessageType, Owner};
-use state_store::core::Server;
+use state_store::core::Replica;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use wire::shard_of;
 
@@ -38,7 +38,7 @@ pub(crate) fn number(bytes: &[u8]) -> u64 {
 }
 
 /// Grant and number of the newest update of a key's record, and its value.
-fn recorded(replica: &Server, key: &[u8]) -> Option<(u32, u64, u64)> {
+fn recorded(replica: &Replica, key: &[u8]) -> Option<(u32, u64, u64)> {
     let records = replica.records();
     let record = records.get(records.find(0, key)?);
     Some((record.epoch, record.seq, number(record.value.as_slice())))
@@ -110,9 +110,9 @@ impl World {
 
     /// What a chain could not confirm for long it answers when it can: by then what was granted may have become idle, and be gone from servers that are further than those that still have it.
     /// (A head that is further yet may have given the flow anew, in a later epoch.) A server that has not come as far as the one that answers, `at`, has just not heard of it.
-    fn is_gone_again(&self, at: usize, without: &Server, reply: &Message<'_>) -> bool {
-        let index = |replica: &Server| replica.status(self.now_ns).index;
-        let is_had = |replica: &&Server| recorded(replica, reply.key).is_some_and(|(epoch, ..)| epoch == reply.epoch);
+    fn is_gone_again(&self, at: usize, without: &Replica, reply: &Message<'_>) -> bool {
+        let index = |replica: &Replica| replica.status(self.now_ns).index;
+        let is_had = |replica: &&Replica| recorded(replica, reply.key).is_some_and(|(epoch, ..)| epoch == reply.epoch);
         let having = self.store.members(reply.shard).filter(is_had);
         let answering = self.store.nodes[at].iter().filter_map(|node| node.replica(reply.shard));
         self.bindings.is_some() && having.chain(answering).all(|replica| index(replica) <= index(without))
@@ -237,7 +237,7 @@ impl World {
             self.violated("durability", "members of a chain differ".to_owned());
         }
         for shard in 0..SHARDS {
-            let replicas: Vec<&Server> = self.store.members(shard).collect();
+            let replicas: Vec<&Replica> = self.store.members(shard).collect();
             let mut wrong = None;
             for replica in &replicas {
                 for (key, answered) in self.checks.acknowledged.iter().filter(|(key, _)| self.shard_of(key) == shard) {

@@ -6,7 +6,7 @@ use crate::store::Store;
 use crate::world::SHARDS;
 use state_protocol::objects::{Overdue, SnapshotState};
 use state_protocol::{Message, MessageType, SNAPSHOT_PART_BYTES, snapshot_parts};
-use state_store::core::Server;
+use state_store::core::Replica;
 use std::collections::{BTreeMap, HashMap};
 use wire::shard_of;
 
@@ -340,7 +340,7 @@ fn tenant(key: &[u8]) -> u16 {
 }
 
 /// A key's whole snapshot on a server: grant, number, slots.
-fn whole_at(server: &Server, object_id: u16, key: &[u8]) -> Option<(u32, u64, Vec<u8>)> {
+fn whole_at(server: &Replica, object_id: u16, key: &[u8]) -> Option<(u32, u64, Vec<u8>)> {
     let records = server.records();
     let slot = records.find(records.object(object_id)?, key)?;
     let whole = records.get(slot).snapshots.as_ref()?.whole.as_ref()?;

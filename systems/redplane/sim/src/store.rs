@@ -13,7 +13,7 @@ use simnet::Clock;
 use state_protocol::SNAPSHOT_VALUE_BYTES;
 use state_protocol::objects::{Allocator, FlowState, SnapshotState};
 use state_store::core::{AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, Input, Limits, NatSettings};
-use state_store::core::{Node, ObjectSettings, Outputs, Server, Settings, Start};
+use state_store::core::{Node, ObjectSettings, Outputs, Replica, Settings, Start};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use wire::{Control, KeyRing, Member, Report, ShardReport, Views};
 
@@ -78,7 +78,7 @@ impl Store {
     }
 
     /// The replicas that the controller counts on: of each shard, those of its chain's members that live.
-    pub(crate) fn members(&self, shard: u16) -> impl Iterator<Item = &Server> {
+    pub(crate) fn members(&self, shard: u16) -> impl Iterator<Item = &Replica> {
         let view = self.database.shards.get(usize::from(shard));
         let members = view.map_or(&[][..], |view| &view.members).iter();
         members.filter_map(move |member| {
@@ -87,7 +87,7 @@ impl Store {
     }
 
     /// Every replica of every server.
-    pub(crate) fn replicas(&self) -> impl Iterator<Item = &Server> {
+    pub(crate) fn replicas(&self) -> impl Iterator<Item = &Replica> {
         self.nodes.iter().flatten().flat_map(Node::replicas)
     }
 

@@ -6,12 +6,12 @@
 use super::copy::{CopyIn, CopyOut};
 use super::link::{Downstream, Upstream};
 use super::log::Log;
-use super::{BrokenReason, EPOCH_TICK_NS, Event, Mutation, Outputs, Role, Server, mutation};
+use super::{BrokenReason, EPOCH_TICK_NS, Event, Mutation, Outputs, Replica, Role, mutation};
 use state_protocol::{Entries, Entry};
 use std::net::SocketAddrV4;
 use wire::{ChainFlags, ChainHeader, ChainType, ShardView};
 
-impl Server {
+impl Replica {
     /// Takes a newer view of the shard. The caller has seen that this server is in it.
     pub fn adopt(&mut self, now_ns: u64, view: &ShardView, out: &mut Outputs) {
         if view.number <= self.view.number {

@@ -11,7 +11,7 @@ use super::idle::NOBODY;
 use super::mutation::{self, Mutation};
 use super::output::Outputs;
 use super::records::{self, Records};
-use super::{Server, Settings};
+use super::{Replica, Settings};
 use state_protocol::{Effect, Entries, Entry, SnapshotPart};
 use std::collections::{HashSet, VecDeque};
 use wire::{CHAIN_HEADER_BYTES, ChainFlags, ChainHeader, ChainType, Handover, Malformed, Member};
@@ -301,7 +301,7 @@ impl CopyIn {
     }
 }
 
-impl Server {
+impl Replica {
     /// Takes part of a copy, in order only.
     pub(super) fn copy_message(&mut self, header: &ChainHeader, bytes: &[u8]) {
         let mismatch = header.config_digest != self.config_digest;

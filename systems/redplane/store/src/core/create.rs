@@ -5,10 +5,10 @@ use super::nat::NatKey;
 use super::pool::Binding;
 use super::request::Request;
 use super::settings::AllocatorSettings;
-use super::{Outputs, Server};
+use super::{Outputs, Replica};
 use state_protocol::{Effect, Flags, MAX_VALUE_BYTES, RecordWrite};
 
-impl Server {
+impl Replica {
     /// Creates the state that a `LEASE_REQUEST` asks for and grants it; or answers that there is none.
     pub(super) fn create(&mut self, request: &Request<'_>, out: &mut Outputs) {
         let message = &request.message;

@@ -6,7 +6,7 @@
 use super::copy::CopyIn;
 use super::journal::{Item, RestoredReplica, effect_bytes};
 use super::log::Log;
-use super::{BrokenReason, Outputs, Server};
+use super::{BrokenReason, Outputs, Replica};
 use state_protocol::{Effect, Entries};
 use std::collections::VecDeque;
 
@@ -29,7 +29,7 @@ pub(crate) struct Durability {
     barrier: bool,
 }
 
-impl Server {
+impl Replica {
     /// Writes down what happens from here on.
     pub(super) fn keep_journal(&mut self) {
         self.durability = Some(Durability::default());

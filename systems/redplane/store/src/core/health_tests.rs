@@ -3,8 +3,8 @@
 use super::backends::{Backend, Health};
 use super::pool::Pool;
 use super::{
-    AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, Limits, Node, ObjectSettings, Outputs, Server, Settings,
-    Start,
+    AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, Limits, Node, ObjectSettings, Outputs, Replica,
+    Settings, Start,
 };
 use state_protocol::{Effect, Flags, RecordWrite};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -73,7 +73,7 @@ fn node() -> Node {
     node
 }
 
-fn converse(replica: &mut Server, client_port: u16) {
+fn converse(replica: &mut Replica, client_port: u16) {
     let [a, b] = client_port.to_be_bytes();
     let (key, reverse) = ([9, 9, 9, 9, 8, 8, 8, 8, a, b, 0, 80, 6], [9, 9, 9, 9, 10, 3, 0, 1, a, b, 0, 80, 6]);
     let write = |key| RecordWrite {
@@ -94,7 +94,7 @@ fn converse(replica: &mut Server, client_port: u16) {
 
 /// What each replica has as its backends: where it is in memory.
 fn shared(node: &Node) -> Vec<usize> {
-    let place = |replica: &Server| match replica.records.pool(0) {
+    let place = |replica: &Replica| match replica.records.pool(0) {
         Some(Pool::Backends(pool)) => pool.backends_at(),
         _ => panic!("no backends"),
     };

@@ -3,7 +3,7 @@
 
 use super::mutation::{self, Mutation};
 use super::records::{Record, Records};
-use super::{Outputs, Server};
+use super::{Outputs, Replica};
 use state_protocol::{Effect, Flags};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -71,7 +71,7 @@ fn unused_limit_ns(records: &Records, record: &Record) -> Option<u64> {
     }
 }
 
-impl Server {
+impl Replica {
     /// Watches a new record (of a pair, the primary one) from now on.
     pub(super) fn watch_idle(&mut self, now_ns: u64, slot: u32) {
         let record = self.records.get(slot);

@@ -1,7 +1,7 @@
 //! What a server has, for people and tools: records page by page, and the slots of snapshots. Reads only; bounded in work and size for each question.
 
 use super::records::Record;
-use super::{Node, Outputs, Server};
+use super::{Node, Outputs, Replica};
 use serde::{Deserialize, Serialize};
 use state_protocol::{Flags, Message, MessageType};
 use std::net::SocketAddrV4;
@@ -108,7 +108,7 @@ pub fn from_hex(text: &str) -> Option<Vec<u8>> {
         .flatten()
 }
 
-impl Server {
+impl Replica {
     fn record_state(&self, record: &Record) -> RecordState {
         let owner = record.owner.filter(|_| self.records.is_owned(record));
         let phase = match () {

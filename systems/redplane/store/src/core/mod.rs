@@ -1,4 +1,4 @@
-//! The sans-IO core of a store server: `(now, datagram or timer) -> datagrams`. A `Node` is a server process; it has a `Server` for each shard in whose chain
+//! The sans-IO core of a store server: `(now, datagram or timer) -> datagrams`. A `Node` is a server process; it has a `Replica` for each shard in whose chain
 //! it is.
 //!
 //! Owns the records, sessions, held requests, allocators and the chain's order; must not know sockets, clocks or files. Time is the caller's, in ns
@@ -74,7 +74,7 @@ use wire::{Member, ShardReport, ShardView};
 const NOT_YET_SILENT_NS: u64 = 120_000_000;
 
 /// One server of one shard's chain: a replica of the shard.
-pub struct Server {
+pub struct Replica {
     settings: Settings,
     config_digest: u32,
     store_lease_ns: u64,
@@ -126,11 +126,11 @@ pub enum Input<'a> {
     Timer,
 }
 
-impl Server {
+impl Replica {
     /// A replica without state, in no view yet. `settings.shard` says of which shard.
-    pub fn new(settings: Settings, start: Start, me: Member, now_ns: u64) -> Server {
+    pub fn new(settings: Settings, start: Start, me: Member, now_ns: u64) -> Replica {
         let ticks = now_ns.saturating_sub(start.now_ns) / EPOCH_TICK_NS;
-        Server {
+        Replica {
             config_digest: settings.digest(),
             store_lease_ns: settings.store_lease_ns(),
             epoch_base: start.epoch_base.saturating_add(u32::try_from(ticks).unwrap_or(u32::MAX / 4)),

@@ -3,7 +3,7 @@
 use super::backends::{Backend, Backends, Health};
 use super::door::Door;
 use super::journal::{Item, Restored, RestoredReplica};
-use super::{AllocatorSettings, Event, Input, Outputs, Server, Settings, Start};
+use super::{AllocatorSettings, Event, Input, Outputs, Replica, Settings, Start};
 use state_protocol::{Kind, Message, MessageType};
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
@@ -28,7 +28,7 @@ pub struct Node {
     /// What it tells controllers that it dies with.
     machine: String,
     views: Views,
-    pub(super) replicas: Vec<Option<Box<Server>>>,
+    pub(super) replicas: Vec<Option<Box<Replica>>>,
     /// By object: which backends the operator wants, for replicas that are yet to come too.
     backends: BTreeMap<u16, Arc<Backends>>,
     /// By shard: when its timer is due; `u64::MAX`: not at all.
@@ -356,7 +356,7 @@ impl Node {
         let cut_short = restored.as_ref().is_some_and(|restored| !restored.whole && since == Some(restored.since));
         let replica = place.get_or_insert_with(|| {
             let settings = Settings { shard, ..self.settings.clone() };
-            let mut replica = Box::new(Server::new(settings, self.start, self.me, now_ns));
+            let mut replica = Box::new(Replica::new(settings, self.start, self.me, now_ns));
             if self.journaling {
                 replica.keep_journal();
             }
@@ -406,12 +406,12 @@ impl Node {
     }
 
     /// The replica of a shard, if this server is in its chain.
-    pub fn replica(&self, shard: u16) -> Option<&Server> {
+    pub fn replica(&self, shard: u16) -> Option<&Replica> {
         self.replicas.get(usize::from(shard))?.as_deref()
     }
 
     /// All replicas.
-    pub fn replicas(&self) -> impl Iterator<Item = &Server> {
+    pub fn replicas(&self) -> impl Iterator<Item = &Replica> {
         self.replicas.iter().filter_map(Option::as_deref)
     }
 

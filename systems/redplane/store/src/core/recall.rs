@@ -3,7 +3,7 @@
 
 use super::request::{Held, Request};
 use super::waiting::{Recall, Waiter};
-use super::{Mutation, Outputs, Server, mutation};
+use super::{Mutation, Outputs, Replica, mutation};
 use state_protocol::{Effect, Flags, Message, MessageType, Owner};
 
 /// A recall is sent again after up to so many times its first interval.
@@ -15,7 +15,7 @@ const PROBE_EVERY_NS: u64 = 1_000_000;
 /// So many can be ahead of that.
 const PROBES_AT_ONCE: u64 = 32;
 
-impl Server {
+impl Replica {
     /// Holds a request behind those that came before, if there is room, and sees to the flow that it waits for.
     pub(super) fn hold(&mut self, request: &Request<'_>, slot: u32, out: &mut Outputs) {
         let limits = &self.settings.limits;

@@ -3,7 +3,7 @@
 use super::idle::NOBODY;
 use super::sessions::{NoSession, REPLAY_WINDOW_NS};
 use super::settings::AllocatorSettings;
-use super::{Mutation, Outputs, Role, Server, mutation};
+use super::{Mutation, Outputs, Replica, Role, mutation};
 use state_protocol::{Effect, Flags, Message, MessageType, RecordWrite};
 use std::net::SocketAddrV4;
 
@@ -41,7 +41,7 @@ impl Request<'_> {
     }
 }
 
-impl Server {
+impl Replica {
     /// Takes a genuine request from a switch; `held` is set when it was held here before.
     pub(super) fn request(
         &mut self,

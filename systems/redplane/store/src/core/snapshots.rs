@@ -4,7 +4,7 @@
 
 use super::request::Request;
 use super::settings::AllocatorSettings;
-use super::{Mutation, Outputs, Server, mutation};
+use super::{Mutation, Outputs, Replica, mutation};
 use state_protocol::{
     Effect, Flags, Message, MessageType, RecordWrite, SNAPSHOT_PART_BYTES, SnapshotPart, snapshot_parts,
 };
@@ -109,7 +109,7 @@ fn part_of(slots: &[u8], part: usize) -> &[u8] {
     &slots[start..(start + SNAPSHOT_PART_BYTES).min(slots.len())]
 }
 
-impl Server {
+impl Replica {
     /// Slots and bytes of each, of an object that has snapshots.
     pub(super) fn snapshot_shape(&self, object: usize) -> Option<(usize, usize)> {
         match self.records.settings(object).allocator {

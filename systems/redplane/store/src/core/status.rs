@@ -2,7 +2,7 @@
 
 use super::backends::BackendStatus;
 use super::pool::Pool;
-use super::{AllocatorSettings, Node, Role, Server};
+use super::{AllocatorSettings, Node, Replica, Role};
 use serde::{Deserialize, Serialize};
 use wire::json_that_fits;
 
@@ -179,7 +179,7 @@ fn add_backends(sum: &mut Vec<BackendStatus>, shard: Vec<BackendStatus>) {
     }
 }
 
-impl Server {
+impl Replica {
     /// How this replica is.
     pub fn status(&self, now_ns: u64) -> ReplicaStatus {
         let role = match self.role() {

@@ -75,7 +75,7 @@ impl Server {
         self.node.next_deadline()
     }
 
-    fn replica(&self) -> &state_store::core::Server {
+    fn replica(&self) -> &state_store::core::Replica {
         self.node.replica(self.shard).expect("not in the chain")
     }
 
