@@ -25,6 +25,7 @@ const CONTEXT: Context =
 
 const HEADERS: &[Header] = &[
     ("stateplane_flow.h", include_str!("../../../../bpf/redplane/stateplane_flow.h")),
+    ("stateplane_flow_numbers.h", include_str!("../../../../bpf/redplane/stateplane_flow_numbers.h")),
     ("stateplane_flow_maps.h", include_str!("../../../../bpf/redplane/stateplane_flow_maps.h")),
     ("stateplane_flow_access.h", include_str!("../../../../bpf/redplane/stateplane_flow_access.h")),
     ("stateplane_flow_session.h", include_str!("../../../../bpf/redplane/stateplane_flow_session.h")),

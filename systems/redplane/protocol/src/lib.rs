@@ -7,12 +7,14 @@
 //! without allocation.
 
 mod client_shard;
+mod definitions;
 mod effect;
 mod message;
 pub mod objects;
 mod snapshot;
 
 pub use client_shard::client_shard_of;
+pub use definitions::{COUNTERS, c_header};
 pub use effect::{Effect, Entries, Entry, RecordWrite};
 pub use message::{Flags, Message, MessageType, Owner};
 pub use snapshot::{MOST_SNAPSHOT_PARTS, SNAPSHOT_PART_BYTES, SNAPSHOT_VALUE_BYTES, SnapshotPart, snapshot_parts};

@@ -4,7 +4,7 @@ use crate::{Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, kind};
 use wire::{EncodeError, HEADER_BYTES, MAGIC, MAX_PACKET_BYTES, Malformed, Reader, ToolType, VERSION, Writer};
 
 macro_rules! message_types {
-    ($($(#[doc = $help:literal])+ $name:ident = $number:expr,)*) => {
+    ($($(#[doc = $help:literal])+ $name:ident = $number:expr, [$($part:ident)*];)*) => {
         /// Type of a message between switch (or status tool) and store; the number is the wire's.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u8)]
@@ -16,6 +16,19 @@ macro_rules! message_types {
             /// Every type, in the order of their numbers.
             pub const ALL: &[MessageType] = &[$(MessageType::$name),*];
 
+            /// Its name in the code.
+            pub(crate) fn name(self) -> &'static str {
+                match self {
+                    $(MessageType::$name => stringify!($name),)*
+                }
+            }
+
+            fn carries(self, part: Part) -> bool {
+                match self {
+                    $(MessageType::$name => [$(Part::$part),*].contains(&part),)*
+                }
+            }
+
             pub(crate) fn from_number(number: u8) -> Option<MessageType> {
                 match number {
                     $(of if of == MessageType::$name as u8 => Some(MessageType::$name),)*
@@ -26,45 +39,54 @@ macro_rules! message_types {
     };
 }
 
+/// What a message may have behind its header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Key,
+    Value,
+    /// Or what stands in its place.
+    Packet,
+}
+
 message_types! {
     /// "I need this flow's state."
-    LeaseRequest = 1,
+    LeaseRequest = 1, [Key Packet];
     /// "Record this, then give me the packet back."
-    Update = 3,
+    Update = 3, [Key Value Packet];
     /// The output depends on an update not yet acknowledged.
-    ReadCommit = 4,
+    ReadCommit = 4, [Key Packet];
     /// Prolongs the session with the shard, and so the leases of all its flows.
-    Heartbeat = 5,
+    Heartbeat = 5, [];
     /// "This flow is no longer mine; this is its newest state."
-    Release = 6,
+    Release = 6, [Key Value];
     /// Part of a snapshot; the slots are in the place of the packet.
-    Snapshot = 7,
+    Snapshot = 7, [Key Packet];
     /// The switch owns the flow.
-    LeaseGrant = 65,
+    LeaseGrant = 65, [Key Value Packet];
     /// No such state.
-    Absent = 66,
+    Absent = 66, [Key Packet];
     /// Everything up to `seq` is on all servers.
-    UpdateAck = 67,
+    UpdateAck = 67, [Key Packet];
     /// The sender is not the owner, or its epoch not the current one.
-    Refused = 68,
+    Refused = 68, [Key];
     /// The answer to a heartbeat.
-    HeartbeatAck = 69,
+    HeartbeatAck = 69, [];
     /// Another switch has packets of this flow: release it.
-    Recall = 70,
+    Recall = 70, [Key];
     /// The release is on all servers.
-    ReleaseAck = 71,
+    ReleaseAck = 71, [Key];
     /// The part of the snapshot is on all servers.
-    SnapshotAck = 72,
+    SnapshotAck = 72, [Key Value];
     /// Part of the newest whole snapshot; the slots are in the place of the packet.
-    SnapshotState = 73,
+    SnapshotState = 73, [Key Packet];
     /// A status tool asks how a store server is.
-    StatusRequest = ToolType::StatusRequest as u8,
+    StatusRequest = ToolType::StatusRequest as u8, [];
     /// The answer: JSON in the place of the packet.
-    StatusReply = ToolType::StatusReply as u8,
+    StatusReply = ToolType::StatusReply as u8, [Packet];
     /// A tool asks what a store server has; the question is JSON in the place of the packet.
-    StateRequest = ToolType::StateRequest as u8,
+    StateRequest = ToolType::StateRequest as u8, [Packet];
     /// The answer: JSON in the place of the packet.
-    StateReply = ToolType::StateReply as u8,
+    StateReply = ToolType::StateReply as u8, [Packet];
 }
 
 impl MessageType {
@@ -74,35 +96,16 @@ impl MessageType {
     }
 
     fn carries_key(self) -> bool {
-        use MessageType::{Heartbeat, HeartbeatAck, StateReply, StateRequest, StatusReply, StatusRequest};
-        !matches!(self, Heartbeat | HeartbeatAck | StatusRequest | StatusReply | StateRequest | StateReply)
+        self.carries(Part::Key)
     }
 
     fn carries_value(self, flags: Flags) -> bool {
-        match self {
-            MessageType::Update | MessageType::LeaseGrant | MessageType::SnapshotAck => true,
-            MessageType::Release => !flags.contains(Flags::UNKNOWN),
-            _ => false,
-        }
+        // A switch that does not have the flow releases it without a value.
+        self.carries(Part::Value) && !(self == MessageType::Release && flags.contains(Flags::UNKNOWN))
     }
 
     fn carries_packet(self) -> bool {
-        use MessageType::{Absent, LeaseGrant, LeaseRequest, ReadCommit, Snapshot, SnapshotState, StatusReply};
-        use MessageType::{StateReply, StateRequest, Update, UpdateAck};
-        matches!(
-            self,
-            LeaseRequest
-                | Update
-                | ReadCommit
-                | LeaseGrant
-                | Absent
-                | UpdateAck
-                | Snapshot
-                | SnapshotState
-                | StatusReply
-                | StateRequest
-                | StateReply
-        )
+        self.carries(Part::Packet)
     }
 }
 
@@ -110,25 +113,40 @@ impl MessageType {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Flags(pub u16);
 
+macro_rules! flags {
+    ($($(#[doc = $help:literal])+ $name:ident = $bit:literal,)*) => {
+        impl Flags {
+            $($(#[doc = $help])+ pub const $name: Flags = Flags($bit);)*
+
+            /// Each flag and its name.
+            pub(crate) const ALL: &[(&str, Flags)] = &[$((stringify!($name), Flags::$name)),*];
+        }
+    };
+}
+
+flags! {
+    /// `LEASE_REQUEST`: create the state when there is none.
+    ALLOCATE = 1,
+    /// `ABSENT`: the allocator (or the store's memory) is full.
+    EXHAUSTED = 2,
+    /// `UPDATE`, `RELEASE`: one side of the connection has said goodbye.
+    HALF_CLOSED = 4,
+    /// `UPDATE`, `RELEASE`: the connection is over.
+    CLOSED = 8,
+    /// `RELEASE`: the switch has no such entry, so there is no value.
+    UNKNOWN = 16,
+    /// `RECALL`: only of a flow that the switch does not have; one that has it keeps it, and says so
+    /// by a `READ_COMMIT`.
+    PROBE = 32,
+    /// `UPDATE`, `RELEASE`: the connection was asked for, and not answered yet.
+    HALF_OPEN = 256,
+}
+
 impl Flags {
     /// No flag.
     pub const NONE: Flags = Flags(0);
-    /// `LEASE_REQUEST`: create the state when there is none.
-    pub const ALLOCATE: Flags = Flags(1);
-    /// `ABSENT`: the allocator (or the store's memory) is full.
-    pub const EXHAUSTED: Flags = Flags(2);
-    /// `UPDATE`, `RELEASE`: one side of the connection has said goodbye.
-    pub const HALF_CLOSED: Flags = Flags(4);
-    /// `UPDATE`, `RELEASE`: the connection is over.
-    pub const CLOSED: Flags = Flags(8);
-    /// `RELEASE`: the switch has no such entry, so there is no value.
-    pub const UNKNOWN: Flags = Flags(16);
-    /// `RECALL`: only of a flow that the switch does not have; one that has it keeps it, and says so by a `READ_COMMIT`.
-    pub const PROBE: Flags = Flags(32);
-    /// `UPDATE`, `RELEASE`: the connection was asked for, and not answered yet.
-    pub const HALF_OPEN: Flags = Flags(256);
     /// `HALF_CLOSED`, `CLOSED` and `HALF_OPEN`: how far a flow's life has come.
-    pub const PHASES: Flags = Flags(4 | 8 | 256);
+    pub const PHASES: Flags = Flags::HALF_CLOSED.with(Flags::CLOSED).with(Flags::HALF_OPEN);
 
     /// Whether all bits of `other` are set.
     pub fn contains(self, other: Flags) -> bool {
@@ -141,7 +159,7 @@ impl Flags {
     }
 
     /// The bits that either has.
-    pub fn with(self, other: Flags) -> Flags {
+    pub const fn with(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
     }
 }
