@@ -6,7 +6,11 @@ use xdp_backend::{BackendError, CompileError, Compiled, Options};
 
 /// A program with `objects` in its ingress, which does `apply`.
 fn program(objects: &str, apply: &str) -> Program {
-    let text = format!(
+    checked(&source(objects, apply))
+}
+
+fn source(objects: &str, apply: &str) -> String {
+    format!(
         "#include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
@@ -26,8 +30,11 @@ control E(inout hs hdr, inout m_t m, inout standard_metadata_t s) {{ apply {{ }}
 control D(packet_out p, in hs hdr) {{ apply {{ p.emit(hdr.h); }} }}
 V1Switch(P(), VC(), I(), E(), VC(), D()) main;
 "
-    );
-    let outcome = p4_check::check_source("limits.p4", &text, &p4_syntax::Options::default());
+    )
+}
+
+fn checked(text: &str) -> Program {
+    let outcome = p4_check::check_source("limits.p4", text, &p4_syntax::Options::default());
     outcome.program.clone().unwrap_or_else(|| panic!("{}", outcome.render(false)))
 }
 
@@ -90,6 +97,36 @@ fn flow_states_that_no_message_can_carry() {
     assert_eq!(errors(&wide("wide_t", "LINEARIZABLE"), "f.get(w, w);"), []);
     one_error(&wide("wider_t", "LINEARIZABLE"), "f.get(ww, w);", OBJECTS_LINE, "110 bytes together, not 111");
     assert_eq!(errors(&wide("wider_t", "LOCAL"), "f.get(ww, w);"), []);
+}
+
+/// In keys and in values.
+#[test]
+fn fields_and_switches_of_more_than_128_bits() {
+    let types = "struct huge_t { bit<129> x; bit<8> y; } enum e_t { A, B } struct named_t { e_t e; }";
+    let flows = |key: &str, value: &str, apply: &str| {
+        let object = format!("FlowState<{key}, {value}>(16, Consistency.LOCAL, Allocator.ZERO) f;");
+        let text = source(&object, apply).replacen("struct m_t", &format!("{types} struct m_t"), 1);
+        xdp_backend::generate(&checked(&text), &Options::default()).err().unwrap_or_default()
+    };
+    let said =
+        |errors: &[BackendError]| errors.iter().filter(|error| error.message.contains("field x has 129 bits")).count();
+    let value = flows("k_t", "huge_t", "huge_t h; if (f.get({ 1 }, h) == StateResult.HIT) { f.set({ 1 }, h); }");
+    assert_eq!((value.len(), said(&value)), (1, 1), "{value:?}");
+    let key = flows("huge_t", "v_t", "f.get({ 1, 2 }, x);");
+    assert_eq!((key.len(), said(&key)), (1, 1), "{key:?}");
+
+    let named = flows("k_t", "named_t", "named_t h; f.get({ 1 }, h); if (h.e == e_t.B) { f.set({ 1 }, h); }");
+    assert_eq!(named, []);
+
+    let apply = OBJECTS_LINE + 1;
+    let wide = "bit<129> n; n[7:0] = hdr.h.a;";
+    one_error("", &format!("{wide} switch (n) {{ 5: {{ x.v = 1; }} }}"), apply, "wider than 128 bits");
+    let narrow = format!("{} switch (n) {{ 5: {{ x.v = 1; }} }}", wide.replace("129", "128"));
+    assert_eq!(errors("", &narrow), []);
+    let text = source("", "bit<256> n; n[7:0] = hdr.h.a; e_t e = (e_t)n; switch (e) { e_t.A: { x.v = 1; } }");
+    let text = text.replacen("struct m_t", "enum bit<256> e_t { A = 0, B = 1 } struct m_t", 1);
+    let errors = xdp_backend::generate(&checked(&text), &Options::default()).err().unwrap_or_default();
+    assert!(errors.len() == 1 && errors[0].message.contains("wider than 128 bits"), "{errors:?}");
 }
 
 #[test]
