@@ -83,6 +83,8 @@ fn types_of_operators() {
         ("if (§meta.x) { }", "expected `bool`"),
         ("meta.z = hdr.h §== hdr.s;", "`==` cannot be applied"),
         ("const int big = 1 << 5; bit<8> n = big > 3 ? §16w1 : 2;", "expected `bit<8>`"),
+        ("meta.x = §meta.z ? 1 : 2;", "the width of this value is not known"),
+        ("tuple<bit<8>, bit<8>> q = { 1, 2 }; §q[0] = 5;", "a field of a tuple cannot be assigned"),
     ] {
         if !message.is_empty() {
             refuse_apply(apply, &[message]);
