@@ -334,6 +334,19 @@ fn equal_exact_entries() {
     let locals = "action a() { }
         table t { key = { hdr.h.a: exact; } actions = { a; } const entries = { 1: a(); §1: a(); } }";
     refuse(&program("", locals, "t.apply();"), &["has the same key"]);
+    // Of equal prefixes neither is the longest.
+    let lpm = |entries: &str| {
+        let locals = format!(
+            "action a() {{ }} table t {{ key = {{ hdr.h.a: lpm; meta.x: exact; }} actions = {{ a; }} const entries = {{ {entries} }} }}"
+        );
+        program("", &locals, "t.apply();")
+    };
+    refuse(&lpm("(1, 2): a(); §(1, 2): a();"), &["has the same key"]);
+    refuse(&lpm("(0x12 &&& 0xf0, 2): a(); §(0x1f &&& 0xf0, 2): a();"), &["has the same key"]);
+    refuse(
+        &lpm("(0x12 &&& 0xf0, 2): a(); (0x12, 2): a(); (0x12, 3): a(); (_, 2): a(); §(0 &&& 0, 2): a();"),
+        &["has the same key"],
+    );
 }
 
 #[test]
