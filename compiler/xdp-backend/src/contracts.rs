@@ -2,7 +2,8 @@
 //! them. A system asks [`Question`]s of the ways (`paths`), which compare keys (`values`).
 //!
 //! docs/p4-support.md shows all rules. Where it cannot be decided whether a rule is broken (keys that
-//! are computed, conditions that belong together), the program is accepted.
+//! are computed, conditions that belong together), the program is accepted, but for rules that hold
+//! on any path, and for keys that were written between two calls.
 
 mod assumed;
 mod paths;
