@@ -35,7 +35,7 @@ pub static RULES: &[Rule] = &[
     Rule {
         id: "set-without-lookup",
         broken: "`set` of a key that is not the last one looked up in this object",
-        remedy: "`get` or `get_or_allocate` the same key before, and `set` it if that says HIT",
+        remedy: "`get` or `get_or_allocate` the same key before, and `set` it if that says HIT; keep a copy of a key whose parts are written in between",
         note: Some("the last look-up in this object is here"),
         on_any_path: false,
     },
