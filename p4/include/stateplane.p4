@@ -58,7 +58,7 @@ enum StateResult {
     PENDING
 }
 
-/// State kept per flow. K and V are structs of bit<W>, int<W> and bool fields, 64 bytes each at the most.
+/// State kept per flow. K and V are structs of bit<W>, int<W> (W at most 128), bool and enum fields, 64 bytes each at the most.
 /// The compiler refuses what breaks the rules below wherever it can see it (docs/p4-support.md has them all).
 /// At most one `set` on any path of a packet through the program, and all lookups before it: a packet that has set something and then looks up a flow whose
 /// lease this switch does not hold is dropped, and counted as `commit_conflicts` (it cannot wait for the lease: entering the program again, it would set twice).
@@ -93,7 +93,7 @@ enum Overdue {
 
 /// Arrays of `slots` unsigned numbers, one array a key, in bounded-inconsistency mode (RedPlane §4.4, §5.4): packets update the switch's own copy and leave
 /// at once; every `period_us` microseconds the state of an array that changed goes to the replicated store, as it was at one instant. When the switch fails, another goes
-/// on from the newest whole snapshot. K is a struct of bit<W>, int<W> and bool fields, 64 bytes at the most; T is bit<W>, W at most 64.
+/// on from the newest whole snapshot. K is a struct like FlowState's, 64 bytes at the most; T is bit<W>, W at most 64.
 ///
 /// All accesses of one packet must be to the same key, and come after the lookups and updates of FlowState objects: a packet that waits for a lease runs
 /// through the program again, and would count twice (such a packet is dropped, and counted as `commit_conflicts`).

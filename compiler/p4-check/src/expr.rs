@@ -482,7 +482,9 @@ impl Checker<'_> {
         let a = self.check_expr(a, expected);
         let b = self.check_expr(b, expected);
         let (a, b) = match expected.map(|t| self.solved(t)) {
-            Some(t) if a.ty == Ty::Int && b.ty == Ty::Int && t.is_fixed_bits() => {
+            Some(t)
+                if a.ty == Ty::Int && b.ty == Ty::Int && t.is_fixed_bits() && c.is_compile_time(&self.hir.locals) =>
+            {
                 (self.coerce(a, &t), self.coerce(b, &t))
             }
             _ => self.balance(a, b),

@@ -408,6 +408,8 @@ impl Lowerer<'_> {
         out: &mut ir::Block,
     ) {
         let label = self.label();
+        let is_outermost = self.outermost.is_none();
+        self.outermost.get_or_insert_with(|| (span, comment.to_string()));
         out.append(&mut inner);
         self.returns.push(ReturnMode::Leave(label, result));
         self.copy_outs.push(copies);
@@ -415,6 +417,7 @@ impl Lowerer<'_> {
         let mut statements = Vec::new();
         self.block(body, &mut statements);
         self.depth -= 1;
+        self.outermost.take_if(|_| is_outermost);
         self.returns.pop();
         let copies = self.copy_outs.pop().unwrap_or_default();
         // A jump to the end as the last statement is no jump.

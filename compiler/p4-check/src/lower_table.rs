@@ -210,12 +210,21 @@ impl Lowerer<'_> {
     }
 
     fn check_duplicates(&mut self, def: &hir::TableDef, entries: &[ir::Entry]) {
-        if def.keys.iter().any(|k| &*k.match_kind != "exact") {
+        // Of equal prefixes neither is the longest (§14.2.1.1), and no priority decides.
+        if def.keys.iter().any(|k| !matches!(&*k.match_kind, "exact" | "lpm")) {
             return;
         }
+        let width = |key: &hir::KeyDef| self.hir.underlying(&key.expr.ty).bits().map_or(1, |(width, _)| width);
+        let ones: Vec<BigInt> = def.keys.iter().map(|key| (BigInt::from(1) << width(key)) - 1).collect();
+        let bits = |(matched, ones): (&ir::Match, &BigInt)| match matched {
+            ir::Match::Value(value) => (value & ones, ones.clone()),
+            ir::Match::Mask { value, mask } => (value & mask, mask.clone()),
+            _ => (BigInt::ZERO, BigInt::ZERO),
+        };
         let mut seen = std::collections::HashMap::new();
         for (e, d) in entries.iter().zip(&def.entries) {
-            if let Some(first) = seen.insert(format!("{:?}", e.matches), d.span) {
+            let key: Vec<(BigInt, BigInt)> = e.matches.iter().zip(&ones).map(bits).collect();
+            if let Some(first) = seen.insert(key, d.span) {
                 let text = "an entry before this one has the same key";
                 let d = if def.const_entries {
                     p4_syntax::Diagnostic::error(d.span, text).help("remove one of the two: this one never matches")

@@ -12,6 +12,11 @@ impl Checker<'_> {
         let local = match &e.kind {
             ExprKind::Poison => return true,
             ExprKind::Local(id) => *id,
+            ExprKind::Field(b, _) if matches!(self.solved(&b.ty), Ty::Tuple(_)) => {
+                let text = format!("a field of a tuple cannot be {role} (§8.12)");
+                self.report(Diagnostic::error(e.span, text).help("assign the whole tuple, or use a struct"));
+                return false;
+            }
             ExprKind::Field(b, _)
             | ExprKind::Index(b, _)
             | ExprKind::StackNext(b)

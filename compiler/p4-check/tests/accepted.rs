@@ -212,6 +212,8 @@ fn chains_ranges_and_macros() {
         the macros of the standard's files are missing
         #endif";
     ir(&program(guards, "", ""));
+    ir(&program("", "", "const int big = 1 << 5; meta.x = big > 3 ? 1 : 2; meta.x = meta.z ? 1 : 8w2;"));
+    ir(&program("", "", "tuple<bit<8>, bool> q = { 1, true }; q = { 3, false }; meta.x = q[0];"));
     // An empty range matches nothing.
     let locals = "action a() { } table t { key = { meta.x: range; } actions = { a; } const entries = { 5..3: a(); } }";
     ir(&program("", locals, "t.apply();"));

@@ -83,6 +83,8 @@ fn types_of_operators() {
         ("if (§meta.x) { }", "expected `bool`"),
         ("meta.z = hdr.h §== hdr.s;", "`==` cannot be applied"),
         ("const int big = 1 << 5; bit<8> n = big > 3 ? §16w1 : 2;", "expected `bit<8>`"),
+        ("meta.x = §meta.z ? 1 : 2;", "the width of this value is not known"),
+        ("tuple<bit<8>, bit<8>> q = { 1, 2 }; §q[0] = 5;", "a field of a tuple cannot be assigned"),
     ] {
         if !message.is_empty() {
             refuse_apply(apply, &[message]);
@@ -232,9 +234,16 @@ fn sizes_that_would_not_end() {
     for i in 1..38 {
         functions += &format!("bit<8> f{i}(in bit<8> x) {{ return f{}(x) + f{}(x); }}\n", i - 1, i - 1);
     }
-    let text = program(&functions, "", "meta.x = f37(1);");
-    let outcome = p4_check::check_source("t.p4", &text, &Default::default());
-    assert!(outcome.render(false).contains("too large"), "{}", outcome.render(false));
+    let too_large = &["with this call of function f37, inlining makes more than"];
+    refuse(&program(&functions, "", "meta.x = §f37(1);"), too_large);
+    // Returns in the middle are jumps, which take no less.
+    let mut functions = String::from("bit<8> f0(in bit<8> x) { if (x == 3) { return 1; } return x; }\n");
+    for i in 1..12 {
+        let below = i - 1;
+        functions += &format!("bit<8> f{i}(in bit<8> x) {{ if (x == {i}) {{ return f{below}(x); }} ");
+        functions += &format!("return f{below}(f{below}(x)); }}\n");
+    }
+    refuse(&program(&functions, "", "meta.x = §f11(1);"), &["with this call of function f11"]);
 }
 
 #[test]
@@ -325,6 +334,19 @@ fn equal_exact_entries() {
     let locals = "action a() { }
         table t { key = { hdr.h.a: exact; } actions = { a; } const entries = { 1: a(); §1: a(); } }";
     refuse(&program("", locals, "t.apply();"), &["has the same key"]);
+    // Of equal prefixes neither is the longest.
+    let lpm = |entries: &str| {
+        let locals = format!(
+            "action a() {{ }} table t {{ key = {{ hdr.h.a: lpm; meta.x: exact; }} actions = {{ a; }} const entries = {{ {entries} }} }}"
+        );
+        program("", &locals, "t.apply();")
+    };
+    refuse(&lpm("(1, 2): a(); §(1, 2): a();"), &["has the same key"]);
+    refuse(&lpm("(0x12 &&& 0xf0, 2): a(); §(0x1f &&& 0xf0, 2): a();"), &["has the same key"]);
+    refuse(
+        &lpm("(0x12 &&& 0xf0, 2): a(); (0x12, 2): a(); (0x12, 3): a(); (_, 2): a(); §(0 &&& 0, 2): a();"),
+        &["has the same key"],
+    );
 }
 
 #[test]

@@ -292,6 +292,9 @@ fn deep_nesting_is_an_error() {
         let shown: String = text.chars().take(60).collect();
         assert!(run(&text) > 0, "accepted: {shown}");
     }
+    // One error, not one for each level that was left as well.
+    let text = format!("control C() {{ apply {{ {} {{ }} }} }} const int x = ;", "if (x) { } else ".repeat(400));
+    assert_eq!(run(&text), 1);
 }
 
 /// The limits leave room for real programs.

@@ -3,10 +3,11 @@
 use crate::facts::Facts;
 use crate::layout::scalar_width;
 use crate::system::Systems;
-use crate::verifier::{TOO_LONG, VerifierReport, beginning, explain};
+use crate::verifier::{TOO_LONG, TOO_SLOW, VerifierReport, beginning, explain};
 use crate::walk::{self, Visitor};
 use crate::{BackendError, Generated, LineMap, Options, Placement, generate};
 use p4_ir::{Expr, ExprKind, Location, Program, Statement, StatementKind, Type};
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -224,11 +225,30 @@ fn stack_error(program: &Program, log: &str, lines: &LineMap) -> BackendError {
     }
 }
 
+/// The P4 line that most of the C comes from.
+fn longest_part(lines: &LineMap) -> Option<Location> {
+    let mut counts: HashMap<(u32, u32), (usize, Location)> = HashMap::new();
+    for location in lines.lines.iter().flatten() {
+        counts.entry((location.file, location.line)).or_insert((0, *location)).0 += 1;
+    }
+    counts
+        .into_iter()
+        .max_by_key(|(place, (count, _))| (*count, std::cmp::Reverse(*place)))
+        .map(|(_, (_, place))| place)
+}
+
 /// What clang refuses otherwise.
 fn clang_error(program: &Program, log: String, lines: &LineMap) -> CompileError {
-    let location = place_of("error:", &log, lines).unwrap_or_else(|| beginning(program));
-    let far = log.contains("Branch target out of insn range");
-    let (message, help) = if far {
+    let location = match log == STOPPED {
+        true => longest_part(lines),
+        false => place_of("error:", &log, lines),
+    };
+    let location = location.unwrap_or_else(|| beginning(program));
+    let stopped = log == STOPPED;
+    let far = log.contains("Branch target out of insn range") || stopped;
+    let (message, help) = if stopped {
+        TOO_SLOW
+    } else if far {
         TOO_LONG
     } else if log.contains("file not found") {
         (
@@ -321,9 +341,27 @@ fn fits_with_callees(frames: &[(String, u32)], systems: Systems) -> bool {
     most + called <= STACK_BYTES
 }
 
+/// What clang may take. Its time grows with the square of the program's length.
+const CLANG_SECONDS: u32 = 60;
+/// What a shell exits with if there is no such command.
+const COMMAND_NOT_FOUND: i32 = 127;
+/// Stands for the messages of a clang that was stopped.
+const STOPPED: &str = "clang was stopped by a signal: it takes too long, or more memory than there is";
+
 /// None: good; else clang's messages.
 fn run_clang(source: &Path, object: &Path, defines: &[String]) -> Result<Option<String>, CompileError> {
-    let mut command = Command::new("clang");
+    run_clang_within(CLANG_SECONDS, source, object, defines)
+}
+
+fn run_clang_within(
+    seconds: u32,
+    source: &Path,
+    object: &Path,
+    defines: &[String],
+) -> Result<Option<String>, CompileError> {
+    // By CPU time, so that a busy machine refuses no program; a signal ends clang.
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit -S -t {seconds} && exec clang \"$@\""), "clang"]);
     command.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-std=gnu11", "-fno-strict-aliasing", "-fstack-usage"]);
     // Chains of operators nest as deep as the front end lets them.
     command.args(["-fbracket-depth=2048"]);
@@ -343,13 +381,12 @@ fn run_clang(source: &Path, object: &Path, defines: &[String]) -> Result<Option<
     }
     let absolute = std::path::absolute(object).map_err(file_error(object))?;
     command.arg("-I.").arg("-c").arg(source.file_name().unwrap_or_default()).arg("-o").arg(absolute);
-    let output = match command.output() {
-        Ok(output) => output,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(CompileError::NoClang),
-        Err(source) => return Err(CompileError::File { path: "clang".into(), source }),
-    };
-    if output.status.success() {
-        return Ok(None);
+    let output = command.output().map_err(file_error(Path::new("sh")))?;
+    match (output.status.success(), output.status.code()) {
+        (true, _) => return Ok(None),
+        (_, Some(COMMAND_NOT_FOUND)) => return Err(CompileError::NoClang),
+        (_, None) => return Ok(Some(STOPPED.into())),
+        _ => {}
     }
     Ok(Some(String::from_utf8_lossy(&output.stderr).into_owned()))
 }
@@ -357,6 +394,25 @@ fn run_clang(source: &Path, object: &Path, defines: &[String]) -> Result<Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clang_that_does_not_end_is_stopped() {
+        let folder = tempfile::tempdir().unwrap();
+        let (source, object) = (folder.path().join("slow.c"), folder.path().join("slow.o"));
+        let mut text = String::from("#define A0 + x\n");
+        for level in 1..30 {
+            let below = level - 1;
+            text += &format!("#define A{level} A{below} A{below}\n");
+        }
+        std::fs::write(&source, text + "int a(int x) { return 0 A29; }\n").unwrap();
+        let log = run_clang_within(1, &source, &object, &[]).unwrap();
+        assert_eq!(log.as_deref(), Some(STOPPED));
+        let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+        assert_eq!(left, ["slow.c"]);
+        let place = |line| Some(Location { file: 0, line, column: 1 });
+        let lines = LineMap { lines: vec![place(7), None, place(9), place(9), None, None, None] };
+        assert_eq!(longest_part(&lines).map(|place| place.line), Some(9));
+    }
 
     #[test]
     fn the_longest_section_is_found() {

@@ -143,6 +143,11 @@ impl Generator<'_> {
 
     fn switch(&mut self, on: &Expr, cases: &[(Vec<BigInt>, Block)], default: &Block) {
         let width = self.width(on);
+        if width > 128 {
+            let help = Some("switch on parts of it, such as slices, or compare it as a whole with `if`");
+            self.error(on.location, "`switch` on a value wider than 128 bits", help);
+            return;
+        }
         let value = self.expr(on);
         if width > 64 {
             let on = self.temporary(&c_type(width), &value);

@@ -102,6 +102,12 @@ fn is_about_stack(reason: &str) -> bool {
 
 const FAULT: &str = "the compiled program does here what the kernel does not allow: a fault of the compiler";
 
+/// What is said of a program that clang does not end with, and its remedy.
+pub(crate) const TOO_SLOW: (&str, &str) = (
+    "the program is too large: clang takes more than a minute for it; most of its C comes from this line",
+    "each call is a copy of what it calls, so that calls in calls multiply: call less often, or split the program",
+);
+
 /// What is wrong with a program whose jumps are too far, and what helps.
 pub(crate) const TOO_LONG: (&str, &str) = (
     "the program is too long: BPF's jumps reach over 32,767 instructions",

@@ -7,6 +7,9 @@ use crate::packet::{Bits, load_bits, runs, store_run};
 use crate::table::round_up;
 use p4_ir::{Expr, ExternInstance, Location, Type};
 
+/// Bits of the widest field of a key or value.
+const MAX_WIDTH: u32 = 128;
+
 impl Generator<'_> {
     /// The fields of a state object's struct; `needs` says what the object wants if it is none.
     pub fn wire_fields(
@@ -23,10 +26,15 @@ impl Generator<'_> {
         let mut offset = 0;
         let mut fields = Vec::new();
         for field in &self.program.struct_types[id.index()].fields {
-            let Some(width) = scalar_width(&field.ty).filter(|width| *width <= 128) else {
-                let message =
-                    format!("{} {}: field {} is not a scalar", instance.extern_type, instance.name, field.name);
-                self.error(instance.location, &message, Some("use bit<W>, int<W> and bool, at most 128 bits each"));
+            let width = scalar_width(&field.ty);
+            let Some(width) = width.filter(|width| *width <= MAX_WIDTH) else {
+                let what = width.map_or("is not a scalar".into(), |width| format!("has {width} bits"));
+                let message = format!("{} {}: field {} {what}", instance.extern_type, instance.name, field.name);
+                self.error(
+                    instance.location,
+                    &message,
+                    Some("use bit<W>, int<W>, bool and enums, at most 128 bits each"),
+                );
                 continue;
             };
             let bytes = width.div_ceil(8);
@@ -61,7 +69,11 @@ impl Generator<'_> {
         };
         let mut offset = 0;
         for field in fields {
+            // Wider ones were refused where the object is declared.
             let Place::Scalar(scalar) = field else { continue };
+            if scalar.width > MAX_WIDTH {
+                continue;
+            }
             let bytes = scalar.width.div_ceil(8);
             let bit = (offset + bytes) * 8 - scalar.width;
             // Byte by byte where the stack's alignment forbids more; the buffer is padded to 8.

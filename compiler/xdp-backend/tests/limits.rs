@@ -2,9 +2,9 @@
 
 mod limits_rig;
 
-use limits_rig::{OBJECTS_LINE, compile};
+use limits_rig::{OBJECTS_LINE, checked, compile, source};
 use std::path::Path;
-use xdp_backend::{BackendError, CompileError, Systems};
+use xdp_backend::{BackendError, CompileError, Options, Systems};
 
 fn errors(objects: &str, apply: &str) -> Vec<BackendError> {
     limits_rig::errors(Systems::NONE, objects, apply)
@@ -26,6 +26,19 @@ fn maps_of_more_than_a_gibibyte() {
     one_error(&table(2_000_000_000), "t.apply();", OBJECTS_LINE, "I.t: 2000000000");
     one_error(&table(20_000_000_000), "t.apply();", OBJECTS_LINE, "I.t: 20000000000");
     assert_eq!(errors(&table(1_000_000), "t.apply();"), []);
+}
+
+#[test]
+fn switches_of_more_than_128_bits() {
+    let apply = OBJECTS_LINE + 1;
+    let wide = "bit<129> n; n[7:0] = hdr.h.a;";
+    one_error("", &format!("{wide} switch (n) {{ 5: {{ x.v = 1; }} }}"), apply, "wider than 128 bits");
+    let narrow = format!("{} switch (n) {{ 5: {{ x.v = 1; }} }}", wide.replace("129", "128"));
+    assert_eq!(errors("", &narrow), []);
+    let text = source("", "bit<256> n; n[7:0] = hdr.h.a; e_t e = (e_t)n; switch (e) { e_t.A: { x.v = 1; } }");
+    let text = text.replacen("struct m_t", "enum bit<256> e_t { A = 0, B = 1 } struct m_t", 1);
+    let errors = xdp_backend::generate(&checked(&text), &Options::new(Systems::NONE)).err().unwrap_or_default();
+    assert!(errors.len() == 1 && errors[0].message.contains("wider than 128 bits"), "{errors:?}");
 }
 
 /// A direct counter belongs to one table, and counts in its actions only.

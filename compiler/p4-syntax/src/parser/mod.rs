@@ -243,9 +243,14 @@ impl Parser<'_> {
         if self.errors >= MAX_ERRORS {
             let message = format!("stopped after {MAX_ERRORS} syntax errors: there may be more");
             self.diagnostics.push(Diagnostic { severity: Severity::Warning, ..Diagnostic::global(message) });
-            self.gave_up = true;
-            self.pos = self.tokens.len().saturating_sub(1);
+            self.give_up();
         }
+    }
+
+    /// Goes to the end, without further errors.
+    fn give_up(&mut self) {
+        self.gave_up = true;
+        self.pos = self.tokens.len().saturating_sub(1);
     }
 
     /// Runs `inner` one level deeper, or fails at the limit.
@@ -262,7 +267,10 @@ impl Parser<'_> {
     fn too_deep(&mut self, span: Span, most: u32) -> Failed {
         let message = format!("nested too deeply: at most {most} levels are supported");
         let d = Diagnostic::error(span, message).help("name parts of it with constants, variables or functions");
-        self.fail(d)
+        let failed = self.fail(d);
+        // What closes the levels that were left would be errors, too.
+        self.give_up();
+        failed
     }
 
     /// A new expression whose deepest operand has height `below`.

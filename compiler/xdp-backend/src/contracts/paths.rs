@@ -4,9 +4,11 @@
 //! [`Path`]. A way is *certain* if some packet takes it, provided that every branch is taken by some
 //! packet that reaches it. Where several different ways reach a branch, its condition may tell them
 //! apart (`if (found) …` behind a look-up), so none of them is certain inside. What is refused: what
-//! breaks a rule on a certain way, or on all ways that lead to it.
+//! breaks a rule on a certain way, or on all ways that lead to it; of some rules on any way that the
+//! conditions on it do not exclude (`assumed`).
 
-use super::values::{Key, Storage, Values};
+use super::assumed::{Assumed, equals};
+use super::values::{Key, Storage, Value, Values};
 use super::{Rule, Witness};
 use num_bigint::BigInt;
 use num_traits::ToPrimitive;
@@ -31,8 +33,12 @@ pub struct Call<'a> {
     pub object: ExternId,
     /// Its name.
     pub method: &'a str,
-    /// The first argument.
+    /// The first argument, as it is written.
+    pub(crate) expr: &'a Expr,
+    /// What it is worth.
     pub key: Key,
+    /// What was known when it was called.
+    pub(crate) values: Values,
     /// Where.
     pub location: Location,
 }
@@ -40,8 +46,10 @@ pub struct Call<'a> {
 /// A call that a question remembers.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// The first argument.
+    /// What the first argument was worth.
     pub key: Key,
+    /// What was known then.
+    pub(crate) values: Values,
     /// Where.
     pub location: Location,
 }
@@ -73,10 +81,21 @@ enum Dropped {
 struct Path {
     seen: Vec<Seen>,
     values: Values,
+    /// What the conditions on the way say.
+    assumed: Assumed,
     dropped: Dropped,
     certain: bool,
     /// The variable that has the action that the last table ran, and which it may have been.
     ran: Option<(VariableId, BTreeSet<usize>)>,
+}
+
+impl Path {
+    /// The way on which a condition is true, or false.
+    fn assuming(&self, condition: &Value, is: bool) -> Path {
+        let mut path = self.clone();
+        path.assumed.add(condition, is);
+        path
+    }
 }
 
 /// Where a way may leave to.
@@ -94,6 +113,7 @@ struct Observed {
     location: Location,
     certain: bool,
     always: bool,
+    sometimes: bool,
     earlier: Option<Location>,
 }
 
@@ -126,8 +146,14 @@ impl<'a, 'q> Walk<'a, 'q> {
             steps: 0,
             too_many: false,
         };
-        let start =
-            Path { seen: Vec::new(), values: Values::default(), dropped: Dropped::No, certain: true, ran: None };
+        let start = Path {
+            seen: Vec::new(),
+            values: Values::default(),
+            assumed: Assumed::default(),
+            dropped: Dropped::No,
+            certain: true,
+            ran: None,
+        };
         let after = walk.control(&program.ingress, vec![start]);
         let several = after.len() > 1;
         // Which packets get to egress may depend on what they did in ingress.
@@ -137,7 +163,10 @@ impl<'a, 'q> Walk<'a, 'q> {
         }
         walk.control(&program.egress, sent);
         let complete = !walk.too_many;
-        let broken = walk.observed.into_values().filter(|it| it.certain || (it.always && complete));
+        let broken = walk
+            .observed
+            .into_values()
+            .filter(|it| it.certain || (it.always && complete) || (it.sometimes && it.rule.on_any_path));
         let witness =
             |it: Observed| Witness { rule: it.rule, object: it.object, location: it.location, earlier: it.earlier };
         broken.map(witness).collect()
@@ -162,12 +191,14 @@ impl<'a, 'q> Walk<'a, 'q> {
     fn statement(&mut self, statement: &'a Statement, mut paths: Vec<Path>) -> Vec<Path> {
         match &statement.kind {
             StatementKind::If { condition, then, otherwise } => {
-                if let ExprKind::Const(value) = &condition.kind {
-                    return self.block(if value.bits() > 0 { then } else { otherwise }, paths);
-                }
                 return self.split(paths, |walk, path| {
-                    let mut after = walk.block(then, vec![path.clone()]);
-                    after.extend(walk.block(otherwise, vec![path]));
+                    let value = walk.storage.value(&path.values, condition);
+                    let mut after = Vec::new();
+                    for (body, is) in [(then, true), (otherwise, false)] {
+                        if path.assumed.decide(&value).is_none_or(|known| known == is) {
+                            after.extend(walk.block(body, vec![path.assuming(&value, is)]));
+                        }
+                    }
                     after
                 });
             }
@@ -175,10 +206,7 @@ impl<'a, 'q> Walk<'a, 'q> {
                 let (decided, open): (Vec<Path>, Vec<Path>) = paths
                     .into_iter()
                     .partition(|path| matches!(&path.ran, Some((id, _)) if on.kind == ExprKind::Var(*id)));
-                let mut after = self.split(open, |walk, path| {
-                    let bodies = cases.iter().map(|(_, body)| body).chain([default]);
-                    bodies.flat_map(|body| walk.block(body, vec![path.clone()])).collect()
-                });
+                let mut after = self.split(open, |walk, path| walk.switch(on, cases, default, path));
                 for path in decided {
                     after.extend(self.switch_on_action(cases, default, path));
                 }
@@ -195,20 +223,17 @@ impl<'a, 'q> Walk<'a, 'q> {
                 return self.leave(Some(exit), paths);
             }
             StatementKind::Apply { table, hit, action_run } => {
-                let mut after = self.split(paths, |walk, path| walk.apply(*table, *action_run, path));
-                for path in &mut after {
-                    hit.iter().chain(action_run).for_each(|variable| self.forget_variable(path, *variable));
-                }
-                return after;
+                return self.split(paths, |walk, path| walk.apply(*table, *hit, *action_run, path));
             }
             StatementKind::Extern { instance: None, name, .. } if effects::is_to_host(name) => {
                 return self.leave(None, paths);
             }
             StatementKind::Extern { instance, name, arguments, result, .. } if self.is_call(statement, arguments) => {
-                let (Some(object), Some(Argument::In(key))) = (instance, arguments.first()) else { return paths };
+                let (Some(object), Some(Argument::In(expr))) = (instance, arguments.first()) else { return paths };
                 for path in &mut paths {
-                    let key = self.storage.key(&path.values, key);
-                    let call = Call { object: *object, method: name, key, location: statement.location };
+                    let key = self.storage.key(&path.values, expr);
+                    let (values, location) = (path.values.clone(), statement.location);
+                    let call = Call { object: *object, method: name, expr, key, values, location };
                     self.call(statement, path, call);
                     self.outputs(path, arguments, result.as_ref());
                 }
@@ -218,6 +243,32 @@ impl<'a, 'q> Walk<'a, 'q> {
         }
         paths.iter_mut().for_each(|path| self.effect(statement, path));
         paths
+    }
+
+    /// A switch on a value: the cases that it may have.
+    fn switch(&mut self, on: &Expr, cases: &'a [(Vec<BigInt>, Block)], default: &'a Block, path: Path) -> Vec<Path> {
+        let value = self.storage.value(&path.values, on);
+        let mut after = Vec::new();
+        let mut rest = Some(path);
+        for (labels, body) in cases {
+            let Some(path) = rest.take() else { break };
+            let tests: Vec<Value> = labels.iter().map(|label| equals(&value, label)).collect();
+            let known: Vec<Option<bool>> = tests.iter().map(|test| path.assumed.decide(test)).collect();
+            if known.contains(&None) || known.contains(&Some(true)) {
+                let inside = match &tests[..] {
+                    [only] => path.assuming(only, true),
+                    _ => path.clone(),
+                };
+                after.extend(self.block(body, vec![inside]));
+            }
+            if !known.contains(&Some(true)) {
+                rest = Some(tests.iter().fold(path, |path, test| path.assuming(test, false)));
+            }
+        }
+        if let Some(path) = rest {
+            after.extend(self.block(default, vec![path]));
+        }
+        after
     }
 
     /// A switch on the action that a table ran: only the cases of those that this way may have run.
@@ -301,6 +352,7 @@ impl<'a, 'q> Walk<'a, 'q> {
                 location: at,
                 certain: false,
                 always: true,
+                sometimes: false,
                 earlier: None,
             });
             match verdict {
@@ -310,20 +362,27 @@ impl<'a, 'q> Walk<'a, 'q> {
                         observed.earlier = earlier;
                     }
                     observed.certain |= path.certain;
+                    observed.sometimes = true;
                 }
             }
         }
         if self.question.remembers(&path.seen, &call) {
-            path.seen.push(Seen { key: call.key, location: call.location });
+            path.seen.push(Seen { key: call.key, values: call.values, location: call.location });
         }
     }
 
     /// Each action that the table may run.
-    fn apply(&mut self, table: TableId, action_run: Option<VariableId>, path: Path) -> Vec<Path> {
+    fn apply(
+        &mut self,
+        table: TableId,
+        hit: Option<VariableId>,
+        action_run: Option<VariableId>,
+        path: Path,
+    ) -> Vec<Path> {
         let program = self.program;
         let table = &program.tables[table.index()];
         let mut after = Vec::new();
-        for index in possible_actions(table) {
+        for (index, is_default, of_entry) in possible_actions(table) {
             let Some(listed) = table.actions.get(index) else { continue };
             let action = &program.actions[listed.action.index()];
             let mut path = path.clone();
@@ -332,8 +391,17 @@ impl<'a, 'q> Walk<'a, 'q> {
                 self.forget_variable(&mut path, *parameter);
             }
             let outside = std::mem::replace(&mut self.in_action, true);
-            after.extend(self.until(&[Exit::Action], &action.body, vec![path]));
+            let mut ran = self.until(&[Exit::Action], &action.body, vec![path]);
             self.in_action = outside;
+            for path in &mut ran {
+                action_run.into_iter().for_each(|variable| self.forget_variable(path, variable));
+                match hit {
+                    Some(hit) if is_default != of_entry => Storage::know(&mut path.values, hit, of_entry),
+                    Some(hit) => self.forget_variable(path, hit),
+                    None => {}
+                }
+            }
+            after.extend(ran);
         }
         after
     }
@@ -405,6 +473,7 @@ impl<'a, 'q> Walk<'a, 'q> {
             };
             let same = &mut merged[same];
             self.storage.join(&mut same.values, &path.values);
+            same.assumed.join(&path.assumed);
             same.ran = match (same.ran.take(), path.ran) {
                 (Some((variable, mut one)), Some((other, two)))
                     if variable == other && same.certain == path.certain =>
@@ -423,8 +492,8 @@ impl<'a, 'q> Walk<'a, 'q> {
     }
 }
 
-/// Indices into the table's actions of those that an entry or the default can run.
-fn possible_actions(table: &Table) -> Vec<usize> {
+/// Indices into the table's actions of those that the default or an entry can run, and which of the two.
+fn possible_actions(table: &Table) -> Vec<(usize, bool, bool)> {
     let mut found = Vec::new();
     for (index, action) in table.actions.iter().enumerate() {
         let is_default = match table.const_default {
@@ -437,7 +506,7 @@ fn possible_actions(table: &Table) -> Vec<usize> {
             (_, false) => !action.default_only,
         };
         if is_default || of_entry {
-            found.push(index);
+            found.push((index, is_default, of_entry));
         }
     }
     found

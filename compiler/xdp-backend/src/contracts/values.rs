@@ -3,16 +3,19 @@
 //!
 //! Only storage that some key is computed from is followed.
 
+use super::{Call, Seen};
 use crate::walk::{self, Visitor};
 use num_bigint::BigInt;
 use num_traits::ToPrimitive;
-use p4_ir::{Argument, Block, Expr, ExprKind, Program, Statement, StatementKind, Transition, Type};
+use p4_ir::{Argument, Block, Expr, ExprKind, Program, Statement, StatementKind, Transition, Type, VariableId};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 /// A scalar in storage: the variable's number, then fields and elements.
 pub type Place = Vec<u32>;
 
+/// In a place, behind that of a header or union: whether it is valid.
+const VALIDITY: u32 = u32::MAX;
 /// Larger expressions are not followed.
 const MAX_OPERANDS: usize = 64;
 
@@ -40,7 +43,7 @@ pub struct Storage<'a> {
     program: &'a Program,
     /// Extern types of the objects whose keys are compared.
     types: &'static [&'static str],
-    /// Places that keys are computed from.
+    /// Places that keys, conditions, table keys or parser transitions are computed from.
     followed: HashSet<Place>,
     /// Places that conditions, table keys or parser transitions are computed from.
     decisive: HashSet<Place>,
@@ -72,14 +75,10 @@ impl<'a> Storage<'a> {
         for body in bodies.chain([&program.parser.prologue, &program.verify_checksum.body]) {
             walk::block(body as &Block, &mut written);
         }
-        Storage {
-            program,
-            types,
-            followed: closure(uses.keys, &uses.sources),
-            decisive: closure(uses.decisive, &uses.sources),
-            prepared: written.places,
-            unknowns: 0,
-        }
+        let decisive = closure(uses.decisive, &uses.sources);
+        let mut followed = closure(uses.keys, &uses.sources);
+        followed.extend(decisive.iter().cloned());
+        Storage { program, types, followed, decisive, prepared: written.places, unknowns: 0 }
     }
 
     /// Is the statement a call of one of the objects?
@@ -104,11 +103,15 @@ impl<'a> Storage<'a> {
         }
     }
 
-    fn value(&mut self, values: &Values, expr: &Expr) -> Value {
+    pub(crate) fn value(&mut self, values: &Values, expr: &Expr) -> Value {
         let operator = match &expr.kind {
             ExprKind::Const(value) => return Value::Const(value.clone()),
             ExprKind::Var(_) | ExprKind::Field(..) | ExprKind::Index(..) => match place(expr) {
                 Some(place) => return current(values, place),
+                None => return self.unknown(),
+            },
+            ExprKind::IsValid(header) => match place(header) {
+                Some(place) => return current(values, [place, vec![VALIDITY]].concat()),
                 None => return self.unknown(),
             },
             ExprKind::Cast(inner) => (format!("cast to {:?}", expr.ty), vec![&**inner]),
@@ -158,6 +161,11 @@ impl<'a> Storage<'a> {
         }
     }
 
+    /// A variable has one of two values.
+    pub(crate) fn know(values: &mut Values, variable: VariableId, is: bool) {
+        Rc::make_mut(values).insert(vec![variable.0], Value::Const(u8::from(is).into()));
+    }
+
     /// What is known on either of two ways.
     pub(crate) fn join(&mut self, one: &mut Values, other: &Values) {
         if Rc::ptr_eq(one, other) {
@@ -173,12 +181,34 @@ impl<'a> Storage<'a> {
         }
     }
 
-    /// Do the keys differ, for some packet on any way on which both are used? False where that is not
-    /// known.
-    pub fn differ(&self, one: &Key, other: &Key) -> bool {
-        one.len() != other.len() || one.iter().zip(other).any(|(one, other)| self.values_differ(one, other))
+    /// Is the key of a call another one than what an earlier call had? It is if some of what it is
+    /// computed from was written in between, unless the value is known to be the same.
+    pub fn strays(&self, seen: &Seen, call: &Call) -> bool {
+        let written = self.written_between(&seen.values, &call.values, call.expr);
+        if seen.key.len() != call.key.len() || written.len() != call.key.len() {
+            return true;
+        }
+        let pairs = seen.key.iter().zip(&call.key).zip(written);
+        pairs.into_iter().any(|((one, other), written)| one != other && (written || self.values_differ(one, other)))
     }
 
+    /// Of each field of a key, in the order of [`Storage::key`].
+    fn written_between(&self, before: &Values, now: &Values, expr: &Expr) -> Vec<bool> {
+        let is_written = |place: &Place| current(before, place.clone()) != current(now, place.clone());
+        match &expr.kind {
+            ExprKind::StructValue(fields) => {
+                fields.iter().flat_map(|field| self.written_between(before, now, field)).collect()
+            }
+            _ if matches!(expr.ty, Type::Struct(_)) => match places(self.program, expr) {
+                Some(list) => list.iter().map(is_written).collect(),
+                None => vec![reads(self.program, expr).iter().any(is_written)],
+            },
+            _ => vec![reads(self.program, expr).iter().any(is_written)],
+        }
+    }
+
+    /// Do they differ, for some packet on any way on which both are used? False where that is not
+    /// known.
     fn values_differ(&self, one: &Value, other: &Value) -> bool {
         match (one, other) {
             (Value::Const(one), Value::Const(other)) => one != other,
@@ -259,6 +289,9 @@ fn places(program: &Program, expr: &Expr) -> Option<Vec<Place>> {
 }
 
 fn scalars(program: &Program, ty: &Type, place: Place, found: &mut Vec<Place>) {
+    if matches!(ty, Type::Header(_) | Type::Union(_)) {
+        found.push([place.clone(), vec![VALIDITY]].concat());
+    }
     let fields = match ty {
         Type::Header(id) => &program.header_types[id.index()].fields,
         Type::Struct(id) => &program.struct_types[id.index()].fields,
@@ -276,8 +309,14 @@ fn scalars(program: &Program, ty: &Type, place: Place, found: &mut Vec<Place>) {
     }
 }
 
-/// All places that an expression reads. (Not whether headers are valid: no key is made of that.)
+/// All places that an expression reads.
 fn reads(program: &Program, expr: &Expr) -> Vec<Place> {
+    if let ExprKind::IsValid(header) = &expr.kind {
+        return match place(header) {
+            Some(place) => vec![[place, vec![VALIDITY]].concat()],
+            None => places(program, header).unwrap_or_default(),
+        };
+    }
     if let Some(found) = places(program, expr) {
         return found;
     }

@@ -7,7 +7,12 @@ use xdp_backend::{BackendError, CompileError, Compiled, Options, Systems};
 
 /// A program with `objects` in its ingress, which does `apply`.
 fn program(objects: &str, apply: &str) -> Program {
-    let text = format!(
+    checked(&source(objects, apply))
+}
+
+/// Its source.
+pub fn source(objects: &str, apply: &str) -> String {
+    format!(
         "#include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
@@ -27,8 +32,12 @@ control E(inout hs hdr, inout m_t m, inout standard_metadata_t s) {{ apply {{ }}
 control D(packet_out p, in hs hdr) {{ apply {{ p.emit(hdr.h); }} }}
 V1Switch(P(), VC(), I(), E(), VC(), D()) main;
 "
-    );
-    let outcome = p4_check::check_source("limits.p4", &text, &p4_syntax::Options::default());
+    )
+}
+
+/// The program of a source.
+pub fn checked(text: &str) -> Program {
+    let outcome = p4_check::check_source("limits.p4", text, &p4_syntax::Options::default());
     outcome.program.clone().unwrap_or_else(|| panic!("{}", outcome.render(false)))
 }
 

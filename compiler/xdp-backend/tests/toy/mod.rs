@@ -35,7 +35,8 @@ impl System for Gossip {
     }
 
     fn rules(&self) -> &'static [Rule] {
-        const RULES: &[Rule] = &[Rule { id: "toy-add", broken: "never added to", remedy: "add to it", note: None }];
+        const RULES: &[Rule] =
+            &[Rule { id: "toy-add", broken: "never added to", remedy: "add to it", note: None, on_any_path: false }];
         RULES
     }
 

@@ -23,54 +23,63 @@ pub static RULES: &[Rule] = &[
         broken: "a second `set` on one path of a packet",
         remedy: "put what changes into one value, and `set` it once: a packet carries one update",
         note: Some("the first `set` is here"),
+        on_any_path: true,
     },
     Rule {
         id: "lookup-after-set",
         broken: "a look-up after a `set` on one path of a packet",
         remedy: "do all look-ups before the `set`: a packet that must wait for a lease enters the program again, and would set twice",
         note: Some("the `set` is here"),
+        on_any_path: false,
     },
     Rule {
         id: "set-without-lookup",
         broken: "`set` of a key that is not the last one looked up in this object",
-        remedy: "`get` or `get_or_allocate` the same key before, and `set` it if that says HIT",
+        remedy: "`get` or `get_or_allocate` the same key before, and `set` it if that says HIT; keep a copy of a key whose parts are written in between",
         note: Some("the last look-up in this object is here"),
+        on_any_path: false,
     },
     Rule {
         id: "phase-without-lookup",
         broken: "`phase` of a key that was not looked up in this object",
         remedy: "`get` or `get_or_allocate` the same key before, and call `phase` if that says HIT",
         note: Some("the last look-up in this object is here"),
+        on_any_path: false,
     },
     Rule {
         id: "nat-ports-types",
         broken: "Allocator.NAT_PORTS with a key or value of other fields than it allocates for",
         remedy: "the key must be { bit<32>, bit<32>, bit<16>, bit<16>, bit<8> } and the value { bit<32>, bit<16> }",
         note: None,
+        on_any_path: false,
     },
     Rule {
         id: "backends-types",
         broken: "Allocator.BACKENDS with a key or value of other fields than it allocates for",
         remedy: "the key must be { bit<32>, bit<32>, bit<16>, bit<16>, bit<8> } and the value { bit<32>, bit<16> }",
         note: None,
+        on_any_path: false,
     },
     Rule {
         id: "second-snapshot-key",
         broken: "an access to a SnapshotState with a second key on one path of a packet",
         remedy: "use one key for all accesses of a packet: one that must wait for a second key's lease would count twice",
         note: Some("the first key is used here"),
+        on_any_path: false,
     },
     Rule {
         id: "flow-after-snapshot",
         broken: "a FlowState is looked up or set after an access to a SnapshotState on one path of a packet",
         remedy: "use the FlowState first: a packet that must wait for a lease enters the program again, and would count twice",
         note: Some("the SnapshotState is accessed here"),
+        on_any_path: false,
     },
     Rule {
         id: "outside-ingress-and-egress",
         broken: "a call in the parser, a checksum control or the deparser",
         remedy: "call it in ingress or egress: a packet that must wait for a lease, or be sent with an update, leaves the program there",
         note: None,
+        on_any_path: false,
     },
 ];
 
@@ -175,7 +184,7 @@ impl Question for Lookups {
         if call.object != self.object {
             return Vec::new();
         }
-        let differs = |seen: &Seen| storage.differ(&seen.key, &call.key);
+        let differs = |seen: &Seen| storage.strays(seen, call);
         match call.method {
             "set" if self.is_looked_up => {
                 vec![(&RULES[SET_WITHOUT_LOOKUP], verdict(seen.last().is_none_or(differs), seen.last()))]
@@ -222,7 +231,7 @@ impl Question for Snapshots<'_> {
         let object = &self.program.externs[call.object.index()];
         let (rule, broken) = match (is_flow(object), call.method) {
             (false, "is_overdue") => return Vec::new(),
-            (false, _) => (&RULES[SECOND_KEY], seen.first().is_some_and(|seen| storage.differ(&seen.key, &call.key))),
+            (false, _) => (&RULES[SECOND_KEY], seen.first().is_some_and(|seen| storage.strays(seen, call))),
             (true, "set") => (&RULES[FLOW_AFTER_SNAPSHOT], !seen.is_empty()),
             (true, method) if is_lookup(method) && is_in_store(object) => {
                 (&RULES[FLOW_AFTER_SNAPSHOT], !seen.is_empty())

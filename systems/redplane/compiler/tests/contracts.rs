@@ -106,8 +106,32 @@ fn a_second_set() {
     accepted("f.get(a, v); if (hdr.h.c == 1) { f.set(a, v); return; } f.set(a, v);");
     accepted("f.get(a, v); if (hdr.h.c == 1) { f.set(a, v); exit; } f.set(a, v);");
     accepted("f.get(a, v); if (hdr.h.c == 1) { f.set(a, v); to_host(); } else { f.set(a, v); }");
-    // Conditions that may belong together.
-    accepted("f.get(a, v); if (hdr.h.c == 1) { f.set(a, v); } if (hdr.h.c != 1) { f.set(a, v); }");
+    // Conditions of which one packet meets both.
+    refused("second-set", &format!("{sometimes} if (hdr.h.d == 1) {{ f.set(a, v); }}"));
+    refused("second-set", &format!("{sometimes} if (hdr.h.c < 9) {{ f.set(a, v); }}"));
+    refused("second-set", &format!("{sometimes} hdr.h.c = hdr.h.d; if (hdr.h.c != 1) {{ f.set(a, v); }}"));
+}
+
+/// Ways that exclude each other by what their conditions say.
+#[test]
+fn second_sets_that_no_packet_gets_to() {
+    let set = "f.set(a, v);";
+    let sometimes = format!("f.get(a, v); if (hdr.h.c == 1) {{ {set} }}");
+    for condition in ["hdr.h.c != 1", "!(hdr.h.c == 1)", "hdr.h.c == 2", "hdr.h.d == 1 && hdr.h.c != 1", "2 == hdr.h.c"]
+    {
+        accepted(&format!("{sometimes} if ({condition}) {{ {set} }}"));
+    }
+    accepted(&format!("{sometimes} if (hdr.h.c == 1 || hdr.h.d == 1) {{ m.z = 1; }} else {{ {set} }}"));
+    accepted(&format!("{sometimes} switch (hdr.h.c) {{ 1: {{ }} default: {{ {set} }} }}"));
+    accepted(&format!("f.get(a, v); switch (hdr.h.c) {{ 1: {{ {set} }} }} if (hdr.h.c != 1) {{ {set} }}"));
+    accepted(&format!("f.get(a, v); if (hdr.h.isValid()) {{ {set} }} if (!hdr.h.isValid()) {{ {set} }}"));
+    // A flag says whether it is done.
+    let flag = format!("f.get(a, v); bool done = false; if (hdr.h.c == 1) {{ {set} done = true; }}");
+    accepted(&format!("{flag} if (!done) {{ {set} }}"));
+    refused("second-set", &format!("{flag} if (done) {{ {set} }}"));
+    accepted(&format!(
+        "StateResult r = f.get(a, v); if (r == StateResult.HIT) {{ {set} }} if (r == StateResult.MISS) {{ {set} }}"
+    ));
 }
 
 #[test]
@@ -122,7 +146,14 @@ fn a_set_in_an_action_that_a_table_runs() {
     broken("second-set", APPLY, &free, "f.get(a, v); t.apply(); f.set(a, v);", "");
     broken("set-without-lookup", OBJECTS, &free, "f.get(b, v); t.apply();", "");
     assert_eq!(errors_of(&free, "f.get(a, v); t.apply();", ""), []);
-    assert_eq!(errors_of(&free, "f.get(a, v); if (!t.apply().hit) { f.set(a, v); }", ""), []);
+    // The control plane may make `act` the default action, unless that is const.
+    let miss = "f.get(a, v); if (!t.apply().hit) { f.set(a, v); }";
+    broken("second-set", APPLY, &free, miss, "");
+    let fixed = table("const default_action = NoAction();");
+    assert_eq!(errors_of(&fixed, miss, ""), []);
+    broken("second-set", APPLY, &fixed, &miss.replace('!', ""), "");
+    let second = "table t2 { key = { hdr.h.d: exact; } actions = { act; NoAction; } default_action = NoAction(); }";
+    broken("second-set", OBJECTS, &format!("{free} {second}"), "f.get(a, v); t.apply(); t2.apply();", "");
     // What ran is known behind a switch on it.
     let after = |ran: &str| format!("f.get(a, v); switch (t.apply().action_run) {{ {ran}: {{ f.set(a, v); }} }}");
     broken("second-set", APPLY, &free, &after("act"), "");
@@ -141,8 +172,8 @@ fn a_look_up_after_a_set() {
     assert_eq!(error.note.expect("a note").1, "the `set` is here");
     refused("lookup-after-set", "f.get(a, v); f.set(a, v); f.get_or_allocate(b, v);");
     refused("lookup-after-set", "f.get(a, v); l.get(b, v); if (hdr.h.c == 1) { l.set(b, v); } f.get(a, v);");
-    // The second `set` may exclude the first, but each comes before the look-up.
-    let twice = "if (hdr.h.c == 1) { f.set(a, v); } if (hdr.h.d == 1) { f.set(a, v); }";
+    // The second `set` excludes the first, but each comes before the look-up.
+    let twice = "if (hdr.h.c == 1) { f.set(a, v); } if (hdr.h.c == 2) { f.set(a, v); }";
     refused("lookup-after-set", &format!("f.get(a, v); {twice} f.get(a, v);"));
     accepted("f.get(a, v); g.get(b, v); f.set(a, v);");
     // Never waits.
@@ -176,6 +207,36 @@ fn a_set_without_its_look_up() {
     refused("set-without-lookup", "f.get(a, v); a.k = hdr.h.b; f.set(a, v);");
     // Another object's look-up is none.
     refused("set-without-lookup", "l.get(a, v); if (hdr.h.c == 1) { f.set(a, v); } else { f.get(a, v); }");
+}
+
+/// What is written between the look-up and the `set` must be known to be the same.
+#[test]
+fn a_set_of_a_key_that_was_written() {
+    for written in [
+        "a.k = a.k + 1;",
+        "random(a.k, 0, 255);",
+        "if (hdr.h.c == 1) { a.k = a.k + 1; }",
+        "if (hdr.h.c == 1) { a.k = 9; } else { a.k = 10; }",
+        "a.k[3:0] = 1;",
+    ] {
+        refused("set-without-lookup", &format!("f.get(a, v); {written} f.set(a, v);"));
+        refused("set-without-lookup", &format!("if (f.get(a, v) == StateResult.HIT) {{ {written} f.set(a, v); }}"));
+        accepted(&format!("f.get(a, v); copy = a; {written} f.set(copy, v);"));
+        accepted(&format!("copy = a; f.get(a, v); {written} a = copy; f.set(a, v);"));
+    }
+    let header = "f.get({ hdr.h.a }, v); hdr.h.a = hdr.h.a - 1;";
+    refused("set-without-lookup", &format!("{header} f.set({{ hdr.h.a }}, v);"));
+    accepted(&format!("{header} f.set({{ hdr.h.a + 1 }}, v);").replace("hdr.h.a - 1", "hdr.h.a").replace("a + 1", "a"));
+    refused("phase-without-lookup", &format!("{header} f.phase({{ hdr.h.a }}, FlowPhase.CLOSED);"));
+    refused("second-snapshot-key", "n.add(a, 0, 1, sum); a.k = a.k + 1; n.add(a, 0, 1, sum);");
+    // By an action that a table may run.
+    let table = "action nat() { hdr.h.a = 9; } table t { key = { hdr.h.c: exact; } actions = { nat; NoAction; } \
+                 default_action = NoAction(); }";
+    let apply = "f.get({ hdr.h.a }, v); t.apply(); f.set({ hdr.h.a }, v);";
+    broken("set-without-lookup", APPLY, table, apply, "");
+    assert_eq!(errors_of(table, "f.get(a, v); t.apply(); f.set(a, v);", ""), []);
+    // Another element of the stack, or another part of the struct, is another matter.
+    accepted("f.get(a, v); b.k = b.k + 1; hdr.h.a = 1; f.set(a, v);");
 }
 
 #[test]

@@ -3,9 +3,9 @@
 #[path = "../../../../compiler/xdp-backend/tests/limits_rig/mod.rs"]
 mod limits_rig;
 
-use limits_rig::OBJECTS_LINE;
+use limits_rig::{OBJECTS_LINE, checked, source};
 use redplane_compiler::ALONE;
-use xdp_backend::BackendError;
+use xdp_backend::{BackendError, Options};
 
 fn errors(objects: &str, apply: &str) -> Vec<BackendError> {
     limits_rig::errors(ALONE, objects, apply)
@@ -46,6 +46,25 @@ fn flow_states_that_no_message_can_carry() {
     assert_eq!(errors(&wide("wide_t", "LINEARIZABLE"), "f.get(w, w);"), []);
     one_error(&wide("wider_t", "LINEARIZABLE"), "f.get(ww, w);", OBJECTS_LINE, "110 bytes together, not 111");
     assert_eq!(errors(&wide("wider_t", "LOCAL"), "f.get(ww, w);"), []);
+}
+
+/// In keys and in values.
+#[test]
+fn fields_of_more_than_128_bits() {
+    let types = "struct huge_t { bit<129> x; bit<8> y; } enum e_t { A, B } struct named_t { e_t e; }";
+    let flows = |key: &str, value: &str, apply: &str| {
+        let object = format!("FlowState<{key}, {value}>(16, Consistency.LOCAL, Allocator.ZERO) f;");
+        let text = source(&object, apply).replacen("struct m_t", &format!("{types} struct m_t"), 1);
+        xdp_backend::generate(&checked(&text), &Options::new(ALONE)).err().unwrap_or_default()
+    };
+    let said =
+        |errors: &[BackendError]| errors.iter().filter(|error| error.message.contains("field x has 129 bits")).count();
+    let value = flows("k_t", "huge_t", "huge_t h; if (f.get({ 1 }, h) == StateResult.HIT) { f.set({ 1 }, h); }");
+    assert_eq!((value.len(), said(&value)), (1, 1), "{value:?}");
+    let key = flows("huge_t", "v_t", "f.get({ 1, 2 }, x);");
+    assert_eq!((key.len(), said(&key)), (1, 1), "{key:?}");
+    let named = flows("k_t", "named_t", "named_t h; f.get({ 1 }, h); if (h.e == e_t.B) { f.set({ 1 }, h); }");
+    assert_eq!(named, []);
 }
 
 #[test]
