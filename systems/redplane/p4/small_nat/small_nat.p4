@@ -46,14 +46,21 @@ control NatIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
         StateResult result = meta.outbound ? bindings.get_or_allocate(key, binding)
             : bindings.get(key, binding);
         if (result != StateResult.HIT) { mark_to_drop(std); return; }
+        bit<64> address; // what the new address and port add to the checksums
+        bit<64> port;
         if (meta.outbound) {
+            address = replaced_address(hdr.ipv4.source, binding.address);
+            port = replaced_word(hdr.udp.source_port, binding.port);
             hdr.ipv4.source = binding.address;
             hdr.udp.source_port = binding.port;
         } else {
+            address = replaced_address(hdr.ipv4.destination, binding.address);
+            port = replaced_word(hdr.udp.destination_port, binding.port);
             hdr.ipv4.destination = binding.address;
             hdr.udp.destination_port = binding.port;
         }
-        hdr.udp.checksum = 0; // RFC 768: none
+        hdr.udp.checksum = adjusted_udp(hdr.udp.checksum, address + port);
+        hdr.ipv4.checksum = adjusted(hdr.ipv4.checksum, address + TTL_DECREMENTED);
         hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
         FibResult way = fib_lookup_ipv4(hdr.ipv4.source, hdr.ipv4.destination, PROTOCOL_UDP,
             hdr.udp.source_port, hdr.udp.destination_port, hdr.ipv4.total_length, hdr.ipv4.tos,
@@ -64,14 +71,6 @@ control NatIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
 
 control NatVerify(inout headers_t hdr, inout metadata_t meta) { apply { } }
 control NatEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) { apply { } }
-control NatCompute(inout headers_t hdr, inout metadata_t meta) {
-    apply {
-        update_checksum(hdr.ipv4.isValid(), { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos,
-            hdr.ipv4.total_length, hdr.ipv4.identification, hdr.ipv4.reserved,
-            hdr.ipv4.dont_fragment, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset, hdr.ipv4.ttl,
-            hdr.ipv4.protocol, hdr.ipv4.source, hdr.ipv4.destination }, hdr.ipv4.checksum,
-            HashAlgorithm.csum16);
-    }
-}
+control NatCompute(inout headers_t hdr, inout metadata_t meta) { apply { } }
 control NatDeparser(packet_out packet, in headers_t hdr) { apply { packet.emit(hdr); } }
 V1Switch(NatParser(), NatVerify(), NatIngress(), NatEgress(), NatCompute(), NatDeparser()) main;
