@@ -6,7 +6,7 @@
 //! is (an index that is a variable, an overlap with a part of an expression), the outcome is undefined. So it is for a
 //! member of a header union: whether it is valid is the other members' affair, too, and ours is a copy.
 
-use p4_check::hir::{Call, Expr, ExprKind, LocalId, RecordKind};
+use p4_check::hir::{Call, Expr, ExprKind, LocalId, LocalKind, RecordKind};
 use p4_check::ty::Ty;
 use p4_check::walk;
 
@@ -86,6 +86,9 @@ impl<'h> Tree<'h> {
                 let mut overlaps = other.has_effects();
                 walk::expr(other, &mut |part| {
                     overlaps |= Location::of(part).is_some_and(|part| part.overlaps(&location));
+                    // Two parameters may be parts of one variable of the caller's caller.
+                    overlaps |= matches!(part.kind, ExprKind::Local(local) if local != location.root
+                        && self.is_parameter(local) && self.is_parameter(location.root));
                 });
                 if overlaps {
                     return undefined(open);
@@ -96,6 +99,10 @@ impl<'h> Tree<'h> {
             return undefined(open);
         }
         Ok(alone)
+    }
+
+    fn is_parameter(&self, local: LocalId) -> bool {
+        matches!(self.hir.locals[local.index()].kind, LocalKind::Parameter(_))
     }
 
     fn is_member_of_union(&self, argument: &Expr) -> bool {
