@@ -77,7 +77,7 @@ enum {
 };
 #define SP_FLOW_PHASES (SP_FLOW_HALF_CLOSED | SP_FLOW_CLOSED | SP_FLOW_HALF_OPEN)
 
-/* Names, for the agent's metrics, stand in switch/agent/src/flow_state.rs in this order. */
+/* Names, for the agent's metrics, stand in systems/redplane/switch/src/events.rs in this order. */
 enum sp_flow_stat {
 	SP_STAT_PARKED,
 	SP_STAT_GRANTS,

@@ -328,7 +328,10 @@ impl Config {
     }
 
     /// An error in a field of this configuration.
-    pub(crate) fn fault<T>(&self, field: impl Into<String>, reason: impl Into<String>) -> Result<T> {
+    ///
+    /// # Errors
+    /// Always.
+    pub fn fault<T>(&self, field: impl Into<String>, reason: impl Into<String>) -> Result<T> {
         Err(Error::Config { file: self.file.display().to_string(), field: field.into(), reason: reason.into() })
     }
 

@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 fn agent_process() {
     let Ok(config) = std::env::var(CONFIG_VARIABLE) else { return };
     let fresh = std::env::var("SP_AGENT_TEST_FRESH").is_ok();
-    if let Err(error) = Config::read(Path::new(&config)).and_then(|config| switch_agent::run(config, fresh)) {
+    if let Err(error) = Config::read(Path::new(&config)).and_then(|config| switch_agent::run(config, fresh, &[])) {
         eprintln!("{error}");
         std::process::exit(1);
     }
@@ -505,7 +505,7 @@ fn bad_configurations_name_file_and_field() {
             let path = path.clone();
             move || {
                 unshare(CloneFlags::CLONE_NEWNET).unwrap();
-                Config::read(&path).and_then(|config| switch_agent::run(config, true))
+                Config::read(&path).and_then(|config| switch_agent::run(config, true, &[]))
             }
         });
         let message = result.join().unwrap().unwrap_err().to_string();
@@ -520,7 +520,7 @@ fn an_object_that_is_none_is_told_by_the_check() {
     let path = folder.path().join("switch.toml");
     let text = "name = \"spt-object\"\nobject = \"fixture.o\"\n[[port]]\ninterface = \"nope0\"\nport = 1\n";
     std::fs::write(&path, text).unwrap();
-    let check = || Config::read(&path).and_then(|config| switch_agent::check(&config));
+    let check = || Config::read(&path).and_then(|config| switch_agent::check(&config, &[]));
     check().unwrap();
     let whole = std::fs::read(&object).unwrap();
     let cut = [0, 1, 63, 64, 5_000, whole.len() / 2, whole.len() - 1].map(|length| whole[..length].to_vec());

@@ -1,12 +1,32 @@
 //! What was found: switches, stores, controllers, and whether all is well with them.
 
 use controller::shell::{PeerStatus, Status as ControllerStatus};
+use redplane_switch::Load as RedPlaneLoad;
+pub use redplane_switch::SessionLoad;
 use serde::Serialize;
 use state_store::core::NodeStatus as StoreStatus;
 use std::net::SocketAddrV4;
 use switch_agent::control::Status as SwitchStatus;
-use switch_agent::load::{Load, ViewsKnown};
+use switch_agent::load::{Load as AgentLoad, ViewsKnown};
 use wire::{Reporter, SwitchLoad};
+
+/// How much a switch of this machine holds and has to do.
+#[derive(Debug, Serialize)]
+pub struct Load {
+    #[serde(flatten)]
+    pub agent: AgentLoad,
+    #[serde(flatten)]
+    pub state: RedPlaneLoad,
+}
+
+impl Load {
+    /// Takes apart what the agent tells of its systems; a program without their state has the
+    /// fields all the same.
+    pub fn of(mut agent: AgentLoad) -> Result<Load, serde_json::Error> {
+        let fields = std::mem::take(&mut agent.systems);
+        Ok(Load { state: serde_json::from_value(fields.into())?, agent })
+    }
+}
 
 /// A switch of this machine.
 #[derive(Debug, Serialize)]
@@ -56,9 +76,9 @@ impl Switch {
     pub fn state(&self) -> &'static str {
         match &self.load {
             _ if self.status.is_none() => "no answer",
-            Some(load) if load.views == Some(ViewsKnown::None) => "no views",
-            Some(load) if load.short_lease_us.is_some() => "no leases",
-            Some(load) if self.error.is_none() && load.ports_attached == load.ports => "up",
+            Some(load) if load.agent.views == Some(ViewsKnown::None) => "no views",
+            Some(load) if load.state.short_lease_us.is_some() => "no leases",
+            Some(load) if self.error.is_none() && load.agent.ports_attached == load.agent.ports => "up",
             _ => "not well",
         }
     }

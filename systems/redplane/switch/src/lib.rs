@@ -1,0 +1,20 @@
+//! RedPlane's part of a switch: what the agent registers ([`RedPlane`]), and what tools see of it.
+//!
+//! It owns: settings, secrets and heads in the object's maps, heartbeats and time-outs, sweeps, and
+//! what `stateplane status`, metrics and the control socket tell of flows and sessions. It must not
+//! know: how a switch starts, where its views come from, or the store's rules.
+
+mod events;
+mod flows;
+mod generator;
+mod held;
+mod load;
+mod metrics;
+mod settings;
+mod sweep;
+mod system;
+
+pub use events::events;
+pub use flows::{Flow, Flows, FlowsRequest};
+pub use load::{Load, SessionLoad};
+pub use system::RedPlane;
