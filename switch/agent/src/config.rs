@@ -5,11 +5,14 @@ mod gateway;
 pub use gateway::{DestinationMac, Fragments, Ingress};
 
 use crate::error::{Error, Result};
-use dataplane::{ActionSpec, EntrySpec, KeySpec, MAX_POOL_ADDRESSES, ReversePath};
+use dataplane::{ActionSpec, EntrySpec, KeySpec, ReversePath};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
+
+/// External addresses that a NAT pool holds at most (the map's size).
+pub const MAX_POOL_ADDRESSES: usize = 16;
 
 /// A switch's configuration.
 #[derive(Clone, Debug, Deserialize)]

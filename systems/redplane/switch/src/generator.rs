@@ -1,10 +1,10 @@
-//! What generated frames are to do: heartbeats of sessions, updates and releases once more, parts of
-//! snapshots.
+//! What generated frames are to do: heartbeats of sessions, updates and releases once more, parts
+//! of snapshots.
 
 use crate::held::pending;
+use crate::runtime::{FlowRuntime, FlowSettings, MOST_SHARDS};
 use crate::settings::snapshot_periods_us;
 use dataplane::Dataplane;
-use dataplane::flow::{FlowSettings, MOST_SHARDS};
 use manifest::Manifest;
 use std::time::Duration;
 

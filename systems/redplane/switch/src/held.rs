@@ -1,7 +1,7 @@
 //! What a switch holds: entries, sessions, the pending ring.
 
+use crate::runtime::{FlowRuntime, entry_at, entry_flags};
 use dataplane::Dataplane;
-use dataplane::flow::{entry_at, entry_flags};
 use libbpf_rs::{MapCore, MapFlags};
 use manifest::{Layout, StateObject};
 use state_protocol::objects::objects;

@@ -1,20 +1,25 @@
 //! RedPlane's part of a switch: what the agent registers ([`RedPlane`]), and what tools see of it.
 //!
-//! It owns: settings, secrets and heads in the object's maps, heartbeats and time-outs, sweeps, and
-//! what `stateplane status`, metrics and the control socket tell of flows and sessions. It must not
-//! know: how a switch starts, where its views come from, or the store's rules.
+//! It owns: the layouts of RedPlane's maps ([`runtime`]); settings, secrets and heads in them;
+//! heartbeats and time-outs; sweeps; and what `stateplane status`, metrics and the control socket
+//! tell of flows and sessions. It must not know: how a switch starts, where its views come from, or
+//! the store's rules.
 
+mod allocators;
 mod events;
 mod flows;
 mod generator;
 mod held;
 mod load;
 mod metrics;
+pub mod runtime;
 mod settings;
 mod sweep;
 mod system;
 
+pub use allocators::{BACKEND_PLACES, MAX_POOL_ADDRESSES};
 pub use events::events;
 pub use flows::{Flow, Flows, FlowsRequest};
 pub use load::{Load, SessionLoad};
+pub use runtime::FlowRuntime;
 pub use system::RedPlane;

@@ -2,6 +2,7 @@
 
 use crate::events::events;
 use crate::held::{Held, pending};
+use crate::runtime::FlowRuntime;
 use crate::settings::consistency;
 use crate::system::Switch;
 use manifest::StateObject;

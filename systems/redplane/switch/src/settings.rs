@@ -1,7 +1,7 @@
 //! What the configuration, the secrets and the views say, in the object's maps.
 
+use crate::runtime::{FlowRuntime, FlowSettings, MOST_SHARDS, SecretSet};
 use dataplane::Dataplane;
-use dataplane::flow::{FlowSettings, MOST_SHARDS, SecretSet};
 use manifest::{Layout, Manifest, StateObject};
 use state_protocol::objects::objects;
 use std::net::{Ipv4Addr, SocketAddrV4};

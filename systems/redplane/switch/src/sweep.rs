@@ -4,9 +4,9 @@
 //! (stateplane_flow_sweep.h), so a packet never loses a flow that it is using.
 
 use crate::held::{Held, live_sessions, pending};
+use crate::runtime::{FlowRuntime, SweepBefore, Swept, entry_at, entry_flags};
 use crate::settings::allocator;
 use dataplane::Dataplane;
-use dataplane::flow::{SweepBefore, Swept, entry_at, entry_flags};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use manifest::{Layout, StateObject};
 use state_protocol::objects::objects;

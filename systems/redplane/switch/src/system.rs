@@ -2,11 +2,11 @@
 
 use crate::generator::{self, Work};
 use crate::held::{Counted, live_sessions, pending};
+use crate::runtime::{FlowRuntime, FlowSettings};
 use crate::settings::{self, allocator, consistency, secret_set, set_shards};
 use crate::{flows, metrics, sweep};
 use ::metrics::Text;
 use dataplane::Dataplane;
-use dataplane::flow::FlowSettings;
 use manifest::{Home, Layout, Manifest, StateObject};
 use secrets::SecretsFile;
 use serde_json::{Map, Value};
