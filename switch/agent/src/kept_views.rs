@@ -115,7 +115,7 @@ mod tests {
     fn a_reboot_leaves_them_only_in_a_state_directory() {
         let at = |line: &str| {
             let text = format!("name = \"s1\"\nobject = \"nat.o\"\n{line}\n[[port]]\nport = 0\ninterface = \"eth0\"\n");
-            let config = Config::parse(Path::new("s1.toml"), &text).unwrap();
+            let config = Config::parse(Path::new("s1.toml"), &text, &[]).unwrap();
             path(&config, &RunDirectory::of("s1").unwrap())
         };
         assert_eq!(at("state_directory = \"/var/lib/stateplane\""), Path::new("/var/lib/stateplane/s1.views.json"));

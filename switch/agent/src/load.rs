@@ -204,7 +204,7 @@ mod tests {
                  [[port]]\ninterface = \"core\"\nport = 1\nfabric = true\n\
                  [[port]]\ninterface = \"tor\"\nport = 2\n"
             );
-            Config::parse(std::path::Path::new("s1.toml"), &text).unwrap()
+            Config::parse(std::path::Path::new("s1.toml"), &text, &[]).unwrap()
         };
         let narrow = |hosts_mtu: &str, core, tor| {
             let ports = narrow_ports(&config(hosts_mtu), &BTreeMap::from([(1, core), (2, tor)]), 220);

@@ -36,6 +36,12 @@ pub trait System: Sync {
     /// As a manifest's state objects name it.
     fn name(&self) -> &'static str;
 
+    /// Fields of `switch.toml` that the system reads by itself ([`Config::part`]): the agent takes
+    /// them for no mistake. No two systems have the same.
+    fn fields(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Checks what the system reads of the configuration against the program's objects; touches
     /// nothing.
     ///

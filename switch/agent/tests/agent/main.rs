@@ -25,7 +25,8 @@ use switch_agent::control::{Reply, Request};
 fn agent_process() {
     let Ok(config) = std::env::var(CONFIG_VARIABLE) else { return };
     let fresh = std::env::var("SP_AGENT_TEST_FRESH").is_ok();
-    let result = Config::read(Path::new(&config)).and_then(|config| switch_agent::run(config, fresh, &[&toy::Toy]));
+    let result = Config::read(Path::new(&config), &[&toy::Toy])
+        .and_then(|config| switch_agent::run(config, fresh, &[&toy::Toy]));
     if let Err(error) = result {
         eprintln!("{error}");
         std::process::exit(1);
@@ -292,7 +293,7 @@ fn bad_configurations_name_file_and_field() {
             let path = path.clone();
             move || {
                 unshare(CloneFlags::CLONE_NEWNET).unwrap();
-                Config::read(&path).and_then(|config| switch_agent::run(config, true, &[]))
+                Config::read(&path, &[]).and_then(|config| switch_agent::run(config, true, &[]))
             }
         });
         let message = result.join().unwrap().unwrap_err().to_string();
@@ -307,7 +308,7 @@ fn an_object_that_is_none_is_told_by_the_check() {
     let path = folder.path().join("switch.toml");
     let text = "name = \"spt-object\"\nobject = \"fixture.o\"\n[[port]]\ninterface = \"nope0\"\nport = 1\n";
     std::fs::write(&path, text).unwrap();
-    let check = || Config::read(&path).and_then(|config| switch_agent::check(&config, &[]));
+    let check = || Config::read(&path, &[]).and_then(|config| switch_agent::check(&config, &[]));
     check().unwrap();
     let whole = std::fs::read(&object).unwrap();
     let cut = [0, 1, 63, 64, 5_000, whole.len() / 2, whole.len() - 1].map(|length| whole[..length].to_vec());

@@ -8,6 +8,7 @@ use metrics::Text;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use secrets::SecretsFile;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -43,6 +44,14 @@ fn note(config: &Config, line: &str) {
     }
 }
 
+/// Its part of `switch.toml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fields {
+    #[serde(default)]
+    toy_number: u32,
+}
+
 /// Before an object is loaded.
 pub struct Toy;
 
@@ -51,10 +60,14 @@ impl System for Toy {
         "toy"
     }
 
+    fn fields(&self) -> &'static [&'static str] {
+        &["toy_number"]
+    }
+
     fn check(&self, config: &Config, _manifest: &Manifest) -> Result<()> {
         note(config, "check");
-        match config.window_packets {
-            13 => config.fault("window_packets", "13 is no number for a toy"),
+        match config.part::<Fields>(self.fields())?.toy_number {
+            13 => config.fault("toy_number", "13 is no number for a toy"),
             _ => Ok(()),
         }
     }
@@ -303,16 +316,22 @@ fn a_program_needs_its_system_and_a_system_may_refuse_a_configuration() {
         settings: Default::default(),
     });
     std::fs::write(Manifest::path_for(&object), manifest.to_json()).unwrap();
-    let check = |window: u32, systems: &[&dyn System]| {
-        let text = format!(
-            "name = \"spt-toy\"\nobject = \"fixture.o\"\nwindow_packets = {window}\n[[port]]\ninterface = \"nope0\"\nport = 1\n"
-        );
-        let config = Config::parse(&folder.path().join("switch.toml"), &text).unwrap();
-        switch_agent::check(&config, systems).map_err(|error| error.to_string())
+    let parse = |number: &str, systems: &[&dyn System]| {
+        let port = "[[port]]\ninterface = \"nope0\"\nport = 1\n";
+        let text = format!("name = \"spt-toy\"\nobject = \"fixture.o\"\n{number}\n{port}");
+        Config::parse(&folder.path().join("switch.toml"), &text, systems)
     };
-    assert_eq!(check(1, &[&Toy]), Ok(()));
-    let refused = check(13, &[&Toy]).unwrap_err();
-    assert!(refused.ends_with("switch.toml: window_packets: 13 is no number for a toy"), "{refused}");
-    let unknown = check(1, &[]).unwrap_err();
+    let check = |number: &str, systems: &[&dyn System]| {
+        let checked = parse(number, systems).and_then(|config| switch_agent::check(&config, systems));
+        checked.map_err(|error| error.to_string())
+    };
+    assert_eq!(check("toy_number = 1", &[&Toy]), Ok(()));
+    let refused = check("toy_number = 13", &[&Toy]).unwrap_err();
+    assert!(refused.ends_with("switch.toml: toy_number: 13 is no number for a toy"), "{refused}");
+    let negative = check("\ntoy_number = -1", &[&Toy]).unwrap_err();
+    assert!(negative.contains("line 4, column 14"), "{negative}");
+    let nobodys = check("toy_number = 1", &[]).unwrap_err();
+    assert!(nobodys.contains("line 3") && nobodys.contains("unknown field `toy_number`"), "{nobodys}");
+    let unknown = check("", &[]).unwrap_err();
     assert!(unknown.contains("object: the program's GossipCounter ingress.toy needs the system \"toy\""), "{unknown}");
 }

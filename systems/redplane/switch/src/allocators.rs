@@ -1,9 +1,9 @@
 //! What allocators in the switch draw from: addresses and ports of a NAT, backends of a load
 //! balancer.
 
+use crate::config::MAX_POOL_ADDRESSES;
 use dataplane::{Dataplane, Result};
 use std::net::{Ipv4Addr, SocketAddrV4};
-pub use switch_agent::config::MAX_POOL_ADDRESSES;
 
 /// Places that the local BACKENDS allocator shares out among the backends (SP_BACKEND_SLOTS in stateplane_flow.h).
 pub const BACKEND_PLACES: usize = 1024;

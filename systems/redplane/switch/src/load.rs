@@ -90,7 +90,7 @@ impl Switch {
 
     /// The shortest of the store's leases, in microseconds, if the configuration's margin leaves nothing of it.
     pub(crate) fn short_lease_us(&self, sessions: &[SessionLoad]) -> Option<u64> {
-        shorter_than(self.config.lease_margin_us, sessions)
+        shorter_than(self.own.lease_margin_us, sessions)
     }
 
     /// All that `status` shows.

@@ -291,7 +291,7 @@ pub trait FlowRuntime {
         })
     }
 
-    /// Tells the local NAT allocator what it draws from: addresses ([`switch_agent::config::MAX_POOL_ADDRESSES`] at most) and ports, both ends included. Objects without
+    /// Tells the local NAT allocator what it draws from: addresses ([`crate::MAX_POOL_ADDRESSES`] at most) and ports, both ends included. Objects without
     /// an allocator are left alone.
     fn set_nat_pool(&self, addresses: &[Ipv4Addr], low: u16, high: u16) -> Result<()> {
         allocators::set_nat_pool(self.dataplane(), addresses, low, high)

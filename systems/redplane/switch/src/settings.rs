@@ -1,5 +1,6 @@
 //! What the configuration, the secrets and the views say, in the object's maps.
 
+use crate::config::SwitchConfig;
 use crate::runtime::{FlowRuntime, FlowSettings, MOST_SHARDS, SecretSet};
 use dataplane::Dataplane;
 use manifest::{Layout, Manifest, StateObject};
@@ -37,19 +38,25 @@ fn word<'a>(object: &'a StateObject, setting: &str) -> &'a str {
 }
 
 /// Writes what the object's maps need; maps that the object does not have are skipped.
-pub(crate) fn configure(dataplane: &Dataplane, config: &Config, incarnation: u32, interval: Duration) -> Result<()> {
+pub(crate) fn configure(
+    dataplane: &Dataplane,
+    config: &Config,
+    own: &SwitchConfig,
+    incarnation: u32,
+    interval: Duration,
+) -> Result<()> {
     if dataplane.has_flow_runtime() {
         // A successor goes on with the shards that it finds, until it is told of others.
         let shards = dataplane.shards()?;
-        dataplane.set_flow_settings(settings(config, incarnation, shards, interval))?;
+        dataplane.set_flow_settings(settings(config, own, incarnation, shards, interval))?;
     }
-    if let Some(pool) = &config.nat_pool {
+    if let Some(pool) = &own.nat_pool {
         // The range was checked when the configuration was read.
         let (low, high) = pool.port_range().unwrap_or((1024, u16::MAX));
         dataplane.set_nat_pool(&pool.external, low, high)?;
     }
-    if !config.backend.is_empty() {
-        let backends: Vec<_> = config.backend.iter().map(|backend| (backend.address, backend.share())).collect();
+    if !own.backend.is_empty() {
+        let backends: Vec<_> = own.backend.iter().map(|backend| (backend.address, backend.share())).collect();
         dataplane.set_backends(&backends)?;
     }
     Ok(())
@@ -61,16 +68,22 @@ pub(crate) fn secret_set(ring: &KeyRing) -> SecretSet {
 }
 
 /// `interval`: the packet generator's.
-pub(crate) fn settings(config: &Config, incarnation: u32, shards: u32, interval: Duration) -> FlowSettings {
+pub(crate) fn settings(
+    config: &Config,
+    own: &SwitchConfig,
+    incarnation: u32,
+    shards: u32,
+    interval: Duration,
+) -> FlowSettings {
     FlowSettings {
         switch_id: config.switch_id,
         incarnation,
         protocol_address: config.protocol_address.unwrap_or(Ipv4Addr::UNSPECIFIED),
         shards,
-        lease_margin_ns: config.lease_margin_us * 1_000,
-        resend_least_ns: config.resend_timeout_us * 1_000,
-        resend_most_ns: config.resend_timeout_most_us * 1_000,
-        window: u64::from(config.window_packets),
+        lease_margin_ns: own.lease_margin_us * 1_000,
+        resend_least_ns: own.resend_timeout_us * 1_000,
+        resend_most_ns: own.resend_timeout_most_us * 1_000,
+        window: u64::from(own.window_packets),
         look_ns: interval.as_nanos() as u64,
     }
 }
@@ -80,6 +93,7 @@ pub(crate) fn settings(config: &Config, incarnation: u32, shards: u32, interval:
 pub(crate) fn set_shards(
     dataplane: &Dataplane,
     config: &Config,
+    own: &SwitchConfig,
     incarnation: u32,
     interval: Duration,
     heads: &[SocketAddrV4],
@@ -100,7 +114,7 @@ pub(crate) fn set_shards(
             dataplane.clear_session(shard)?;
         }
         // Last: from here on requests find all heads.
-        dataplane.set_flow_settings(settings(config, incarnation, shards, interval))?;
+        dataplane.set_flow_settings(settings(config, own, incarnation, shards, interval))?;
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 //! It finds candidates by reading the maps; whether one really goes is decided by the object's `sp_sweep`, under the entry's lock
 //! (stateplane_flow_sweep.h), so a packet never loses a flow that it is using.
 
+use crate::config::Idle;
 use crate::held::{Held, live_sessions, pending};
 use crate::runtime::{FlowRuntime, SweepBefore, Swept, entry_at, entry_flags};
 use crate::settings::allocator;
@@ -12,7 +13,6 @@ use manifest::{Layout, StateObject};
 use state_protocol::objects::objects;
 use std::time::{Duration, Instant};
 use switch_agent::Result;
-use switch_agent::config::Idle;
 
 const PROGRAM: &str = "sp_sweep";
 /// So many flows of an object are released in one look at the most, and as many removed.

@@ -1,5 +1,6 @@
 //! RedPlane at the agent's fixed places.
 
+use crate::config::{FIELDS, SwitchConfig};
 use crate::generator::{self, Work};
 use crate::held::{Counted, live_sessions, pending};
 use crate::runtime::{FlowRuntime, FlowSettings};
@@ -32,9 +33,14 @@ impl System for RedPlane {
         state_protocol::objects::SYSTEM
     }
 
+    fn fields(&self) -> &'static [&'static str] {
+        &FIELDS
+    }
+
     fn check(&self, config: &Config, manifest: &Manifest) -> Result<()> {
+        let own = SwitchConfig::of(config)?;
         objects(manifest).try_for_each(|object| match object.home {
-            Home::ThisSwitch => check_allocator(config, object),
+            Home::ThisSwitch => check_allocator(config, &own, object),
             Home::Store => check_store(config, object),
             Home::Peers => Ok(()),
         })
@@ -47,6 +53,7 @@ impl System for RedPlane {
         }
         let work = Mutex::new(Work::of(dataplane.manifest()));
         Ok(Some(Box::new(Switch {
+            own: SwitchConfig::of(&config)?,
             config,
             dataplane,
             incarnation,
@@ -80,11 +87,11 @@ fn check_store(config: &Config, object: &StateObject) -> Result<()> {
 }
 
 /// An allocator in the switch needs something to allocate.
-fn check_allocator(config: &Config, object: &StateObject) -> Result<()> {
+fn check_allocator(config: &Config, own: &SwitchConfig, object: &StateObject) -> Result<()> {
     let is = format!("is needed: the program's {} {}", object.kind, object.name);
     match allocator(object) {
-        "nat_ports" if config.nat_pool.is_none() => config.fault("nat_pool", format!("{is} allocates from it")),
-        "backends" if config.backend.is_empty() => config.fault("backend", format!("{is} picks one of them")),
+        "nat_ports" if own.nat_pool.is_none() => config.fault("nat_pool", format!("{is} allocates from it")),
+        "backends" if own.backend.is_empty() => config.fault("backend", format!("{is} picks one of them")),
         _ => Ok(()),
     }
 }
@@ -92,6 +99,8 @@ fn check_allocator(config: &Config, object: &StateObject) -> Result<()> {
 /// RedPlane on a switch.
 pub(crate) struct Switch {
     pub config: Arc<Config>,
+    /// RedPlane's part of it.
+    pub own: SwitchConfig,
     pub dataplane: Arc<Dataplane>,
     incarnation: u32,
     /// The packet generator's; set by `configure`.
@@ -113,7 +122,7 @@ impl Switch {
 
     /// The settings of the data plane, but for the number of shards.
     pub(crate) fn settings(&self) -> FlowSettings {
-        settings::settings(&self.config, self.incarnation, 0, self.interval())
+        settings::settings(&self.config, &self.own, self.incarnation, 0, self.interval())
     }
 }
 
@@ -124,7 +133,7 @@ impl Running for Switch {
 
     fn configure(&self, interval: Duration) -> Result<()> {
         let interval = *self.interval.get_or_init(|| interval);
-        settings::configure(&self.dataplane, &self.config, self.incarnation, interval)
+        settings::configure(&self.dataplane, &self.config, &self.own, self.incarnation, interval)
     }
 
     fn secrets(&self, ring: &KeyRing) -> Result<()> {
@@ -140,7 +149,7 @@ impl Running for Switch {
         }
         let heads: Option<Vec<SocketAddrV4>> = views.heads().collect();
         let heads = heads.ok_or_else(|| Error::Other(format!("views {}: a shard without a head", views.version)))?;
-        set_shards(&self.dataplane, &self.config, self.incarnation, self.interval(), &heads)
+        set_shards(&self.dataplane, &self.config, &self.own, self.incarnation, self.interval(), &heads)
     }
 
     fn has_views(&self) -> Option<bool> {
@@ -160,7 +169,7 @@ impl Running for Switch {
         if !sweep::exists(&self.dataplane) {
             return Ok(());
         }
-        let (removed, held) = sweep::sweep(&self.dataplane, self.config.idle, now_ns(), until)?;
+        let (removed, held) = sweep::sweep(&self.dataplane, self.own.idle, now_ns(), until)?;
         self.swept.fetch_add(removed, Ordering::Relaxed);
         held.into_iter().for_each(|held| self.counted.put(held));
         Ok(())
@@ -175,7 +184,7 @@ impl Running for Switch {
                 "{}: lease_margin_us: {} leaves nothing of the store's lease of {lease_us} us: packets that need its state are dropped; write less, or a longer \
                  lease_ms in the store's configuration",
                 self.config.file.display(),
-                self.config.lease_margin_us
+                self.own.lease_margin_us
             );
         }
         self.told_short_lease.store(short.is_some(), Ordering::Relaxed);

@@ -74,7 +74,7 @@ enum Action {
 pub fn run(args: Args) -> u8 {
     let result = match (&args.action, &args.config) {
         (Some(action), _) => act(action),
-        (None, Some(path)) => Config::read(path).and_then(|config| {
+        (None, Some(path)) => Config::read(path, systems::switch()).and_then(|config| {
             if args.check {
                 switch_agent::check(&config, systems::switch())?;
                 for interface in switch_agent::missing_interfaces(&config) {
