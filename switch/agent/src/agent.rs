@@ -225,11 +225,11 @@ async fn converse(agent: Arc<Agent>, stream: UnixStream, stop: mpsc::Sender<bool
         };
         let (line, agent) = (line.clone(), agent.clone());
         let reply = tokio::task::spawn_blocking(move || match request {
-            Ok(request) => serde_json::to_value(agent.answer(request)),
+            Ok(request) => serde_json::to_string(&agent.answer(request)),
             Err(error) => agent.answer_for_systems(&line, &error),
         });
         let reply = reply.await.map_err(std::io::Error::other)?.map_err(std::io::Error::other)?;
-        let text = format!("{reply}\n");
+        let text = reply + "\n";
         writer.write_all(text.as_bytes()).await?;
         if let Some(detach) = stopping {
             let _ = stop.send(detach).await;
@@ -254,18 +254,17 @@ impl Agent {
     }
 
     /// Answers a request that the agent itself does not know.
-    fn answer_for_systems(&self, line: &str, error: &serde_json::Error) -> serde_json::Result<serde_json::Value> {
+    fn answer_for_systems(&self, line: &str, error: &serde_json::Error) -> serde_json::Result<String> {
         let answer = serde_json::from_str(line).ok().and_then(|request| self.systems.request(&request));
-        match answer {
-            Some(Ok(reply)) => Ok(reply),
-            Some(Err(error)) => serde_json::to_value(Reply::Error { error: error.to_string() }),
+        let error = match answer {
+            Some(Ok(reply)) => return serde_json::to_string(&reply),
+            Some(Err(error)) => error.to_string(),
             None if self.systems.is_empty() => {
-                let error =
-                    format!("not a request ({error}), and the program has no state of a system that may know it");
-                serde_json::to_value(Reply::Error { error })
+                format!("not a request ({error}), and the program has no state of a system that may know it")
             }
-            None => serde_json::to_value(Reply::Error { error: format!("not a request: {error}") }),
-        }
+            None => format!("not a request: {error}"),
+        };
+        serde_json::to_string(&Reply::Error { error })
     }
 
     /// Brings the data plane in line with the host's addresses and interfaces.

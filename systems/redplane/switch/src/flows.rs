@@ -87,3 +87,25 @@ fn flows(dataplane: &Dataplane, object: Option<&str>, limit: usize) -> Result<Fl
     let (flows, count) = list(dataplane, found, limit)?;
     Ok(Flows { object: found.name.clone(), count, flows })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Scripts speak this over the control socket, and read it from `stateplane switch flows --json`.
+    #[test]
+    fn the_form_of_request_and_answer_stays() {
+        let asked = FlowsRequest { object: None, limit: 5 };
+        assert_eq!(serde_json::to_value(asked).unwrap(), json!({ "op": "flows", "object": null, "limit": 5 }));
+        let pair = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
+        let flow = Flow { key: pair("source", "10.0.0.5"), value: pair("count", "7") };
+        let flows = Flows { object: "ingress.counts".into(), count: 9, flows: vec![flow] };
+        let text = json!({
+            "reply": "flows", "object": "ingress.counts", "count": 9,
+            "flows": [{ "key": [["source", "10.0.0.5"]], "value": [["count", "7"]] }]
+        });
+        assert_eq!(serde_json::to_value(flows).unwrap(), text);
+        assert_eq!(serde_json::from_value::<Flows>(text).unwrap().flows.len(), 1);
+    }
+}

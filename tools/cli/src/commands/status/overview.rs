@@ -146,3 +146,29 @@ fn is_earlier_life(peer: &PeerStatus, peers: &[PeerStatus]) -> bool {
 pub fn silent(status: &ControllerStatus) -> impl Iterator<Item = &PeerStatus> {
     daemons(status).filter(|peer| !peer.alive)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// Scripts read `stateplane status --json`: a program without state has the same fields.
+    #[test]
+    fn a_switch_has_the_same_fields_whatever_its_program() {
+        let common = json!({
+            "views": "told", "views_version": 3, "objects": [], "generator_lag_us": null, "ports_attached": 2, "ports": 2
+        });
+        let shown = |own: Value| {
+            let mut told = common.clone();
+            told.as_object_mut().expect("an object").extend(own.as_object().expect("an object").clone());
+            let load = Load::of(serde_json::from_value(told).expect("as agents tell")).expect("RedPlane's");
+            serde_json::to_value(load).expect("plain data")
+        };
+        let own = json!({ "shards": 8, "pending": 5, "short_lease_us": 300, "sessions": [], "events": [["acks", 1]] });
+        let (with, without) = (shown(own), shown(json!({})));
+        let fields = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
+        assert_eq!(fields(&with), fields(&without));
+        assert_eq!((&with["shards"], &with["events"]), (&json!(8), &json!([["acks", 1]])));
+        assert_eq!((&without["shards"], &without["pending"], &without["sessions"]), (&json!(0), &json!(0), &json!([])));
+    }
+}
