@@ -98,7 +98,7 @@ _Static_assert(sizeof(struct sp_flow_entry_head) == SP_FLOW_ENTRY_HEAD_BYTES, "t
 
 #define SP_ROUND8(n) (((n) + 7) & ~7)
 
-/* Written by the agent: switch/dataplane/src/flow.rs has the same layouts. */
+/* Written by the agent: systems/redplane/switch/src/runtime.rs has the same layouts. */
 struct sp_flow_settings {
 	__u32 switch_id;
 	__u32 incarnation;

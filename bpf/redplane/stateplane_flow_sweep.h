@@ -5,7 +5,7 @@
 #ifndef STATEPLANE_FLOW_SWEEP_H
 #define STATEPLANE_FLOW_SWEEP_H
 
-/* What the agent sends, in host order (switch/dataplane/src/flow.rs). Times are CLOCK_MONOTONIC's. */
+/* What the agent sends, in host order (systems/redplane/switch/src/runtime.rs). Times are CLOCK_MONOTONIC's. */
 struct sp_flow_sweep_request {
 	__u32 object_id;
 	__u32 reserved;

@@ -4,22 +4,23 @@ use crate::addresses::{self, Watch};
 use crate::config::Config;
 use crate::control::{PortStatus, Reply, Request, Status};
 use crate::error::{Error, Result};
-use crate::flow_state;
 use crate::gateway::{self, Gateway};
 use crate::generator::{self, Generator};
-use crate::load::{Counted, ViewsKnown};
+use crate::load::ViewsKnown;
 use crate::run_dir::{RunDirectory, State};
 use crate::start::{self, Started};
-use crate::sweep;
+use crate::system::{SWEEP_EVERY, System, Systems};
 use dataplane::Dataplane;
-use std::net::SocketAddrV4;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use secrets::SecretsFile;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use wire::{SwitchLoad, Views};
 
 /// Netlink may lose news; so look at addresses and ports this often anyway.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
@@ -30,7 +31,7 @@ const REQUEST_BYTES: u64 = 1 << 20;
 
 /// A running switch.
 pub(crate) struct Agent {
-    pub config: Config,
+    pub config: Arc<Config>,
     pub dataplane: Arc<Dataplane>,
     pub run: RunDirectory,
     pub state: Mutex<State>,
@@ -38,12 +39,10 @@ pub(crate) struct Agent {
     pub changes: Mutex<()>,
     pub generator: Arc<Generator>,
     pub gateway: Arc<Gateway>,
-    /// Flows, as last counted.
-    pub counted: Counted,
-    /// Leases are too short for the margin, and the log has it.
-    told_short_lease: AtomicBool,
-    /// Idle flows removed so far.
-    pub swept: AtomicU64,
+    /// The systems with state in the object.
+    pub systems: Arc<Systems>,
+    /// What controllers are told, as it was after the last sweep: reporting waits for nothing.
+    pub reported: Mutex<Option<SwitchLoad>>,
     /// From controllers, or who pretends to be one.
     pub refused_views: crate::views::Refused,
     /// Of the last views that a controller sent to this agent; 0: none yet.
@@ -53,21 +52,22 @@ pub(crate) struct Agent {
 }
 
 /// Checks a configuration against its object, and changes nothing.
-pub fn check(config: &Config) -> Result<()> {
-    start::check(config).map(drop)
+pub fn check(config: &Config, systems: &[&dyn System]) -> Result<()> {
+    start::check(config, systems).map(drop)
 }
 
 /// Runs a switch until it is told to end. `fresh` discards what a dead agent of this name left.
-pub fn run(config: Config, fresh: bool) -> Result<()> {
+/// `systems`: those that programs may have state of.
+pub fn run(config: Config, fresh: bool, systems: &[&dyn System]) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .map_err(|source| Error::System { action: "start the runtime".into(), source })?;
-    runtime.block_on(serve(config, fresh))
+    runtime.block_on(serve(Arc::new(config), fresh, systems))
 }
 
-async fn serve(config: Config, fresh: bool) -> Result<()> {
+async fn serve(config: Arc<Config>, fresh: bool, systems: &[&dyn System]) -> Result<()> {
     // Before anything is attached: a signal from here on is not lost.
     let system = |action: &str| {
         let action = action.to_owned();
@@ -89,7 +89,8 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
         None => None,
     };
     let watch = Watch::new()?;
-    let Started { dataplane, run, hold, state, gateway, worker, how } = start::start(&config, fresh)?;
+    let Started { dataplane, systems, interval, run, hold, state, gateway, worker, how } =
+        start::start(&config, fresh, systems)?;
     let agent = Arc::new(Agent {
         dataplane,
         run,
@@ -97,9 +98,8 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
         changes: Mutex::new(()),
         generator: Arc::new(Generator::default()),
         gateway,
-        counted: Counted::default(),
-        told_short_lease: AtomicBool::new(false),
-        swept: AtomicU64::new(0),
+        systems,
+        reported: Mutex::new(None),
         refused_views: crate::views::Refused::default(),
         views_version: AtomicU64::new(0),
         started: Instant::now(),
@@ -107,12 +107,10 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
         config,
     });
     agent.follow_ports();
-    let interval = generator::interval(&agent.dataplane, agent.config.generator_interval_us);
-    let settings = flow_state::settings(&agent.dataplane, &agent.config, 0, 0);
-    let thread = generator::start(agent.dataplane.clone(), interval, settings, agent.generator.clone());
+    let thread = generator::start(agent.dataplane.clone(), interval, agent.systems.clone(), agent.generator.clone());
     let next_hops = worker.start()?;
     let (stop, mut stopped) = mpsc::channel(1);
-    sweep::start(agent.clone());
+    sweep(agent.clone());
     crate::views::start(agent.clone());
     tokio::spawn(control(agent.clone(), listen(&agent.run)?, stop));
     if let Some(server) = metrics {
@@ -153,7 +151,7 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
     let _ = next_hops.join();
     let _ = std::fs::remove_file(agent.run.socket());
     if detach {
-        let ports = agent.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner).ports.clone();
+        let ports = agent.state.lock().unwrap_or_else(PoisonError::into_inner).ports.clone();
         gateway::release(&ports.iter().map(|(_, ifindex)| *ifindex).collect::<Vec<_>>());
         agent.run.discard()?;
         agent.run.remove()?;
@@ -165,6 +163,26 @@ async fn serve(config: Config, fresh: bool) -> Result<()> {
     );
     drop(hold);
     Ok(())
+}
+
+/// Has the systems go through their entries now and then, until the runtime ends.
+fn sweep(agent: Arc<Agent>) {
+    if agent.systems.is_empty() {
+        return;
+    }
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(SWEEP_EVERY).await;
+            let agent = agent.clone();
+            // A panic or cancellation there costs one sweep.
+            let _ = tokio::task::spawn_blocking(move || {
+                agent.systems.sweep(Instant::now() + SWEEP_EVERY);
+                let load = agent.short_load();
+                *agent.reported.lock().unwrap_or_else(PoisonError::into_inner) = Some(load);
+            })
+            .await;
+        }
+    });
 }
 
 /// The control socket; one that a dead agent left is replaced (the run directory's lock says that it is dead).
@@ -205,14 +223,13 @@ async fn converse(agent: Arc<Agent>, stream: UnixStream, stop: mpsc::Sender<bool
             Ok(Request::Stop { detach }) => Some(*detach),
             _ => None,
         };
-        let reply = match request {
-            Ok(request) => {
-                let agent = agent.clone();
-                tokio::task::spawn_blocking(move || agent.answer(request)).await.map_err(std::io::Error::other)?
-            }
-            Err(error) => Reply::Error { error: format!("not a request: {error}") },
-        };
-        let text = serde_json::to_string(&reply).map_err(std::io::Error::other)? + "\n";
+        let (line, agent) = (line.clone(), agent.clone());
+        let reply = tokio::task::spawn_blocking(move || match request {
+            Ok(request) => serde_json::to_string(&agent.answer(request)),
+            Err(error) => agent.answer_for_systems(&line, &error),
+        });
+        let reply = reply.await.map_err(std::io::Error::other)?.map_err(std::io::Error::other)?;
+        let text = reply + "\n";
         writer.write_all(text.as_bytes()).await?;
         if let Some(detach) = stopping {
             let _ = stop.send(detach).await;
@@ -223,19 +240,31 @@ async fn converse(agent: Arc<Agent>, stream: UnixStream, stop: mpsc::Sender<bool
 impl Agent {
     /// Reads the shared secrets again; if the file is at fault, the earlier ones stay.
     fn read_secrets(&self) {
-        let Some(path) = self.config.secrets.as_ref().filter(|_| self.dataplane.has_flow_runtime()) else { return };
-        let result = flow_state::read_secrets(path).and_then(|set| Ok(self.dataplane.set_secrets(&set)?));
-        match result {
+        let Some(path) = self.config.secrets.as_ref().filter(|_| !self.systems.is_empty()) else { return };
+        match read_secrets(path).and_then(|file| self.systems.secrets(file.ring())) {
             Ok(()) => tracing::info!("secrets: read {}", path.display()),
             Err(error) => tracing::error!("secrets: {error}; the ones read before stay"),
         }
     }
 
-    /// Makes the store's cluster have these shards, the head of each shard's chain in their order: what a view says, or a configuration with `store`.
-    pub(crate) fn set_shards(&self, heads: Vec<SocketAddrV4>) -> Result<()> {
-        let _one_at_a_time = self.changes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let incarnation = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner).incarnation;
-        flow_state::set_shards(&self.dataplane, &self.config, incarnation, &heads)
+    /// Hands views in which every shard has a head to the systems.
+    pub(crate) fn take_views(&self, views: &Views) -> Result<()> {
+        let _one_at_a_time = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        self.systems.views(views)
+    }
+
+    /// Answers a request that the agent itself does not know.
+    fn answer_for_systems(&self, line: &str, error: &serde_json::Error) -> serde_json::Result<String> {
+        let answer = serde_json::from_str(line).ok().and_then(|request| self.systems.request(&request));
+        let error = match answer {
+            Some(Ok(reply)) => return serde_json::to_string(&reply),
+            Some(Err(error)) => error.to_string(),
+            None if self.systems.is_empty() => {
+                format!("not a request ({error}), and the program has no state of a system that may know it")
+            }
+            None => format!("not a request: {error}"),
+        };
+        serde_json::to_string(&Reply::Error { error })
     }
 
     /// Brings the data plane in line with the host's addresses and interfaces.
@@ -243,8 +272,8 @@ impl Agent {
         let result = addresses::local()
             .and_then(|(four, six)| Ok(self.dataplane.set_local_addresses(&four, &six)?))
             .and_then(|_| {
-                let _one_at_a_time = self.changes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                let _one_at_a_time = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
                 if start::sync_ports(&self.dataplane, &self.run, &self.config, &mut state, false)? {
                     self.run.write_state(&state)?;
                 }
@@ -254,26 +283,12 @@ impl Agent {
             tracing::warn!("{error}");
         }
         self.follow_ports();
-        self.look_at_leases();
-    }
-
-    /// Says it, once, when the store's leases are too short for the configuration's margin; only answers tell how long they are.
-    fn look_at_leases(&self) {
-        let short = self.short_lease_us(&self.sessions().1);
-        if let Some(lease_us) = short.filter(|_| !self.told_short_lease.load(Ordering::Relaxed)) {
-            tracing::error!(
-                "{}: lease_margin_us: {} leaves nothing of the store's lease of {lease_us} us: packets that need its state are dropped; write less, or a longer \
-                 lease_ms in the store's configuration",
-                self.config.file.display(),
-                self.config.lease_margin_us
-            );
-        }
-        self.told_short_lease.store(short.is_some(), Ordering::Relaxed);
+        self.systems.look();
     }
 
     /// Whether the program is on every port of the configuration.
     fn is_on_all_ports(&self) -> bool {
-        let state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         self.config.port.iter().all(|port| state.ports.iter().any(|(number, _)| *number == port.port))
     }
 
@@ -288,14 +303,14 @@ impl Agent {
 
     /// The generator's frames seem to come from the first port that is there.
     fn follow_ports(&self) {
-        let state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let first = state.ports.first().map_or(0, |(_, ifindex)| *ifindex);
         self.generator.ifindex.store(first, Ordering::Relaxed);
         self.gateway.set_ports(&state.ports);
     }
 
     pub(crate) fn status(&self) -> Status {
-        let state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         Status {
             name: self.config.name.clone(),
             program: self.dataplane.manifest().program.clone(),
@@ -308,7 +323,7 @@ impl Agent {
     }
 
     pub(crate) fn ports(&self) -> Result<Vec<PortStatus>> {
-        let state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let ports = self.config.port.iter().map(|port| {
             Ok(PortStatus {
                 port: port.port,
@@ -320,6 +335,11 @@ impl Agent {
         });
         ports.collect()
     }
+}
+
+/// Reads the file of shared secrets.
+pub(crate) fn read_secrets(path: &Path) -> Result<SecretsFile> {
+    SecretsFile::load(path).map_err(|error| Error::Other(error.to_string()))
 }
 
 /// Takes a switch off its ports whose agent is dead. A live agent must be asked instead ([`Request::Stop`]).

@@ -4,6 +4,8 @@ use crate::control::{Reply, Request};
 use crate::error::{Error, Result};
 use crate::run_dir::{RunDirectory, running};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -32,6 +34,28 @@ pub fn ask(run: &RunDirectory, request: &Request) -> Result<Reply> {
 
 /// Asks a switch's agent, and waits so long at most for each part of the way: an agent that hangs or is stopped keeps its socket open, and says nothing.
 pub fn ask_within(run: &RunDirectory, request: &Request, timeout: Duration) -> Result<Reply> {
+    match read(run, &exchange(run, request, timeout)?)? {
+        Reply::Error { error } => Err(Error::Other(error)),
+        reply => Ok(reply),
+    }
+}
+
+/// Asks a system that has state in a switch's object; `request` has its name in `op`.
+pub fn ask_system<R: DeserializeOwned>(run: &RunDirectory, request: &impl Serialize) -> Result<R> {
+    let answer = exchange(run, request, PATIENCE)?;
+    if let Ok(Reply::Error { error }) = serde_json::from_str(&answer) {
+        return Err(Error::Other(error));
+    }
+    read(run, &answer)
+}
+
+fn read<R: DeserializeOwned>(run: &RunDirectory, answer: &str) -> Result<R> {
+    serde_json::from_str(answer)
+        .map_err(|error| Error::Other(format!("switch {}: an answer that cannot be read: {error}", run.name())))
+}
+
+/// Sends a request; the line that comes back.
+fn exchange(run: &RunDirectory, request: &impl Serialize, timeout: Duration) -> Result<String> {
     let path = run.socket();
     let failed = |error: std::io::Error| match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::Other(format!(
@@ -62,11 +86,7 @@ pub fn ask_within(run: &RunDirectory, request: &Request, timeout: Duration) -> R
     stream.write_all(line.as_bytes()).map_err(failed)?;
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer).map_err(failed)?;
-    match serde_json::from_str(&answer) {
-        Ok(Reply::Error { error }) => Err(Error::Other(error)),
-        Ok(reply) => Ok(reply),
-        Err(error) => Err(Error::Other(format!("switch {}: an answer that cannot be read: {error}", run.name()))),
-    }
+    Ok(answer)
 }
 
 /// A connection to a control socket. Never waits: whoever listens and has stopped accepting lets connections queue up, and the one that the queue has no

@@ -1,15 +1,18 @@
-//! `switch.toml`.
+//! `switch.toml`. A system reads its own fields of the file (`System::fields`, [`Config::part`]).
 
 mod gateway;
 
 pub use gateway::{DestinationMac, Fragments, Ingress};
 
 use crate::error::{Error, Result};
-use dataplane::{ActionSpec, EntrySpec, KeySpec, MAX_POOL_ADDRESSES, ReversePath};
+use crate::system::System;
+use dataplane::{ActionSpec, EntrySpec, KeySpec, ReversePath};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
+use toml::de::DeTable;
 
 /// A switch's configuration.
 #[derive(Clone, Debug, Deserialize)]
@@ -46,21 +49,6 @@ pub struct Config {
     /// How often the packet generator looks for work.
     #[serde(default = "default_generator_interval_us")]
     pub generator_interval_us: u64,
-    /// How much earlier than the store the switch ends a lease: the clocks' drift over a lease, and then some.
-    #[serde(default = "default_lease_margin_us")]
-    pub lease_margin_us: u64,
-    /// An update that is not acknowledged is sent again no sooner than after so long; the time-out is measured.
-    #[serde(default = "default_resend_timeout_us")]
-    pub resend_timeout_us: u64,
-    /// However slow the store and however often before, it is sent again after so long.
-    #[serde(default = "default_resend_timeout_most_us")]
-    pub resend_timeout_most_us: u64,
-    /// Packets of a shard that may wait for the store; more are dropped and counted. 0: any number.
-    #[serde(default = "default_window_packets")]
-    pub window_packets: u32,
-    /// A flow that no packet has used for so long leaves this switch's tables.
-    #[serde(default)]
-    pub idle: Idle,
     /// What a gateway checks of what comes in.
     #[serde(default)]
     pub ingress: Ingress,
@@ -82,14 +70,12 @@ pub struct Config {
     /// Table entries.
     #[serde(default)]
     pub table: Vec<Table>,
-    /// Addresses and ports that a local NAT allocator draws from.
-    pub nat_pool: Option<NatPool>,
-    /// Where a local BACKENDS allocator sends new conversations.
-    #[serde(default)]
-    pub backend: Vec<Backend>,
     /// The file this came from.
     #[serde(skip)]
     pub file: PathBuf,
+    /// What was in it.
+    #[serde(skip)]
+    text: String,
 }
 
 fn yes() -> bool {
@@ -100,48 +86,9 @@ fn default_generator_interval_us() -> u64 {
     2_000
 }
 
-/// The coarse clock that leases are checked by lags by a tick at most (10 ms at 100 Hz); the rest is for drift.
-fn default_lease_margin_us() -> u64 {
-    12_000
-}
-
-fn default_resend_timeout_us() -> u64 {
-    5_000
-}
-
-/// A shard's lease is longer: a few messages may get lost in it.
-fn default_resend_timeout_most_us() -> u64 {
-    100_000
-}
-
-/// Some milliseconds of what a shard takes; waiting longer makes no packet faster.
-fn default_window_packets() -> u32 {
-    128
-}
-
 /// A Linux host answers as many (icmp_msgs_per_sec).
 fn default_icmp_rate_per_s() -> u32 {
     1_000
-}
-
-/// When flows leave the switch's tables.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(deny_unknown_fields, default)]
-pub struct Idle {
-    /// Linearizable and asynchronous objects: so long after the last packet the flow goes back to the store, which has idle times of its own.
-    pub release_after_s: u64,
-    /// Local objects: so long after the last packet. This is the only copy, so as long as RFC 5382 (REQ-5) asks for TCP.
-    pub local_s: u64,
-    /// Local objects: the same of a connection that was asked for and not answered. (RFC 5382, REQ-5)
-    pub local_half_open_s: u64,
-    /// Local objects: the same of a closed one. (RFC 7857, section 2)
-    pub local_closed_s: u64,
-}
-
-impl Default for Idle {
-    fn default() -> Idle {
-        Idle { release_after_s: 60, local_s: 7_440, local_half_open_s: 240, local_closed_s: 240 }
-    }
 }
 
 /// A port.
@@ -221,66 +168,6 @@ impl Scalar {
     }
 }
 
-/// `[nat_pool]`
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NatPool {
-    /// Addresses.
-    pub external: Vec<Ipv4Addr>,
-    /// `LOW-HIGH`, both included.
-    #[serde(default = "default_ports")]
-    pub ports: String,
-}
-
-fn default_ports() -> String {
-    "1024-65535".to_owned()
-}
-
-impl NatPool {
-    /// The lowest and the highest port.
-    pub fn port_range(&self) -> Option<(u16, u16)> {
-        let (low, high) = self.ports.split_once('-')?;
-        let (low, high) = (low.trim().parse().ok()?, high.trim().parse().ok()?);
-        (low > 0 && low <= high).then_some((low, high))
-    }
-}
-
-/// `[[backend]]`
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(deny_unknown_fields)]
-pub struct Backend {
-    /// Address and port.
-    pub address: SocketAddrV4,
-    /// Its part of new conversations is its weight over the sum of all.
-    #[serde(default = "default_weight")]
-    pub weight: u32,
-    /// Whether it gets new conversations.
-    #[serde(default)]
-    pub state: BackendState,
-}
-
-/// Whether a backend gets new conversations; those that it has go on either way.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "lowercase")]
-pub enum BackendState {
-    /// It does.
-    #[default]
-    Active,
-    /// It does not.
-    Drained,
-}
-
-fn default_weight() -> u32 {
-    1
-}
-
-impl Backend {
-    /// The weight that counts: none for a drained backend.
-    pub fn share(&self) -> u32 {
-        if self.state == BackendState::Active { self.weight } else { 0 }
-    }
-}
-
 fn arguments(given: &BTreeMap<String, Scalar>) -> Vec<(Option<String>, String)> {
     given.iter().map(|(name, value)| (Some(name.clone()), value.text())).collect()
 }
@@ -304,20 +191,33 @@ impl Entry {
     }
 }
 
+/// The fields of a file's top level that `wanted` picks.
+fn part<T: DeserializeOwned>(path: &Path, text: &str, wanted: impl Fn(&str) -> bool) -> Result<T> {
+    let parsed = DeTable::parse(text).and_then(|mut table| {
+        let all = std::mem::take(table.get_mut());
+        *table.get_mut() = all.into_iter().filter(|(name, _)| wanted(name.get_ref())).collect();
+        T::deserialize(toml::Deserializer::from(table))
+    });
+    parsed.map_err(|mut error| {
+        // For the line and its text.
+        error.set_input(Some(text));
+        Error::Parse { file: path.display().to_string(), reason: error.to_string().trim_end().to_owned() }
+    })
+}
+
 impl Config {
     /// Reads a configuration file and checks what can be checked without the object.
-    pub fn read(path: &Path) -> Result<Config> {
+    /// Systems check their fields later (`System::check`).
+    pub fn read(path: &Path, systems: &[&dyn System]) -> Result<Config> {
         let text = std::fs::read_to_string(path).map_err(|error| Error::path("read", path, error))?;
-        Config::parse(path, &text)
+        Config::parse(path, &text, systems)
     }
 
     /// Parses a configuration's text; `path` is for messages and relative paths.
-    pub fn parse(path: &Path, text: &str) -> Result<Config> {
-        let mut config: Config = toml::from_str(text).map_err(|error| Error::Parse {
-            file: path.display().to_string(),
-            reason: error.to_string().trim_end().to_owned(),
-        })?;
-        config.file = path.to_owned();
+    pub fn parse(path: &Path, text: &str, systems: &[&dyn System]) -> Result<Config> {
+        let of_a_system = |field: &str| systems.iter().any(|system| system.fields().contains(&field));
+        let mut config: Config = part(path, text, |field| !of_a_system(field))?;
+        (config.file, config.text) = (path.to_owned(), text.to_owned());
         if let Some(directory) = path.parent() {
             config.object = directory.join(&config.object);
             config.secrets = config.secrets.map(|secrets| directory.join(secrets));
@@ -327,8 +227,19 @@ impl Config {
         Ok(config)
     }
 
+    /// Some fields of the file's top level: a system's.
+    ///
+    /// # Errors
+    /// They are not what `T` has; says in which line.
+    pub fn part<T: DeserializeOwned>(&self, fields: &[&str]) -> Result<T> {
+        part(&self.file, &self.text, |field| fields.contains(&field))
+    }
+
     /// An error in a field of this configuration.
-    pub(crate) fn fault<T>(&self, field: impl Into<String>, reason: impl Into<String>) -> Result<T> {
+    ///
+    /// # Errors
+    /// Always.
+    pub fn fault<T>(&self, field: impl Into<String>, reason: impl Into<String>) -> Result<T> {
         Err(Error::Config { file: self.file.display().to_string(), field: field.into(), reason: reason.into() })
     }
 
@@ -357,35 +268,8 @@ impl Config {
                 }
             }
         }
-        for (field, seconds) in [
-            ("idle.release_after_s", self.idle.release_after_s),
-            ("idle.local_s", self.idle.local_s),
-            ("idle.local_half_open_s", self.idle.local_half_open_s),
-            ("idle.local_closed_s", self.idle.local_closed_s),
-        ] {
-            if seconds == 0 {
-                return self.fault(field, "0 would remove flows in use; write 1 or more");
-            }
-        }
         if !(100..=1_000_000).contains(&self.generator_interval_us) {
             return self.fault("generator_interval_us", "must be 100 to 1000000 (0.1 ms to 1 s)");
-        }
-        for (field, value) in [
-            ("lease_margin_us", self.lease_margin_us),
-            ("resend_timeout_us", self.resend_timeout_us),
-            ("resend_timeout_most_us", self.resend_timeout_most_us),
-        ] {
-            // Less is shorter than the kernel's timers are exact, or than a store's answer takes.
-            if !(1_000..=60_000_000).contains(&value) {
-                return self.fault(field, format!("{value} is out of range; write 1000 to 60000000 (1 ms to 60 s)"));
-            }
-        }
-        if self.resend_timeout_most_us < self.resend_timeout_us {
-            let (most, least) = (self.resend_timeout_most_us, self.resend_timeout_us);
-            return self.fault(
-                "resend_timeout_most_us",
-                format!("{most} is less than resend_timeout_us ({least}); write {least} or more"),
-            );
         }
         self.validate_gateway()?;
         if self.store.is_some() && !self.controllers.is_empty() {
@@ -414,40 +298,6 @@ impl Config {
         if stored && !self.port.iter().any(|port| port.fabric) {
             let problem = "with `controllers` or `store`, at least one port must have `fabric = true`";
             return self.fault("port", problem);
-        }
-        self.validate_backends()?;
-        self.validate_pool()
-    }
-
-    fn validate_backends(&self) -> Result<()> {
-        for (index, backend) in self.backend.iter().enumerate() {
-            let address = backend.address;
-            if address.ip().is_unspecified() || address.port() == 0 {
-                return self.fault(
-                    format!("backend[{index}].address"),
-                    format!("{address} is not a server's address; write its address and port"),
-                );
-            }
-            if self.backend.iter().take(index).any(|earlier| earlier.address == address) {
-                return self.fault(format!("backend[{index}].address"), format!("{address} is listed twice"));
-            }
-        }
-        Ok(())
-    }
-
-    fn validate_pool(&self) -> Result<()> {
-        let Some(pool) = &self.nat_pool else { return Ok(()) };
-        if pool.external.is_empty() || pool.external.len() > MAX_POOL_ADDRESSES {
-            return self.fault("nat_pool.external", format!("needs 1 to {MAX_POOL_ADDRESSES} addresses"));
-        }
-        if pool.port_range().is_none() {
-            return self.fault(
-                "nat_pool.ports",
-                format!(
-                    "{:?} is not a range of ports; write LOW-HIGH within 1 to 65535, such as 1024-65535",
-                    pool.ports
-                ),
-            );
         }
         Ok(())
     }
@@ -478,31 +328,19 @@ default = { action = "drop" }
 key = { "hdr.ip.dst" = "10.0.0.0/8", vrf = 1 }
 action = "forward"
 arguments = { port = 2 }
-[nat_pool]
-external = ["203.0.113.1"]
 "#;
 
     fn fault(text: &str) -> String {
-        Config::parse(Path::new("/etc/sp/switch.toml"), text).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn the_documented_example_is_good() {
-        let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/switch.example.toml"));
-        let config = Config::read(path).unwrap();
-        assert_eq!((config.port.len(), config.table.len(), config.switch_id), (2, 2, 1));
-        assert_eq!((config.idle, config.detach), (Idle::default(), false), "the defaults");
-        assert_eq!(config.lease_margin_us, default_lease_margin_us());
+        Config::parse(Path::new("/etc/sp/switch.toml"), text, &[]).unwrap_err().to_string()
     }
 
     #[test]
     fn reads_a_good_one() {
-        let config = Config::parse(Path::new("/etc/sp/switch.toml"), GOOD).unwrap();
+        let config = Config::parse(Path::new("/etc/sp/switch.toml"), GOOD, &[]).unwrap();
         assert_eq!(config.object, Path::new("/etc/sp/nat.o"));
         assert!(config.host_traffic && !config.detach && config.port[0].fabric && !config.port[1].fabric);
         let spec = config.table[0].entry[0].spec();
         assert_eq!(spec.keys[1], KeySpec { name: Some("vrf".into()), text: "1".into() });
-        assert_eq!(config.nat_pool.unwrap().port_range(), Some((1024, 65535)));
     }
 
     #[test]
@@ -533,16 +371,8 @@ external = ["203.0.113.1"]
                 "controllers: 10.2.1.10:5408 is given twice",
             ),
             ("10.2.1.10:5407", "10.2.1.10", "line 6"),
-            ("[\"203.0.113.1\"]", "[]", "nat_pool.external"),
-            ("[\"203.0.113.1\"]", "[\"203.0.113.1\"]\nports = \"5-4\"", "nat_pool.ports"),
             ("switch_id = 1", "switch_id = 1\ngenerator_interval_us = 1", "generator_interval_us"),
-            ("[\"203.0.113.1\"]", "[\"203.0.113.1\"]\nports = \"0-9\"", "nat_pool.ports"),
-            ("switch_id = 1", "switch_id = 1\nlease_margin_us = 999", "lease_margin_us: 999"),
-            ("switch_id = 1", "switch_id = 1\nidle = { release_after_s = 0 }", "idle.release_after_s"),
-            ("switch_id = 1", "switch_id = 1\nidle = { local_closed_s = 0 }", "idle.local_closed_s"),
-            ("switch_id = 1", "switch_id = 1\nidle = { local_half_open_s = 0 }", "idle.local_half_open_s"),
-            ("switch_id = 1", "switch_id = 1\nresend_timeout_us = 0", "resend_timeout_us: 0"),
-            ("switch_id = 1", "switch_id = 1\nresend_timeout_most_us = 4999", "resend_timeout_most_us: 4999 is less"),
+            ("switch_id = 1", "switch_id = 1\nof_a_system = 1", "unknown field `of_a_system`"),
             ("name = \"s1\"", "name = ", "line 2"),
         ] {
             assert!(GOOD.contains(from), "{from}");

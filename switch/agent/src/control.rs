@@ -1,11 +1,10 @@
-//! The control socket: one JSON request a line, one JSON reply a line.
+//! The control socket: one JSON request a line, one JSON reply a line. Systems have requests of their
+//! own (`Running::request`).
 
 use crate::agent::Agent;
 use crate::error::Result;
-use crate::flow_state::Flow;
 use crate::load::Load;
 use dataplane::{ActionSpec, CounterValue, EntrySpec, KeySpec, ListedEntry, PortStats, Write};
-use manifest::{Layout, StateObject};
 use serde::{Deserialize, Serialize};
 
 /// What can be asked.
@@ -69,13 +68,6 @@ pub enum Request {
     },
     /// The ports and their counts.
     Ports,
-    /// A FlowState's flows; none: the only object.
-    Flows {
-        /// Object.
-        object: Option<String>,
-        /// At most so many.
-        limit: usize,
-    },
     /// How much do you hold, and what waits?
     Load,
     /// End the agent.
@@ -128,15 +120,6 @@ pub enum Reply {
     },
     /// To [`Request::Load`].
     Load(Load),
-    /// To [`Request::Flows`].
-    Flows {
-        /// Full name of the object.
-        object: String,
-        /// How many flows there are.
-        count: usize,
-        /// The first of them.
-        flows: Vec<Flow>,
-    },
 }
 
 /// Who runs.
@@ -255,7 +238,6 @@ impl Agent {
             }
             Request::CounterRead { counter, index } => return self.read_counter(&counter, index),
             Request::Ports => return Ok(Reply::Ports { ports: self.ports()? }),
-            Request::Flows { object, limit } => return self.flows(object.as_deref(), limit),
             Request::Load => return Ok(Reply::Load(self.load())),
             Request::Stop { .. } => {}
         }
@@ -320,21 +302,5 @@ impl Agent {
             }
         }
         Ok(Reply::Counter { counter: counter.name.clone(), unit: counter.unit.clone(), elements })
-    }
-
-    fn flows(&self, object: Option<&str>, limit: usize) -> Result<Reply> {
-        let has_fields = |state: &&StateObject| matches!(state.value, Layout::Fields { .. });
-        let known: Vec<_> = self.dataplane.manifest().state_objects.iter().filter(has_fields).collect();
-        let found = match object {
-            Some(name) => known.iter().find(|state| state.is_named(name)),
-            None => known.first().filter(|_| known.len() == 1),
-        };
-        let Some(found) = found else {
-            let names: Vec<&str> = known.iter().map(|state| state.name.as_str()).collect();
-            let error = format!("name one of the program's FlowState objects: {}", names.join(", "));
-            return Ok(Reply::Error { error });
-        };
-        let (flows, count) = crate::flow_state::list(&self.dataplane, found, limit)?;
-        Ok(Reply::Flows { object: found.name.clone(), count, flows })
     }
 }

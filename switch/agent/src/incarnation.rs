@@ -92,7 +92,7 @@ mod tests {
             "name = \"s1\"\nobject = \"x.o\"\nstate_directory = {directory:?}\n[[port]]\ninterface = \"e\"\nport = 1\n"
         );
         let path = folder.path().join("s1.toml");
-        let config = Config::parse(&path, &text).expect("good");
+        let config = Config::parse(&path, &text, &[]).expect("good");
         let at = |last, seconds: u64| next_at(&config, last, START_OF_2025_MS + seconds * 1_000).expect("a number");
         assert_eq!(at(0, 10_000), 40_000, "by the clock");
         assert_eq!(at(0, 2_800), 40_001, "two hours behind, and nothing left in the run directory");
@@ -107,7 +107,7 @@ mod tests {
         }
         // A relative one is beside the configuration; one that cannot be made is at fault before anything begins.
         std::fs::write(folder.path().join("file"), "").expect("written");
-        let config = Config::parse(&path, &text.replace(&format!("{directory:?}"), "\"file\"")).expect("good");
+        let config = Config::parse(&path, &text.replace(&format!("{directory:?}"), "\"file\""), &[]).expect("good");
         let error = next_at(&config, 0, START_OF_2025_MS).expect_err("no directory").to_string();
         assert!(error.contains("s1.toml: state_directory: ") && error.contains("file"), "{error}");
     }

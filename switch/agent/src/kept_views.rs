@@ -1,19 +1,19 @@
 //! The controllers' last views, kept in the configuration's `state_directory`, or in the run directory, which a reboot empties: an agent that starts with new maps
 //! sends requests where they went before until a controller answers. No controller can answer before there are routes to this switch, and with them come packets.
 //!
-//! Old views of a cluster do no harm in it. A server that is no head any more answers nothing by itself, and passes requests on or drops them (`systems/redplane/docs/state-protocol.md`, "Rules of
-//! the chain" 4); what a switch acts upon are tails' answers, under epochs of which there are no two alike. So a stale view costs lost packets, as having none does.
+//! Old views of a cluster do no harm in it. A server that is no head any more answers nothing by
+//! itself, and passes requests on or drops them; what a switch acts upon are tails' answers, under
+//! epochs of which there are no two alike. So a stale view costs lost packets, as having none does.
 
 use crate::config::Config;
 use crate::durable;
 use crate::error::{Error, Result};
 use crate::run_dir::RunDirectory;
-use dataplane::flow::MOST_SHARDS;
 use serde::{Deserialize, Serialize};
 use std::io::Read;
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
-use wire::Views;
+use wire::{MOST_SHARDS, Views};
 
 /// Of the file's form.
 const FORMAT: u32 = 1;
@@ -35,10 +35,9 @@ pub(crate) fn path(config: &Config, run: &RunDirectory) -> PathBuf {
     config.state_directory.as_ref().map_or_else(|| run.views(), in_state_directory)
 }
 
-/// The shards' heads by these views; `None`: the cluster has not begun.
-pub(crate) fn heads(views: &Views) -> Option<Vec<SocketAddrV4>> {
-    let heads: Option<Vec<SocketAddrV4>> = views.heads().collect();
-    heads.filter(|heads| (1..=MOST_SHARDS).contains(&heads.len()))
+/// Does every shard have a head? Not in a cluster that has not begun.
+pub(crate) fn have_heads(views: &Views) -> bool {
+    (1..=usize::from(MOST_SHARDS)).contains(&views.shards.len()) && views.heads().all(|head| head.is_some())
 }
 
 /// Writes the file anew.
@@ -68,7 +67,7 @@ pub(crate) fn read(path: &Path, controllers: &[SocketAddrV4]) -> Result<Option<V
         return Err(unusable("the views of other controllers".to_owned()));
     }
     let views = Views::from_json(file.views.to_string().as_bytes()).map_err(|error| unusable(error.to_string()))?;
-    if heads(&views).is_none() {
+    if !have_heads(&views) {
         return Err(unusable("a shard without a head".to_owned()));
     }
     Ok(Some(views))
@@ -90,7 +89,7 @@ mod tests {
         let views = Views { version: 7, shards: vec![shard; 8] };
         write(&path, &controllers, &views).unwrap();
         assert_eq!(read(&path, &controllers).unwrap(), Some(views.clone()));
-        assert_eq!(heads(&views), Some(vec![head.address; 8]));
+        assert!(have_heads(&views) && !have_heads(&Views::default()));
         let other = ["10.0.0.8:5408".parse().unwrap()];
         assert!(read(&path, &other).unwrap_err().to_string().contains("other controllers"));
         let text = std::fs::read_to_string(&path).unwrap();
@@ -116,7 +115,7 @@ mod tests {
     fn a_reboot_leaves_them_only_in_a_state_directory() {
         let at = |line: &str| {
             let text = format!("name = \"s1\"\nobject = \"nat.o\"\n{line}\n[[port]]\nport = 0\ninterface = \"eth0\"\n");
-            let config = Config::parse(Path::new("s1.toml"), &text).unwrap();
+            let config = Config::parse(Path::new("s1.toml"), &text, &[]).unwrap();
             path(&config, &RunDirectory::of("s1").unwrap())
         };
         assert_eq!(at("state_directory = \"/var/lib/stateplane\""), Path::new("/var/lib/stateplane/s1.views.json"));

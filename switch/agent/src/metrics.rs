@@ -34,7 +34,8 @@ fn text(agent: &Agent) -> String {
     about(agent, &mut text);
     views(agent, &mut text);
     ports(agent, &mut text);
-    flow_states(agent, &mut text);
+    objects(agent, &mut text);
+    agent.systems.metrics(&mut text);
     generator(agent, &mut text);
     gateway(agent, &mut text);
     tables(agent, &mut text);
@@ -98,8 +99,8 @@ fn ports(agent: &Agent, text: &mut Text) {
     }
 }
 
-fn flow_states(agent: &Agent, text: &mut Text) {
-    let objects = agent.objects();
+fn objects(agent: &Agent, text: &mut Text) {
+    let objects = agent.systems.objects();
     let mut flows = text.family("stateplane_flows", Gauge, "Entries in the tables of this switch, by state object");
     for object in &objects {
         flows.sample(&[("object", &object.name), ("consistency", &object.consistency)], object.flows);
@@ -112,42 +113,6 @@ fn flow_states(agent: &Agent, text: &mut Text) {
     let mut limits = text.family("stateplane_flows_limit", Gauge, "Entries that fit, by state object");
     for object in &objects {
         limits.sample(&[("object", &object.name), ("consistency", &object.consistency)], object.limit);
-    }
-    let (shards, sessions) = agent.sessions();
-    text.single("stateplane_shards", Gauge, "Shards of the store that the switch knows of", shards);
-    let live = sessions.iter().filter(|session| session.left_ms > 0).count();
-    text.single("stateplane_sessions", Gauge, "Shards with which the switch has a session whose lease lives", live);
-    let help = "1: lease_margin_us is no less than the store's lease, so that no lease ever begins, and packets that need one are dropped";
-    let short = agent.short_lease_us(&sessions).is_some();
-    text.single("stateplane_switch_lease_too_short", Gauge, help, u8::from(short));
-    type Get = fn(&crate::load::SessionLoad) -> f64;
-    let families: [(&str, &str, Get); 3] = [
-        (
-            "stateplane_shard_round_trip_seconds",
-            "Smoothed time from a request to its answer; 0: nothing measured",
-            |it| it.round_trip_us as f64 / 1e6,
-        ),
-        ("stateplane_shard_resend_timeout_seconds", "After so long without an answer something is sent again", |it| {
-            it.resend_timeout_us as f64 / 1e6
-        }),
-        ("stateplane_shard_outstanding", "Requests that are not answered; window_packets at the most", |it| {
-            it.outstanding as f64
-        }),
-    ];
-    for (name, help, get) in families {
-        let mut family = text.family(name, Gauge, help);
-        for session in &sessions {
-            family.sample(&[("shard", &session.shard)], get(session));
-        }
-    }
-    let pending = crate::load::pending(&agent.dataplane);
-    text.single("stateplane_updates_pending", Gauge, "Updates and releases that are not acknowledged yet", pending);
-    let swept = agent.swept.load(Ordering::Relaxed);
-    text.single("stateplane_flows_swept_total", Counter, "Idle flows removed from this switch's tables", swept);
-    let help = "What the FlowState runtime did and met, by event: messages sent and taken, packets dropped and why";
-    let mut events = text.family("stateplane_flow_events_total", Counter, help);
-    for (event, count) in crate::flow_state::events(&agent.dataplane).unwrap_or_default() {
-        events.sample(&[("event", &event)], count);
     }
 }
 

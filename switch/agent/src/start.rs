@@ -1,23 +1,31 @@
 //! How a switch starts: anew, by taking over what runs, or by replacing it.
 
+use crate::agent::read_secrets;
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::flow_state;
 use crate::gateway::{Gateway, Worker};
 use crate::incarnation;
 use crate::kept_views;
 use crate::run_dir::{Hold, RunDirectory, State};
+use crate::system::{self, Context, System, Systems};
 use dataplane::{AttachMode, Dataplane, EntrySpec, Link, Object, Settings, Write};
-use manifest::{Home, Layout, Manifest};
+use manifest::Manifest;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
+use wire::{Member, ShardView, Views};
 
 /// Interfaces' indexes are below this (stateplane_xdp.h: SP_MAX_IFINDEX).
 const MAX_IFINDEX: u32 = 65_536;
+/// Array of one byte a port: 1 if messages of systems may come in there.
+const FABRIC_PORTS: &str = "sp_fabric_port";
 
 /// A started switch.
 pub(crate) struct Started {
     pub dataplane: Arc<Dataplane>,
+    pub systems: Arc<Systems>,
+    /// The packet generator's.
+    pub interval: Duration,
     pub run: RunDirectory,
     pub hold: Hold,
     pub state: State,
@@ -29,7 +37,7 @@ pub(crate) struct Started {
 }
 
 /// Reads the manifest and the object and checks the configuration against them; touches nothing.
-pub(crate) fn check(config: &Config) -> Result<Manifest> {
+pub(crate) fn check(config: &Config, systems: &[&dyn System]) -> Result<Manifest> {
     if !config.object.is_file() {
         return config.fault("object", format!("there is no file {}", config.object.display()));
     }
@@ -56,39 +64,7 @@ pub(crate) fn check(config: &Config) -> Result<Manifest> {
                 .or_else(|error| config.fault(format!("{field}.default"), error.to_string()))?;
         }
     }
-    for object in manifest.state_objects.iter().filter(|object| object.home == Home::Store) {
-        let is = match object.value {
-            Layout::Fields { .. } => {
-                let consistency = flow_state::consistency(object);
-                format!("is needed: the program's {} {} is {consistency}", object.kind, object.name)
-            }
-            Layout::Slots { .. } => format!("is needed: snapshots of the program's {} go there", object.name),
-        };
-        if config.store.is_none() && config.controllers.is_empty() {
-            return config.fault("controllers", is);
-        }
-        match &config.secrets {
-            None => {
-                let remedy = "name the fabric's file of secrets (`stateplane keys generate FILE` makes one)";
-                return config.fault("secrets", format!("{is}; {remedy}"));
-            }
-            Some(path) => {
-                flow_state::read_secrets(path).or_else(|error| config.fault("secrets", error.to_string()))?;
-            }
-        }
-    }
-    for object in manifest.state_objects.iter().filter(|object| object.is_local()) {
-        let is = format!("is needed: the program's {} {}", object.kind, object.name);
-        match flow_state::allocator(object) {
-            "nat_ports" if config.nat_pool.is_none() => {
-                return config.fault("nat_pool", format!("{is} allocates from it"));
-            }
-            "backends" if config.backend.is_empty() => {
-                return config.fault("backend", format!("{is} picks one of them"));
-            }
-            _ => {}
-        }
-    }
+    system::check(systems, config, &manifest)?;
     for (index, port) in config.port.iter().enumerate() {
         if port.port >= manifest.max_ports {
             let reason = format!("{} is not below {}, the program's number of ports", port.port, manifest.max_ports);
@@ -115,8 +91,8 @@ fn fingerprint(config: &Config, manifest: &Manifest) -> Result<String> {
 }
 
 /// Starts the switch. With `fresh`, whatever an earlier agent left is discarded first.
-pub(crate) fn start(config: &Config, fresh: bool) -> Result<Started> {
-    let manifest = check(config)?;
+pub(crate) fn start(config: &Arc<Config>, fresh: bool, systems: &[&dyn System]) -> Result<Started> {
+    let manifest = check(config, systems)?;
     let hash = fingerprint(config, &manifest)?;
     let run = RunDirectory::of(&config.name)?;
     let hold = run.open()?;
@@ -145,12 +121,15 @@ pub(crate) fn start(config: &Config, fresh: bool) -> Result<Started> {
     if how != "took over" {
         std::thread::sleep(incarnation::rest_of_first_tick(state.incarnation, incarnation::ms_since_1970()));
     }
-    flow_state::configure(&dataplane, config, state.incarnation)?;
-    last_views(&dataplane, config, &run, state.incarnation)?;
+    let dataplane = Arc::new(dataplane);
+    let context = Context { config: config.clone(), dataplane: dataplane.clone(), incarnation: state.incarnation };
+    let systems = Arc::new(Systems::begin(systems, &context)?);
+    let interval = systems.interval(Duration::from_micros(config.generator_interval_us));
+    configure(&dataplane, &systems, config, interval)?;
+    last_views(&systems, config, &run)?;
     let (four, six) = crate::addresses::local()?;
     dataplane.set_local_addresses(&four, &six)?;
     // The program knows its ports, and next hops are being resolved, before the first packet comes.
-    let dataplane = Arc::new(dataplane);
     let new = Gateway::new().map_err(|source| Error::System { action: "make an eventfd".into(), source });
     let gateway = Arc::new(new?);
     let known = |port: &crate::config::Port| Some((port.port, ifindex(&port.interface)?));
@@ -163,20 +142,38 @@ pub(crate) fn start(config: &Config, fresh: bool) -> Result<Started> {
     for generation in other_generations {
         run.remove_generation(generation)?;
     }
-    Ok(Started { dataplane, run, hold, state, gateway, worker, how })
+    Ok(Started { dataplane, systems, interval, run, hold, state, gateway, worker, how })
 }
 
-/// Maps that know no shards get those that the controllers named last, until one answers.
-fn last_views(dataplane: &Dataplane, config: &Config, run: &RunDirectory, incarnation: u32) -> Result<()> {
-    if config.controllers.is_empty() || !dataplane.has_flow_runtime() || dataplane.shards()? != 0 {
+/// Tells the systems all but the controllers' views, and the program its fabric ports.
+fn configure(dataplane: &Dataplane, systems: &Systems, config: &Config, interval: Duration) -> Result<()> {
+    systems.configure(interval)?;
+    if let Some(path) = config.secrets.as_ref().filter(|_| !systems.is_empty()) {
+        systems.secrets(read_secrets(path)?.ring())?;
+    }
+    if let Some(store) = config.store {
+        // One shard, of which nobody says who else is in its chain.
+        let members = vec![Member { address: store, incarnation: 0 }];
+        systems.views(&Views { version: 0, shards: vec![ShardView { members, ..ShardView::default() }] })?;
+    }
+    if dataplane.has_map(FABRIC_PORTS) {
+        for port in 0..dataplane.manifest().max_ports {
+            let fabric = config.port.iter().any(|known| known.port == port && known.fabric);
+            dataplane.write_array(FABRIC_PORTS, port, &[u8::from(fabric)])?;
+        }
+    }
+    Ok(())
+}
+
+/// Maps without views get those that the controllers sent last, until one answers.
+fn last_views(systems: &Systems, config: &Config, run: &RunDirectory) -> Result<()> {
+    if config.controllers.is_empty() || systems.have_views() != Some(false) {
         return Ok(());
     }
     match kept_views::read(&kept_views::path(config, run), &config.controllers) {
         Ok(Some(views)) => {
-            if let Some(heads) = kept_views::heads(&views) {
-                flow_state::set_shards(dataplane, config, incarnation, &heads)?;
-                tracing::info!("views {} of an earlier agent, until a controller answers", views.version);
-            }
+            systems.views(&views)?;
+            tracing::info!("views {} of an earlier agent, until a controller answers", views.version);
         }
         Ok(None) => {}
         // Whatever is in it: the controllers will say.

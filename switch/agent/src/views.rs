@@ -1,6 +1,7 @@
-//! What the controllers say: which server is the head of which shard's chain. A thread reports to them and takes their views. (`systems/redplane/docs/state-protocol.md`, "The
-//! controller".) Without any controller the heads stay as they were told last, and the data plane goes on; the last views are kept for an agent that
-//! starts meanwhile (`kept_views.rs`).
+//! What the controllers say: who is in which shard's chain. A thread reports to them, takes their
+//! views and hands them to the systems. Without any controller the views stay as they were told
+//! last, and the data plane goes on; the last views are kept for an agent that starts meanwhile
+//! (`kept_views.rs`).
 
 use crate::agent::Agent;
 use crate::kept_views;
@@ -8,8 +9,8 @@ use nix::time::{ClockId, clock_gettime};
 use secrets::SecretsFile;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use wire::{Control, KeyRing, Report, Reporter, Views};
 
@@ -133,7 +134,8 @@ fn ring(path: &std::path::Path) -> Result<KeyRing, String> {
 fn report(agent: &Agent, socket: &UdpSocket, own: Ipv4Addr, keys: &KeyRing, views: &Views) {
     let reporter = Reporter::Switch { switch_id: agent.config.switch_id };
     let shards = views.shards.len() as u16;
-    let (version, load) = (views.version, agent.counted.short());
+    let load = agent.reported.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let version = views.version;
     let report = Report { reporter, version, shards, heard_ms: 0, machine: String::new(), replicas: Vec::new(), load };
     // A process of its own: what another one reported before is older, whatever its clock was.
     let incarnation = u64::from(std::process::id()) << 32 | 1;
@@ -146,10 +148,12 @@ fn report(agent: &Agent, socket: &UdpSocket, own: Ipv4Addr, keys: &KeyRing, view
     }
 }
 
-/// Tells the data plane the heads; a cluster that has not begun has none yet.
+/// Tells the systems; a cluster that has not begun has no heads yet.
 fn take(agent: &Agent, views: &Views) -> Result<(), String> {
-    let Some(heads) = kept_views::heads(views) else { return Ok(()) };
-    agent.set_shards(heads).map_err(|error| error.to_string())?;
+    if !kept_views::have_heads(views) {
+        return Ok(());
+    }
+    agent.take_views(views).map_err(|error| error.to_string())?;
     agent.views_version.store(views.version, Ordering::Relaxed);
     tracing::info!("controllers: views {}", views.version);
     // The switch does without: only one that starts misses them, until a controller answers.

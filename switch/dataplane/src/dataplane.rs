@@ -7,7 +7,7 @@ use crate::table::TableRef;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use manifest::Manifest;
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
@@ -17,12 +17,6 @@ pub struct Dataplane {
     pub(crate) programs: BTreeMap<String, OwnedFd>,
     pub(crate) maps: BTreeMap<String, MapHandle>,
 }
-
-/// External addresses that a NAT pool holds at most (the map's size).
-pub const MAX_POOL_ADDRESSES: usize = 16;
-
-/// Places that the local BACKENDS allocator shares out among the backends (SP_BACKEND_SLOTS in stateplane_flow.h).
-pub const BACKEND_PLACES: usize = 1024;
 
 /// What a port has seen, summed over CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -62,7 +56,7 @@ impl Dataplane {
         self.maps.contains_key(name)
     }
 
-    /// A map of the object, for what this crate does not know (FlowState).
+    /// A map of the object, for what this crate does not know: systems' state.
     pub fn map(&self, name: &str) -> Option<&MapHandle> {
         self.maps.get(name)
     }
@@ -209,39 +203,6 @@ impl Dataplane {
         Ok((first.0 + second.0, first.1 + second.1))
     }
 
-    /// Tells the local NAT allocator what it draws from: addresses ([`MAX_POOL_ADDRESSES`] at most) and ports, both ends included. Objects without
-    /// an allocator are left alone.
-    pub fn set_nat_pool(&self, addresses: &[Ipv4Addr], low: u16, high: u16) -> Result<()> {
-        if !self.has_map("sp_nat_pool") {
-            return Ok(());
-        }
-        // struct sp_nat_pool
-        let count = addresses.len().min(MAX_POOL_ADDRESSES) as u32;
-        let mut bytes = count.to_ne_bytes().to_vec();
-        bytes.extend(low.to_ne_bytes());
-        bytes.extend(high.to_ne_bytes());
-        for index in 0..MAX_POOL_ADDRESSES {
-            bytes.extend(addresses.get(index).map_or([0; 4], Ipv4Addr::octets));
-        }
-        self.write_array("sp_nat_pool", 0, &bytes)
-    }
-
-    /// Tells the local BACKENDS allocator where new conversations go: backends with their weights, each of which gets places in proportion; a weight of 0
-    /// gets none. Objects without an allocator are left alone.
-    pub fn set_backends(&self, backends: &[(SocketAddrV4, u32)]) -> Result<()> {
-        if !self.has_map("sp_backends") {
-            return Ok(());
-        }
-        for (slot, backend) in (0u32..).zip(backend_places(backends)) {
-            // struct sp_backend
-            let mut bytes = backend.map_or([0; 4], |to| to.ip().octets()).to_vec();
-            bytes.extend(backend.map_or([0; 2], |to| to.port().to_be_bytes()));
-            bytes.extend([0; 2]);
-            self.write_array("sp_backends", slot, &bytes)?;
-        }
-        Ok(())
-    }
-
     /// Makes a hash map's keys exactly these.
     fn set_members(&self, name: &str, wanted: &[Vec<u8>]) -> Result<(usize, usize)> {
         let Some(map) = self.maps.get(name) else { return Ok((0, 0)) };
@@ -258,40 +219,5 @@ impl Dataplane {
             removed += 1;
         }
         Ok((added, removed))
-    }
-}
-
-/// What stands in each place of `sp_backends`: a place belongs to the backend in whose part of the summed weights its middle lies.
-fn backend_places(backends: &[(SocketAddrV4, u32)]) -> [Option<SocketAddrV4>; BACKEND_PLACES] {
-    let total: u64 = backends.iter().map(|(_, weight)| u64::from(*weight)).sum();
-    let mut places = [None; BACKEND_PLACES];
-    for (index, place) in places.iter_mut().enumerate() {
-        let middle = (2 * index as u64 + 1) * total; // in 1 / (2 * BACKEND_PLACES) of a weight of 1
-        let mut sum = 0;
-        *place = backends.iter().find_map(|(address, weight)| {
-            sum += u64::from(*weight) * 2 * BACKEND_PLACES as u64;
-            (middle < sum).then_some(*address)
-        });
-    }
-    places
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn places_are_shared_out_by_weight() {
-        let backend = |last, weight| (SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, last), 80), weight);
-        let count = |places: &[Option<SocketAddrV4>], last| {
-            places.iter().flatten().filter(|to| to.ip().octets()[3] == last).count()
-        };
-        let places = backend_places(&[backend(1, 1), backend(2, 0), backend(3, 3)]);
-        assert_eq!([1, 2, 3].map(|last| count(&places, last)), [256, 0, 768]);
-        let places = backend_places(&[backend(1, u32::MAX), backend(2, u32::MAX), backend(3, u32::MAX)]);
-        assert_eq!(places.iter().flatten().count(), BACKEND_PLACES);
-        assert!([1, 2, 3].iter().all(|last| count(&places, *last).abs_diff(BACKEND_PLACES / 3) <= 1));
-        assert_eq!(backend_places(&[backend(1, 0)]), [None; BACKEND_PLACES]);
-        assert_eq!(backend_places(&[]), [None; BACKEND_PLACES]);
     }
 }

@@ -16,3 +16,8 @@ pub fn compiler() -> Systems {
 pub fn interpreter() -> Objects {
     Objects(&[&redplane_compiler::Meaning])
 }
+
+/// Those of which a switch may run state.
+pub fn switch() -> &'static [&'static dyn switch_agent::System] {
+    &[&redplane_switch::RedPlane]
+}

@@ -4,13 +4,14 @@ use crate::flows::{EXTERNAL, EXTERNAL_ADDRESSES, Flow, INSIDE, PORT_LOW};
 use crate::kernel::{self, CObject};
 use crate::network::Network;
 use anyhow::{Context, Result, bail};
-use dataplane::flow::{Session, entry_at};
 use dataplane::{
     ActionSpec, AttachMode, Dataplane, EntrySpec, GatewayPort, KeySpec, Object, ReversePath, Settings, Write,
 };
 use libbpf_rs::MapCore;
 use manifest::Manifest;
 use nix::time::{ClockId, clock_gettime};
+use redplane_switch::FlowRuntime;
+use redplane_switch::runtime::{Session, entry_at};
 use state_protocol::objects::flow_states;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -74,7 +74,8 @@ pub(crate) fn controller_config(data: &[u8]) {
 
 /// `switch.toml`
 pub(crate) fn switch_config(data: &[u8]) {
-    if let Err(error) = switch_agent::config::Config::parse(Path::new(NOWHERE), &text(data)) {
+    let config = switch_agent::config::Config::parse(Path::new(NOWHERE), &text(data), systems::switch());
+    if let Err(error) = config.and_then(|config| redplane_switch::SwitchConfig::of(&config)) {
         told(&error);
     }
 }

@@ -10,12 +10,13 @@ use crate::nat::{
 use crate::network::{FABRIC_PORT, OUTSIDE_PORT, PROTOCOL_ADDRESS};
 use crate::programs::root;
 use anyhow::{Context, Result, bail, ensure};
-use dataplane::flow::{FlowSettings, SecretSet, entry_at, entry_flags};
 use dataplane::{ActionSpec, Dataplane, EntrySpec, KeySpec, Object, Settings, Write};
 use libbpf_rs::{MapCore, MapFlags};
 use manifest::Manifest;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use redplane_switch::FlowRuntime;
+use redplane_switch::runtime::{FlowSettings, SecretSet, entry_at, entry_flags};
 use state_protocol::objects::flow_states;
 use state_protocol::{Flags, Message, MessageType};
 use std::collections::HashMap;

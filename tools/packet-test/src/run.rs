@@ -5,6 +5,7 @@ use crate::report::{CaseReport, Failure, diff, difference, dump};
 use crate::setup::{Backends, DEFAULT_ICMP_RATE_PER_S, NatPool, PortLink};
 use crate::stf::{Case, Command, Pattern, Port};
 use dataplane::{Dataplane, EntrySpec, GatewayPort, GatewaySettings, Verdict, Write};
+use redplane_switch::FlowRuntime;
 use state_protocol::objects::{Allocator, FlowState, flow_states};
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -18,7 +18,8 @@
 //! Only these words with a colon right behind them count; every other comment is a comment.
 
 use crate::stf::{Word, Wrong, words, wrong};
-use dataplane::{GatewaySettings, MAX_POOL_ADDRESSES, ReversePath};
+use dataplane::{GatewaySettings, ReversePath};
+use redplane_switch::MAX_POOL_ADDRESSES;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 

@@ -4,8 +4,9 @@
 mod flow_rig;
 
 use dataplane::Verdict;
-use dataplane::flow::{SweepBefore, Swept};
 use flow_rig::*;
+use redplane_switch::FlowRuntime;
+use redplane_switch::runtime::{SweepBefore, Swept};
 use state_protocol::{Flags, Message, MessageType};
 use std::net::Ipv4Addr;
 use wire::{HEADER_BYTES, KeyRing, Secret};

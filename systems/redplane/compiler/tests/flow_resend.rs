@@ -5,6 +5,7 @@ mod flow_rig;
 
 use dataplane::Verdict;
 use flow_rig::*;
+use redplane_switch::FlowRuntime;
 use state_protocol::{Message, MessageType};
 
 const MILLISECOND: u64 = 1_000_000;

@@ -1,10 +1,11 @@
 //! A simulated switch: a loaded object in test mode, with its own settings and clock.
 
 use crate::world::TICK_NS;
-use dataplane::flow::{FlowSettings, SecretSet, SweepBefore, Swept, entry_at, entry_flags};
 use dataplane::{ActionSpec, Dataplane, EntrySpec, Error, KeySpec, Object, Result, Settings, Verdict, Write};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use manifest::Manifest;
+use redplane_switch::FlowRuntime;
+use redplane_switch::runtime::{FlowSettings, SecretSet, SweepBefore, Swept, entry_at, entry_flags};
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddrV4};

@@ -6,7 +6,7 @@ mod page;
 pub use overview::daemons;
 pub use page::{chains, controller_notes, controller_state, reporter};
 
-use overview::{Controller, Overview, Store, Switch};
+use overview::{Controller, Load, Overview, Store, Switch};
 use secrets::SecretsFile;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -223,7 +223,10 @@ fn switch(name: String, timeout: Duration) -> Switch {
         return Switch { name, error, status, load: None };
     }
     let (load, error) = match ask(Request::Load) {
-        Ok(Reply::Load(load)) => (Some(load), None),
+        Ok(Reply::Load(load)) => match Load::of(load) {
+            Ok(load) => (Some(load), None),
+            Err(error) => (None, Some(format!("{name}: {error}: the agent is of another version: restart it"))),
+        },
         Ok(_) => (None, Some(format!("{name}: the agent is of another version: restart it"))),
         Err(error) => (None, Some(error.to_string())),
     };

@@ -1,6 +1,7 @@
 //! `stateplane switch`: run the agent, check its configuration, stop or detach a switch.
 
 use clap::Subcommand;
+use redplane_switch::{Flows, FlowsRequest};
 use std::path::PathBuf;
 use switch_agent::config::Config;
 use switch_agent::control::{Reply, Request};
@@ -73,9 +74,9 @@ enum Action {
 pub fn run(args: Args) -> u8 {
     let result = match (&args.action, &args.config) {
         (Some(action), _) => act(action),
-        (None, Some(path)) => Config::read(path).and_then(|config| {
+        (None, Some(path)) => Config::read(path, systems::switch()).and_then(|config| {
             if args.check {
-                switch_agent::check(&config)?;
+                switch_agent::check(&config, systems::switch())?;
                 for interface in switch_agent::missing_interfaces(&config) {
                     // Not at fault: it may be another machine's configuration, or the interface comes up later.
                     eprintln!(
@@ -87,7 +88,7 @@ pub fn run(args: Args) -> u8 {
                 return Ok(());
             }
             super::daemon::log();
-            switch_agent::run(config, args.fresh)
+            switch_agent::run(config, args.fresh, systems::switch())
         }),
         (None, None) => {
             eprintln!("stateplane switch: --config is needed");
@@ -149,8 +150,8 @@ fn status(name: Option<&str>, json: bool) -> switch_agent::Result<()> {
 }
 
 fn flows(object: Option<String>, switch: Option<&str>, limit: usize, json: bool) -> switch_agent::Result<()> {
-    let reply = client::ask(&client::find(switch)?, &Request::Flows { object, limit })?;
-    let Reply::Flows { object, count, flows } = &reply else { return Ok(()) };
+    let reply: Flows = client::ask_system(&client::find(switch)?, &FlowsRequest { object, limit })?;
+    let Flows { object, count, flows } = &reply;
     if json {
         outln!("{}", super::table::json(&reply));
         return Ok(());

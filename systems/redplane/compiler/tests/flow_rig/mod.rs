@@ -4,8 +4,9 @@
 #[path = "../common/messages.rs"]
 mod messages;
 
-use dataplane::flow::{FlowSettings, SecretSet, SweepBefore, Swept};
 use dataplane::{Dataplane, Object, Settings, Verdict};
+use redplane_switch::FlowRuntime;
+use redplane_switch::runtime::{FlowSettings, SecretSet, SweepBefore, Swept};
 use state_protocol::{Message, MessageType, Owner};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;

@@ -4,9 +4,10 @@
 #[path = "../common/messages.rs"]
 mod messages;
 
-use dataplane::flow::{FlowSettings, SecretSet};
 use dataplane::{Dataplane, Object, Settings, Verdict};
 use libbpf_rs::{MapCore, MapFlags};
+use redplane_switch::FlowRuntime;
+use redplane_switch::runtime::{FlowSettings, SecretSet};
 use state_protocol::objects::SnapshotState;
 use state_protocol::{Message, MessageType, Owner};
 use std::net::{Ipv4Addr, SocketAddrV4};

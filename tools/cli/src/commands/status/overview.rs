@@ -1,12 +1,32 @@
 //! What was found: switches, stores, controllers, and whether all is well with them.
 
 use controller::shell::{PeerStatus, Status as ControllerStatus};
+use redplane_switch::Load as RedPlaneLoad;
+pub use redplane_switch::SessionLoad;
 use serde::Serialize;
 use state_store::core::NodeStatus as StoreStatus;
 use std::net::SocketAddrV4;
 use switch_agent::control::Status as SwitchStatus;
-use switch_agent::load::{Load, ViewsKnown};
+use switch_agent::load::{Load as AgentLoad, ViewsKnown};
 use wire::{Reporter, SwitchLoad};
+
+/// How much a switch of this machine holds and has to do.
+#[derive(Debug, Serialize)]
+pub struct Load {
+    #[serde(flatten)]
+    pub agent: AgentLoad,
+    #[serde(flatten)]
+    pub state: RedPlaneLoad,
+}
+
+impl Load {
+    /// Takes apart what the agent tells of its systems; a program without their state has the
+    /// fields all the same.
+    pub fn of(mut agent: AgentLoad) -> Result<Load, serde_json::Error> {
+        let fields = std::mem::take(&mut agent.systems);
+        Ok(Load { state: serde_json::from_value(fields.into())?, agent })
+    }
+}
 
 /// A switch of this machine.
 #[derive(Debug, Serialize)]
@@ -56,9 +76,9 @@ impl Switch {
     pub fn state(&self) -> &'static str {
         match &self.load {
             _ if self.status.is_none() => "no answer",
-            Some(load) if load.views == Some(ViewsKnown::None) => "no views",
-            Some(load) if load.short_lease_us.is_some() => "no leases",
-            Some(load) if self.error.is_none() && load.ports_attached == load.ports => "up",
+            Some(load) if load.agent.views == Some(ViewsKnown::None) => "no views",
+            Some(load) if load.state.short_lease_us.is_some() => "no leases",
+            Some(load) if self.error.is_none() && load.agent.ports_attached == load.agent.ports => "up",
             _ => "not well",
         }
     }
@@ -125,4 +145,30 @@ fn is_earlier_life(peer: &PeerStatus, peers: &[PeerStatus]) -> bool {
 /// Those of them that it does not hear any more.
 pub fn silent(status: &ControllerStatus) -> impl Iterator<Item = &PeerStatus> {
     daemons(status).filter(|peer| !peer.alive)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// Scripts read `stateplane status --json`: a program without state has the same fields.
+    #[test]
+    fn a_switch_has_the_same_fields_whatever_its_program() {
+        let common = json!({
+            "views": "told", "views_version": 3, "objects": [], "generator_lag_us": null, "ports_attached": 2, "ports": 2
+        });
+        let shown = |own: Value| {
+            let mut told = common.clone();
+            told.as_object_mut().expect("an object").extend(own.as_object().expect("an object").clone());
+            let load = Load::of(serde_json::from_value(told).expect("as agents tell")).expect("RedPlane's");
+            serde_json::to_value(load).expect("plain data")
+        };
+        let own = json!({ "shards": 8, "pending": 5, "short_lease_us": 300, "sessions": [], "events": [["acks", 1]] });
+        let (with, without) = (shown(own), shown(json!({})));
+        let fields = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
+        assert_eq!(fields(&with), fields(&without));
+        assert_eq!((&with["shards"], &with["events"]), (&json!(8), &json!([["acks", 1]])));
+        assert_eq!((&without["shards"], &without["pending"], &without["sessions"]), (&json!(0), &json!(0), &json!([])));
+    }
 }

@@ -1,9 +1,9 @@
 //! The page: a table for each kind of daemon, and under it what is wrong and what to do.
 
 use super::super::table;
-use super::overview::{Controller, Overview, Store, Switch, daemons, silent};
+use super::overview::{Controller, Load, Overview, SessionLoad, Store, Switch, daemons, silent};
 use controller::shell::{PeerStatus, Status as ControllerStatus};
-use switch_agent::load::{GatewayLoad, MESSAGE_BYTES, NarrowPort, SessionLoad, ViewsKnown};
+use switch_agent::load::{GatewayLoad, NarrowPort, ViewsKnown};
 use wire::{Reporter, SwitchLoad};
 
 /// Next hops that are named, of those that do not answer.
@@ -111,7 +111,7 @@ fn gateway_notes(name: &str, load: &GatewayLoad) -> Vec<String> {
 fn narrow(name: &str, port: &NarrowPort) -> String {
     let (number, interface, mtu) = (port.port, &port.interface, port.mtu);
     let (leaves, hosts) = (port.leaves, port.hosts_mtu);
-    let wanted = hosts.saturating_add(MESSAGE_BYTES);
+    let wanted = hosts.saturating_add(mtu.saturating_sub(leaves));
     format!(
         "{name}: port {number} ({interface}): an MTU of {mtu} leaves {leaves} bytes for a packet that \
          waits in a message, and hosts send up to {hosts}: longer ones are dropped (too_big); \
@@ -154,16 +154,16 @@ fn switches(found: &[Switch], elsewhere: &[(&PeerStatus, &SwitchLoad)], shards: 
         let id = switch.status.as_ref().map_or("-".to_owned(), |status| status.switch_id.to_string());
         let program = switch.status.as_ref().map_or("-".to_owned(), |status| status.program.clone());
         let mut row = vec![switch.name.clone(), id, program, switch.state().to_owned()];
-        let Some(load) = &switch.load else {
+        let Some(Load { agent: load, state }) = &switch.load else {
             row.extend(["-", "-", "-", "-", "-"].map(str::to_owned));
             return row;
         };
         let owned: u64 = load.objects.iter().map(|object| object.owned).sum();
         row.extend([
             format!("{} of {}", load.ports_attached, load.ports),
-            format!("{} of {}", load.sessions.iter().filter(|session| session.left_ms > 0).count(), load.shards),
+            format!("{} of {}", state.sessions.iter().filter(|session| session.left_ms > 0).count(), state.shards),
             owned.to_string(),
-            load.pending.to_string(),
+            state.pending.to_string(),
             lag(load.generator_lag_us),
         ]);
         row
@@ -179,7 +179,7 @@ fn switches(found: &[Switch], elsewhere: &[(&PeerStatus, &SwitchLoad)], shards: 
     }
     for switch in found {
         notes.extend(switch.error.clone());
-        let Some(load) = &switch.load else { continue };
+        let Some(Load { agent: load, state }) = &switch.load else { continue };
         match load.views {
             Some(ViewsKnown::None) => notes.push(format!(
                 "{}: no views: no controller has said where the store is, and packets that need its state are dropped; do the controllers run, and is there a route to them?",
@@ -191,7 +191,7 @@ fn switches(found: &[Switch], elsewhere: &[(&PeerStatus, &SwitchLoad)], shards: 
             )),
             Some(ViewsKnown::Told) | None => {}
         }
-        if let Some(lease_us) = load.short_lease_us {
+        if let Some(lease_us) = state.short_lease_us {
             notes.push(format!(
                 "{}: lease_margin_us is no less than the store's lease of {lease_us} us: no lease ever begins, and packets that need one are dropped; write less, or a longer lease_ms at the store",
                 switch.name
@@ -203,7 +203,7 @@ fn switches(found: &[Switch], elsewhere: &[(&PeerStatus, &SwitchLoad)], shards: 
                 switch.name, object.name, object.consistency, object.owned, object.flows, object.limit
             ));
         }
-        notes.extend(round_trips(&switch.name, &load.sessions));
+        notes.extend(round_trips(&switch.name, &state.sessions));
         notes.extend(gateway_notes(&switch.name, &load.gateway));
         notes.extend(load.narrow_ports.iter().map(|port| narrow(&switch.name, port)));
         if load.ports_attached < load.ports {

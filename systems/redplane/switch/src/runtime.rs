@@ -1,9 +1,9 @@
-//! What the FlowState runtime shares with its agent: settings, secrets, shards' heads, sessions, heartbeats and sweeps. The layouts are those of
-//! `stateplane_flow.h` and `stateplane_flow_sweep.h`.
+//! What RedPlane's data plane shares with its agent: settings, secrets, shards' heads, sessions,
+//! heartbeats and sweeps. The layouts are those of `stateplane_flow.h` and
+//! `stateplane_flow_sweep.h`.
 
-use crate::Dataplane;
-use crate::error::{Error, Result};
-use crate::layout::{u32_at, u64_at};
+use crate::allocators;
+use dataplane::{Dataplane, Error, Result};
 use libbpf_rs::{MapCore, MapFlags};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -181,26 +181,30 @@ pub enum Swept {
     Removed,
 }
 
-impl Dataplane {
+/// RedPlane's maps and programs in a loaded object.
+pub trait FlowRuntime {
+    /// The object.
+    fn dataplane(&self) -> &Dataplane;
+
     /// Does the object have state that lives in the store?
-    pub fn has_flow_runtime(&self) -> bool {
-        self.has_map(SETTINGS)
+    fn has_flow_runtime(&self) -> bool {
+        self.dataplane().has_map(SETTINGS)
     }
 
     /// Writes the runtime's settings. An object that an earlier version compiled has no room for the last ones, and goes on without them.
-    pub fn set_flow_settings(&self, settings: FlowSettings) -> Result<()> {
+    fn set_flow_settings(&self, settings: FlowSettings) -> Result<()> {
         let mut bytes = settings.to_bytes();
-        bytes.truncate(self.read_array(SETTINGS, 0)?.len());
-        self.write_array(SETTINGS, 0, &bytes)
+        bytes.truncate(self.dataplane().read_array(SETTINGS, 0)?.len());
+        self.dataplane().write_array(SETTINGS, 0, &bytes)
     }
 
     /// How many shards the runtime thinks there are.
-    pub fn shards(&self) -> Result<u32> {
-        Ok(u32_at(&self.read_array(SETTINGS, 0)?, 12))
+    fn shards(&self) -> Result<u32> {
+        Ok(u32_at(&self.dataplane().read_array(SETTINGS, 0)?, 12))
     }
 
     /// Replaces the secrets; in one write, so messages are checked and tagged all the time.
-    pub fn set_secrets(&self, set: &SecretSet) -> Result<()> {
+    fn set_secrets(&self, set: &SecretSet) -> Result<()> {
         let mut bytes = vec![];
         let mut present = 0u32;
         for (number, secret) in set.secrets.iter().enumerate() {
@@ -209,69 +213,70 @@ impl Dataplane {
         }
         bytes.extend(present.to_ne_bytes());
         bytes.extend(u32::from(set.sends).to_ne_bytes());
-        self.write_array(SECRET_SET, 0, &bytes)
+        self.dataplane().write_array(SECRET_SET, 0, &bytes)
     }
 
     /// Says where a shard's requests go: the head of its chain. `None`: nowhere (they are dropped and counted).
-    pub fn set_shard_head(&self, shard: u32, head: Option<SocketAddrV4>) -> Result<()> {
+    fn set_shard_head(&self, shard: u32, head: Option<SocketAddrV4>) -> Result<()> {
         self.change_shard_head(shard, head, 0)
     }
 
     /// The same at a time of the switch's clock: what was sent before went to another head, and is sent again at once.
-    pub fn change_shard_head(&self, shard: u32, head: Option<SocketAddrV4>, since_ns: u64) -> Result<()> {
+    fn change_shard_head(&self, shard: u32, head: Option<SocketAddrV4>, since_ns: u64) -> Result<()> {
         let mut bytes = head.map_or([0; 4], |head| head.ip().octets()).to_vec();
         bytes.extend(head.map_or(0, |head| head.port()).to_be_bytes());
         bytes.extend([0; 2]);
         bytes.extend(since_ns.to_ne_bytes());
-        self.write_array(SHARDS, shard, &bytes)
+        self.dataplane().write_array(SHARDS, shard, &bytes)
     }
 
     /// The head of a shard's chain, if there is one.
-    pub fn shard_head(&self, shard: u32) -> Result<Option<SocketAddrV4>> {
-        let bytes = self.read_array(SHARDS, shard)?;
+    fn shard_head(&self, shard: u32) -> Result<Option<SocketAddrV4>> {
+        let bytes = self.dataplane().read_array(SHARDS, shard)?;
         let [a, b, c, d, high, low, ..] = bytes[..] else { return Ok(None) };
         let address = Ipv4Addr::new(a, b, c, d);
         Ok((!address.is_unspecified()).then(|| SocketAddrV4::new(address, u16::from_be_bytes([high, low]))))
     }
 
     /// How a shard answers.
-    pub fn round_trips(&self, shard: u32) -> Result<RoundTrips> {
-        let bytes = self.read_array(SESSIONS, shard)?;
+    fn round_trips(&self, shard: u32) -> Result<RoundTrips> {
+        let bytes = self.dataplane().read_array(SESSIONS, shard)?;
         let (sent, done) = (u64_at(&bytes, 40), u64_at(&bytes, 48));
         let outstanding = sent.saturating_sub(done);
         Ok(RoundTrips { smoothed_ns: u64_at(&bytes, 24), variation_ns: u64_at(&bytes, 32), outstanding })
     }
 
     /// The session with a shard.
-    pub fn session(&self, shard: u32) -> Result<Session> {
-        let bytes = self.read_array(SESSIONS, shard)?;
+    fn session(&self, shard: u32) -> Result<Session> {
+        let bytes = self.dataplane().read_array(SESSIONS, shard)?;
         Ok(Session { number: u32_at(&bytes, 4), lease_end_ns: u64_at(&bytes, 8), lease_ns: u64_at(&bytes, 16) })
     }
 
     /// Forgets the session with a shard: its flows are nobody's on this switch until the store says otherwise.
-    pub fn clear_session(&self, shard: u32) -> Result<()> {
+    fn clear_session(&self, shard: u32) -> Result<()> {
         self.set_session(shard, Session::default())
     }
 
     /// Writes a session: for who plays the store, such as a benchmark.
-    pub fn set_session(&self, shard: u32, session: Session) -> Result<()> {
+    fn set_session(&self, shard: u32, session: Session) -> Result<()> {
         let mut bytes = vec![0; 4]; // the lock
         bytes.extend(session.number.to_ne_bytes());
         bytes.extend(session.lease_end_ns.to_ne_bytes());
         bytes.extend(session.lease_ns.to_ne_bytes());
         bytes.resize(SESSION_BYTES, 0); // nothing measured, nothing sent
-        self.write_array(SESSIONS, shard, &bytes)
+        self.dataplane().write_array(SESSIONS, shard, &bytes)
     }
 
     /// Has the packet generator's next frame become a heartbeat to the shard.
-    pub fn push_heartbeat(&self, shard: u32) -> Result<()> {
-        let map = self.required_map(HEARTBEATS, "the FlowState runtime")?;
+    fn push_heartbeat(&self, shard: u32) -> Result<()> {
+        let owner = "the FlowState runtime".to_owned();
+        let map = self.dataplane().map(HEARTBEATS).ok_or_else(|| Error::NoMap { map: HEARTBEATS.to_owned(), owner })?;
         map.update(&[], &shard.to_ne_bytes(), MapFlags::ANY)
             .map_err(|error| Error::libbpf(format!("queue a heartbeat of shard {shard}"), error))
     }
 
     /// Lets the runtime release or remove a flow, if it is as idle as that.
-    pub fn sweep(&self, object_id: u16, key: &[u8], before: SweepBefore) -> Result<Swept> {
+    fn sweep(&self, object_id: u16, key: &[u8], before: SweepBefore) -> Result<Swept> {
         let mut request = u32::from(object_id).to_ne_bytes().to_vec();
         request.extend(0u32.to_ne_bytes());
         for ns in [before.idle_ns, before.half_closed_ns, before.closed_ns, before.released_ns] {
@@ -279,10 +284,36 @@ impl Dataplane {
         }
         request.extend(key);
         request.resize(40 + KEY_BYTES, 0);
-        Ok(match self.run_request(SWEEP, &request)? {
+        Ok(match self.dataplane().run_request(SWEEP, &request)? {
             XDP_DROP => Swept::Removed,
             XDP_TX => Swept::Released,
             _ => Swept::Kept,
         })
     }
+
+    /// Tells the local NAT allocator what it draws from: addresses ([`crate::MAX_POOL_ADDRESSES`] at most) and ports, both ends included. Objects without
+    /// an allocator are left alone.
+    fn set_nat_pool(&self, addresses: &[Ipv4Addr], low: u16, high: u16) -> Result<()> {
+        allocators::set_nat_pool(self.dataplane(), addresses, low, high)
+    }
+
+    /// Tells the local BACKENDS allocator where new conversations go: backends with their weights, each of which gets places in proportion; a weight of 0
+    /// gets none. Objects without an allocator are left alone.
+    fn set_backends(&self, backends: &[(SocketAddrV4, u32)]) -> Result<()> {
+        allocators::set_backends(self.dataplane(), backends)
+    }
+}
+
+impl FlowRuntime for Dataplane {
+    fn dataplane(&self) -> &Dataplane {
+        self
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes)
 }

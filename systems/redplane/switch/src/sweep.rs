@@ -3,22 +3,18 @@
 //! It finds candidates by reading the maps; whether one really goes is decided by the object's `sp_sweep`, under the entry's lock
 //! (stateplane_flow_sweep.h), so a packet never loses a flow that it is using.
 
-use crate::agent::Agent;
 use crate::config::Idle;
-use crate::error::Result;
-use crate::flow_state::allocator;
-use crate::load::{Held, live_sessions};
+use crate::held::{Held, live_sessions, pending};
+use crate::runtime::{FlowRuntime, SweepBefore, Swept, entry_at, entry_flags};
+use crate::settings::allocator;
 use dataplane::Dataplane;
-use dataplane::flow::{SweepBefore, Swept, entry_at, entry_flags};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use manifest::{Layout, StateObject};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use state_protocol::objects::objects;
 use std::time::{Duration, Instant};
+use switch_agent::Result;
 
 const PROGRAM: &str = "sp_sweep";
-/// How often the maps are looked through. A look at a million flows takes some tenths of a second of one core.
-const INTERVAL: Duration = Duration::from_secs(2);
 /// So many flows of an object are released in one look at the most, and as many removed.
 const MOST_AT_ONCE: usize = 20_000;
 /// While so many releases wait for their acknowledgements, no more flows are released, so that a million that fall idle together do not bury the store in releases: what is not acknowledged
@@ -34,42 +30,22 @@ const HALF_CLOSED_AFTER_NS: u64 = 5 * SECOND_NS;
 /// Rule 7: no late grant can be taken any more.
 const REMOVED_AFTER_NS: u64 = 2 * SECOND_NS;
 
-/// Sweeps now and then, until the runtime ends.
-pub(crate) fn start(agent: Arc<Agent>) {
-    if agent.dataplane.program(PROGRAM).is_none() {
-        return;
-    }
-    tokio::spawn(async move {
-        loop {
-            tokio::time::sleep(INTERVAL).await;
-            let agent = agent.clone();
-            // A panic or cancellation there costs one sweep.
-            let _ = tokio::task::spawn_blocking(move || match sweep(&agent.dataplane, agent.config.idle, now_ns()) {
-                Ok((removed, held)) => {
-                    agent.swept.fetch_add(removed, Ordering::Relaxed);
-                    held.into_iter().for_each(|held| agent.counted.put(held));
-                    agent.counted.put_short(agent.short_load());
-                }
-                Err(error) => tracing::warn!("removing idle flows: {error}"),
-            })
-            .await;
-        }
-    });
-}
-
-/// The clock of bpf_ktime_get_ns.
-pub(crate) fn now_ns() -> u64 {
-    use nix::time::{ClockId, clock_gettime};
-    clock_gettime(ClockId::CLOCK_MONOTONIC)
-        .map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
+/// Whether the object's flows are swept at all.
+pub(crate) fn exists(dataplane: &Dataplane) -> bool {
+    dataplane.program(PROGRAM).is_some()
 }
 
 /// Releases and removes the flows that are idle at `now_ns`; how many were removed, and, if it came through all of them, what each object had before.
-pub(crate) fn sweep(dataplane: &Dataplane, idle: Idle, now_ns: u64) -> Result<(u64, Option<Vec<Held>>)> {
-    let sweep =
-        Sweep { dataplane, idle, now_ns, until: Instant::now() + INTERVAL, live: live_sessions(dataplane, now_ns) };
+/// A look at a million flows takes some tenths of a second of one core. Nothing is released after `until`.
+pub(crate) fn sweep(
+    dataplane: &Dataplane,
+    idle: Idle,
+    now_ns: u64,
+    until: Instant,
+) -> Result<(u64, Option<Vec<Held>>)> {
+    let sweep = Sweep { dataplane, idle, now_ns, until, live: live_sessions(dataplane, now_ns) };
     let (mut removed, mut held, mut all) = (0, Vec::new(), true);
-    for object in &dataplane.manifest().state_objects {
+    for object in objects(dataplane.manifest()) {
         let swept = match (dataplane.map(&object.map), &object.value) {
             (None, _) => SweptObject { all: true, ..SweptObject::default() },
             (Some(map), Layout::Fields { .. }) => sweep.flows(object, map)?,
@@ -132,9 +108,9 @@ impl Sweep<'_> {
             removed += u64::from(dataplane.sweep(object.id, key, before)? == Swept::Removed);
         }
         // In the ring are updates, too, and those of asynchronous flows may never be few: they are no reason not to release.
-        let updates = crate::load::pending(dataplane).saturating_sub(found.waiting);
+        let updates = pending(dataplane).saturating_sub(found.waiting);
         for some in found.releases.chunks(MOST_RELEASES as usize / 4) {
-            while crate::load::pending(dataplane) >= updates + MOST_RELEASES {
+            while pending(dataplane) >= updates + MOST_RELEASES {
                 if Instant::now() >= self.until {
                     break;
                 }

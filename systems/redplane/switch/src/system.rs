@@ -1,0 +1,220 @@
+//! RedPlane at the agent's fixed places.
+
+use crate::config::{FIELDS, SwitchConfig};
+use crate::generator::{self, Work};
+use crate::held::{Counted, live_sessions, pending};
+use crate::runtime::{FlowRuntime, FlowSettings};
+use crate::settings::{self, allocator, consistency, secret_set, set_shards};
+use crate::{flows, metrics, sweep};
+use ::metrics::Text;
+use dataplane::Dataplane;
+use manifest::{Home, Layout, Manifest, StateObject};
+use secrets::SecretsFile;
+use serde_json::{Map, Value};
+use state_protocol::objects::objects;
+use std::net::SocketAddrV4;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use switch_agent::config::Config;
+use switch_agent::system::{ObjectLoad, now_ns};
+use switch_agent::{Context, Error, Result, Running, System};
+use wire::{KeyRing, SwitchLoad, Views};
+
+/// What a message has beside the packet that waits in it, at the most
+/// (systems/redplane/docs/state-protocol.md).
+const MESSAGE_BYTES: u32 = 220;
+
+/// RedPlane, before an object is loaded.
+pub struct RedPlane;
+
+impl System for RedPlane {
+    fn name(&self) -> &'static str {
+        state_protocol::objects::SYSTEM
+    }
+
+    fn fields(&self) -> &'static [&'static str] {
+        &FIELDS
+    }
+
+    fn check(&self, config: &Config, manifest: &Manifest) -> Result<()> {
+        let own = SwitchConfig::of(config)?;
+        objects(manifest).try_for_each(|object| match object.home {
+            Home::ThisSwitch => check_allocator(config, &own, object),
+            Home::Store => check_store(config, object),
+            Home::Peers => Ok(()),
+        })
+    }
+
+    fn begin(&self, context: &Context) -> Result<Option<Box<dyn Running>>> {
+        let Context { config, dataplane, incarnation } = context.clone();
+        if objects(dataplane.manifest()).next().is_none() {
+            return Ok(None);
+        }
+        let work = Mutex::new(Work::of(dataplane.manifest()));
+        Ok(Some(Box::new(Switch {
+            own: SwitchConfig::of(&config)?,
+            config,
+            dataplane,
+            incarnation,
+            interval: OnceLock::new(),
+            work,
+            counted: Counted::default(),
+            swept: AtomicU64::new(0),
+            told_short_lease: AtomicBool::new(false),
+        })))
+    }
+}
+
+/// State in the store needs a way to it.
+fn check_store(config: &Config, object: &StateObject) -> Result<()> {
+    let is = match object.value {
+        Layout::Fields { .. } => {
+            format!("is needed: the program's {} {} is {}", object.kind, object.name, consistency(object))
+        }
+        Layout::Slots { .. } => format!("is needed: snapshots of the program's {} go there", object.name),
+    };
+    if config.store.is_none() && config.controllers.is_empty() {
+        return config.fault("controllers", is);
+    }
+    match &config.secrets {
+        None => {
+            let remedy = "name the fabric's file of secrets (`stateplane keys generate FILE` makes one)";
+            config.fault("secrets", format!("{is}; {remedy}"))
+        }
+        Some(path) => SecretsFile::load(path).map(drop).or_else(|error| config.fault("secrets", error.to_string())),
+    }
+}
+
+/// An allocator in the switch needs something to allocate.
+fn check_allocator(config: &Config, own: &SwitchConfig, object: &StateObject) -> Result<()> {
+    let is = format!("is needed: the program's {} {}", object.kind, object.name);
+    match allocator(object) {
+        "nat_ports" if own.nat_pool.is_none() => config.fault("nat_pool", format!("{is} allocates from it")),
+        "backends" if own.backend.is_empty() => config.fault("backend", format!("{is} picks one of them")),
+        _ => Ok(()),
+    }
+}
+
+/// RedPlane on a switch.
+pub(crate) struct Switch {
+    pub config: Arc<Config>,
+    /// RedPlane's part of it.
+    pub own: SwitchConfig,
+    pub dataplane: Arc<Dataplane>,
+    incarnation: u32,
+    /// The packet generator's; set by `configure`.
+    interval: OnceLock<Duration>,
+    work: Mutex<Work>,
+    /// Flows, as last counted.
+    pub counted: Counted,
+    /// Idle flows removed so far.
+    pub swept: AtomicU64,
+    /// Leases are too short for the margin, and the log has it.
+    told_short_lease: AtomicBool,
+}
+
+impl Switch {
+    fn interval(&self) -> Duration {
+        let configured = Duration::from_micros(self.config.generator_interval_us);
+        self.interval.get().copied().unwrap_or(configured)
+    }
+
+    /// The settings of the data plane, but for the number of shards.
+    pub(crate) fn settings(&self) -> FlowSettings {
+        settings::settings(&self.config, &self.own, self.incarnation, 0, self.interval())
+    }
+}
+
+impl Running for Switch {
+    fn interval(&self) -> Option<Duration> {
+        generator::interval(self.dataplane.manifest())
+    }
+
+    fn configure(&self, interval: Duration) -> Result<()> {
+        let interval = *self.interval.get_or_init(|| interval);
+        settings::configure(&self.dataplane, &self.config, &self.own, self.incarnation, interval)
+    }
+
+    fn secrets(&self, ring: &KeyRing) -> Result<()> {
+        if self.dataplane.has_flow_runtime() {
+            self.dataplane.set_secrets(&secret_set(ring))?;
+        }
+        Ok(())
+    }
+
+    fn views(&self, views: &Views) -> Result<()> {
+        if !self.dataplane.has_flow_runtime() {
+            return Ok(());
+        }
+        let heads: Option<Vec<SocketAddrV4>> = views.heads().collect();
+        let heads = heads.ok_or_else(|| Error::Other(format!("views {}: a shard without a head", views.version)))?;
+        set_shards(&self.dataplane, &self.config, &self.own, self.incarnation, self.interval(), &heads)
+    }
+
+    fn has_views(&self) -> Option<bool> {
+        self.dataplane.has_flow_runtime().then(|| self.dataplane.shards().is_ok_and(|shards| shards > 0))
+    }
+
+    fn message_bytes(&self) -> u32 {
+        if self.dataplane.has_flow_runtime() { MESSAGE_BYTES } else { 0 }
+    }
+
+    fn due(&self, now_ns: u64) -> u64 {
+        let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        work.due(&self.dataplane, &self.settings(), now_ns)
+    }
+
+    fn sweep(&self, until: Instant) -> Result<()> {
+        if !sweep::exists(&self.dataplane) {
+            return Ok(());
+        }
+        let (removed, held) = sweep::sweep(&self.dataplane, self.own.idle, now_ns(), until)?;
+        self.swept.fetch_add(removed, Ordering::Relaxed);
+        held.into_iter().for_each(|held| self.counted.put(held));
+        Ok(())
+    }
+
+    /// Says it, once, when the store's leases are too short for the configuration's margin; only
+    /// answers tell how long they are.
+    fn look(&self) {
+        let short = self.short_lease_us(&self.sessions().1);
+        if let Some(lease_us) = short.filter(|_| !self.told_short_lease.load(Ordering::Relaxed)) {
+            tracing::error!(
+                "{}: lease_margin_us: {} leaves nothing of the store's lease of {lease_us} us: packets that need its state are dropped; write less, or a longer \
+                 lease_ms in the store's configuration",
+                self.config.file.display(),
+                self.own.lease_margin_us
+            );
+        }
+        self.told_short_lease.store(short.is_some(), Ordering::Relaxed);
+    }
+
+    fn objects(&self) -> Vec<ObjectLoad> {
+        self.loads()
+    }
+
+    fn status(&self) -> Map<String, Value> {
+        match serde_json::to_value(self.load()) {
+            Ok(Value::Object(fields)) => fields,
+            // A struct of numbers and names is an object.
+            _ => Map::new(),
+        }
+    }
+
+    fn metrics(&self, text: &mut Text) {
+        metrics::write(self, text);
+    }
+
+    fn request(&self, op: &str, request: &Value) -> Option<Result<Value>> {
+        flows::request(&self.dataplane, op, request)
+    }
+
+    fn report(&self, load: &mut SwitchLoad) {
+        let live = live_sessions(&self.dataplane, now_ns());
+        let sessions = live.iter().filter(|number| **number != 0).count();
+        load.sessions += u32::try_from(sessions).unwrap_or(u32::MAX);
+        load.owned += self.counted.last_owned();
+        load.pending += pending(&self.dataplane);
+    }
+}
