@@ -90,6 +90,24 @@ impl RunDirectory {
         self.path.join(format!("manifest-{number}.json"))
     }
 
+    /// The manifest of the program that runs, which may be another than the one beside the object by now.
+    ///
+    /// # Errors
+    /// The switch was not started, or this user may not read its files.
+    pub fn running_manifest(&self) -> Result<manifest::Manifest> {
+        let path = self.state_path();
+        let text = std::fs::read_to_string(&path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => Error::Other(format!(
+                "switch {} has no program; start it with `stateplane switch --config switch.toml`",
+                self.name
+            )),
+            _ => Error::path("read", &path, error),
+        })?;
+        let state: State = serde_json::from_str(&text)
+            .map_err(|error| Error::Other(format!("{}: {error}; start the switch again", path.display())))?;
+        Ok(manifest::Manifest::read(&self.manifest(state.generation))?)
+    }
+
     /// The controllers' last views without a `state_directory` (`kept_views.rs`); stays when an agent starts with `--fresh`.
     pub(crate) fn views(&self) -> PathBuf {
         self.path.join("views.json")

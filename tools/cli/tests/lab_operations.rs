@@ -55,6 +55,21 @@ fn row<'a>(lab: &TestLab, page: &'a str) -> &'a str {
     page.lines().find(|line| line.starts_with(&name)).unwrap_or_else(|| panic!("no {name}in {page}"))
 }
 
+/// `counter`, `register` and `table` without a name list what there is.
+fn what_there_is_is_listed(lab: &TestLab) {
+    let switch = format!("{}-s1", lab.name);
+    let list = |words: &[&str]| common::must(&[words, &["--switch", &switch]].concat());
+    for words in [&["counter"][..], &["counter", "read"]] {
+        let listed = list(words);
+        assert!(listed.starts_with("counter ") && listed.contains("NatIngress.translated_out "), "{listed}");
+    }
+    let counters: Value = serde_json::from_str(&list(&["counter", "--json"])).expect("JSON");
+    let found = counters.as_array().expect("a list").iter().find(|it| it["name"] == "NatIngress.translated_out");
+    assert!(found.is_some_and(|it| it["size"].as_u64() >= Some(1)), "{counters}");
+    assert!(list(&["register"]).starts_with("register "));
+    assert_eq!(list(&["table"]), list(&["table", "list"]));
+}
+
 #[test]
 fn a_switch_starts_without_a_controller_and_traffic_goes_on() {
     if skip() {
@@ -66,6 +81,7 @@ fn a_switch_starts_without_a_controller_and_traffic_goes_on() {
     let mut connections = Connections::open(&lab, echo, 10);
     assert_eq!(status(&lab).0["load"]["views"], "told");
     the_controller_tells_of_it(&lab);
+    what_there_is_is_listed(&lab);
     lab.kill_daemon("controller", "controller");
 
     // An orderly end: the program goes on forwarding, and the next agent takes it over.

@@ -9,7 +9,7 @@ use switch_agent::control::{Reply, Request, TableListing};
 /// Command line of `stateplane table`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
-  stateplane table list                                    the tables
+  stateplane table                                         the tables (as `table list`)
   stateplane table list MyIngress.routes --json            its entries
   stateplane table add MyIngress.routes hdr.ipv4.dst=10.0.0.0/8 -a MyIngress.forward port=2
   stateplane table add acl 10.0.0.0&&&255.0.0.0 '*' -a drop --priority 10
@@ -17,7 +17,7 @@ use switch_agent::control::{Reply, Request, TableListing};
   stateplane table set-default MyIngress.routes MyIngress.drop")]
 pub struct Args {
     #[command(subcommand)]
-    action: Action,
+    action: Option<Action>,
     #[command(flatten)]
     target: Target,
 }
@@ -140,7 +140,7 @@ pub fn run(args: Args) -> u8 {
 }
 
 fn act(args: &Args) -> switch_agent::Result<()> {
-    let request = match &args.action {
+    let request = match args.action.as_ref().unwrap_or(&Action::List { table: None }) {
         Action::List { table: None } => Request::Tables,
         Action::List { table: Some(table) } => Request::TableList { table: table.clone() },
         Action::Add { table, keys: texts, action: words, priority, replace } => {
