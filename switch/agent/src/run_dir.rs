@@ -273,13 +273,16 @@ pub fn running() -> Vec<String> {
     found
 }
 
-/// Names of all switches of this machine: those whose agents live ([`running`]), and those whose agents ended or died without taking the program off, or never got as far as putting it on.
+/// Names of all switches of this machine: those whose agents live ([`running`]), and those whose
+/// agents ended or died without taking the program off. An agent that failed before it put the
+/// program on a port leaves nothing that counts.
 pub fn known() -> Vec<String> {
     let names = std::fs::read_dir(ROOT).into_iter().flatten().flatten();
     // Labs and their files are here, too; only a switch has a bpffs.
     let left = names.filter(|entry| entry.path().join("bpf").is_dir());
     let mut found: Vec<String> = left.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    found.retain(|name| valid_name(name));
+    let runs = |run: RunDirectory| run.state_path().exists() || !run.linked_ports().is_empty();
+    found.retain(|name| RunDirectory::of(name).is_ok_and(runs));
     found.extend(running());
     found.sort();
     found.dedup();

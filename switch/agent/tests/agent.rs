@@ -511,6 +511,8 @@ fn bad_configurations_name_file_and_field() {
         let message = result.join().unwrap().unwrap_err().to_string();
         assert!(message.contains("switch.toml: ") && message.contains(part), "{text}\ngave {message}");
     }
+    // No program ever ran: nothing is left that forwards, or that a status should tell of.
+    assert!(!switch_agent::known().contains(&"spt-bad".to_owned()));
 }
 
 #[test]

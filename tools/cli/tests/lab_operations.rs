@@ -68,6 +68,12 @@ fn what_there_is_is_listed(lab: &TestLab) {
     assert!(found.is_some_and(|it| it["size"].as_u64() >= Some(1)), "{counters}");
     assert!(list(&["register"]).starts_with("register "));
     assert_eq!(list(&["table"]), list(&["table", "list"]));
+    // A change says how long it lasts.
+    let entry = ["inside", "10.99.0.0/16"];
+    let said = list(&["table", "add", entry[0], entry[1], "-a", "mark_inside"]);
+    assert!(said.contains("stays until") && said.contains("table.entry"), "{said}");
+    let said = list(&["table", "delete", entry[0], entry[1]]);
+    assert!(said.contains("the next start of the agent adds it again"), "{said}");
 }
 
 #[test]

@@ -14,7 +14,9 @@ use switch_agent::control::{Reply, Request, TableListing};
   stateplane table add MyIngress.routes hdr.ipv4.dst=10.0.0.0/8 -a MyIngress.forward port=2
   stateplane table add acl 10.0.0.0&&&255.0.0.0 '*' -a drop --priority 10
   stateplane table delete MyIngress.routes 10.0.0.0/8
-  stateplane table set-default MyIngress.routes MyIngress.drop")]
+  stateplane table set-default MyIngress.routes MyIngress.drop
+
+How long a change lasts: docs/deploy.md, \"Entries added at run time\".")]
 pub struct Args {
     #[command(subcommand)]
     action: Option<Action>,
@@ -169,9 +171,29 @@ fn act(args: &Args) -> switch_agent::Result<()> {
             print(&["table", "kind", "entries", "keys"], rows.collect());
         }
         Reply::Table(listing) => list(listing),
+        Reply::Done => outln!("{}", args.action.as_ref().map_or("", how_long)),
         _ => {}
     }
     Ok(())
+}
+
+/// How long a change lasts.
+fn how_long(action: &Action) -> &'static str {
+    match action {
+        Action::List { .. } => "",
+        Action::Add { .. } => {
+            "added: the entry stays until it is deleted, until `switch detach` or `switch --fresh`, \
+             or a reboot; the configuration (table.entry) brings one at every start"
+        }
+        Action::Delete { .. } => {
+            "deleted: if the configuration (table.entry) has the entry, \
+             the next start of the agent adds it again"
+        }
+        Action::SetDefault { .. } => {
+            "set: it stays until the agent starts with a default in the configuration (table.default) \
+             or with a new program, until `switch detach` or `switch --fresh`, or a reboot"
+        }
+    }
 }
 
 fn call(name: &str, arguments: &[(String, String)]) -> String {
