@@ -10,6 +10,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::statfs::FsType;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Parent of all run directories.
@@ -97,7 +98,7 @@ impl RunDirectory {
     pub fn running_manifest(&self) -> Result<manifest::Manifest> {
         let path = self.state_path();
         let text = std::fs::read_to_string(&path).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => Error::Other(format!(
+            ErrorKind::NotFound => Error::Other(format!(
                 "switch {} has no program; start it with `stateplane switch --config switch.toml`",
                 self.name
             )),
@@ -171,7 +172,7 @@ impl RunDirectory {
         };
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+            Err(error) if error.kind() == ErrorKind::NotFound => return None,
             Err(error) => {
                 unusable(error.to_string());
                 return None;
@@ -253,7 +254,7 @@ fn is_bpffs(path: &Path) -> bool {
 fn remove(path: &Path) -> Result<()> {
     let result = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
     match result {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::path("remove", path, error)),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::path("remove", path, error)),
         _ => Ok(()),
     }
 }
@@ -264,8 +265,9 @@ pub fn running() -> Vec<String> {
     let mut found: Vec<String> = names
         .filter(|entry| match crate::client::connected(&entry.path().join("control.sock")) {
             Ok(_) => true,
-            // No room in the queue: somebody holds the socket, and accepts nothing.
-            Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
+            // No room in the queue: somebody holds the socket, and accepts nothing. Or this user may
+            // not ask: the first question says so.
+            Err(error) => matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::PermissionDenied),
         })
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect();
