@@ -70,8 +70,9 @@ pub fn ask_within(run: &RunDirectory, request: &Request, timeout: Duration) -> R
 /// What to do about a switch that nobody answers for.
 fn remedy(run: &RunDirectory) -> String {
     if run.path().join("bpf").is_dir() {
-        return "no agent runs. What it put on the ports goes on forwarding, but nothing is sent again and leases \
-                end; start its agent again, or take the program off with `stateplane switch detach`"
+        return "no agent runs. What it put on the ports goes on forwarding, but nothing is sent again \
+                and leases end; start its agent again, or take the program off with \
+                `stateplane switch detach`"
             .to_owned();
     }
     let running = match running() {

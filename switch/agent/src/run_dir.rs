@@ -91,7 +91,7 @@ impl RunDirectory {
         self.path.join(format!("manifest-{number}.json"))
     }
 
-    /// The manifest of the program that runs, which may be another than the one beside the object by now.
+    /// The manifest of the program that runs. The one beside the object may be newer.
     ///
     /// # Errors
     /// The switch was not started, or this user may not read its files.

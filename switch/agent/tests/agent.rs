@@ -301,16 +301,15 @@ fn another_user_and_a_wrong_name_are_told() {
     let bench = Bench::new(&[]);
     bench.start(false);
     // The file system's user ID is each thread's own.
-    let asked = std::thread::scope(|scope| {
-        let as_nobody = || {
-            nix::unistd::setfsuid(nix::unistd::Uid::from_raw(65534));
-            (client::ask(&bench.run_directory(), &Request::Status), switch_agent::running())
-        };
-        scope.spawn(as_nobody).join().unwrap()
-    });
-    let message = asked.0.unwrap_err().to_string();
+    let run = bench.run_directory();
+    let as_nobody = move || {
+        nix::unistd::setfsuid(nix::unistd::Uid::from_raw(65534));
+        (client::ask(&run, &Request::Status), switch_agent::running())
+    };
+    let (asked, running) = std::thread::spawn(as_nobody).join().unwrap();
+    let message = asked.unwrap_err().to_string();
     assert!(message.contains("permission denied: run as root"), "{message}");
-    assert!(asked.1.contains(&bench.name), "it runs, whoever asks");
+    assert!(running.contains(&bench.name), "it runs, whoever asks");
 
     let other = RunDirectory::of("spt-nobody").unwrap();
     let message = client::ask(&other, &Request::Status).unwrap_err().to_string();

@@ -86,7 +86,7 @@ impl Lab {
         })
     }
 
-    /// Starts a daemon of a node again, as `up` did, and waits until it is ready (BIRD: until its sessions are up).
+    /// Starts a daemon of a node again, as `up` did, and waits until it is ready, or BIRD's sessions are up.
     ///
     /// # Errors
     /// The node has no such daemon, it still runs, or it is not ready in time.

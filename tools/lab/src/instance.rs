@@ -21,7 +21,8 @@ use std::path::{Path, PathBuf};
 
 /// Where run directories are.
 pub const LABS_DIR: &str = "/run/stateplane/labs";
-/// Where the logs of labs that did not come up are kept, a folder for each; the next failure of that name replaces it.
+/// Where the logs of labs that did not come up are kept, a folder for each name. The next failure
+/// of that name replaces it.
 pub const FAILED_LABS_DIR: &str = "/run/stateplane/failed-labs";
 
 /// How to bring a lab up.
@@ -68,8 +69,8 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Brings a lab up and waits until its daemons are ready and its routing has converged. If that fails, only its logs
-    /// are left, in [`FAILED_LABS_DIR`]. `progress` is told each step.
+    /// Brings a lab up and waits until its daemons are ready and its routing has converged. If that
+    /// fails, only its logs are left, in [`FAILED_LABS_DIR`]. `progress` is told each step.
     ///
     /// # Errors
     /// Not root, a program is missing, the mode, a variable or the preferred node is unknown, or a step fails.
@@ -113,7 +114,8 @@ impl Lab {
         std::fs::rename(self.dir.join("nodes"), to)
     }
 
-    /// Where to look when something does not come about: nothing while the lab comes up, as [`Error::Up`] says it then.
+    /// Where to look when something does not come about. Nothing while the lab comes up:
+    /// [`Error::Up`] says it then.
     pub(crate) fn logs_hint(&self) -> String {
         if self.coming_up { String::new() } else { format!("logs are in {}", self.dir.join("nodes").display()) }
     }

@@ -281,8 +281,9 @@ impl<'a> Runner<'a> {
             _ => "LINEARIZABLE",
         };
         Some(format!(
-            " (FlowState {} is {consistency}, so its packets need a lease from a store, and a packet test has no store: test the program \
-             with Consistency.LOCAL, set by a `# define:` line; docs/packet-tests.md shows how)",
+            " (FlowState {} is {consistency}, so its packets need a lease from a store, \
+             and a packet test has no store: test the program with Consistency.LOCAL, \
+             set by a `# define:` line; docs/packet-tests.md shows how)",
             replicated.object.name
         ))
     }

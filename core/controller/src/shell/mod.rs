@@ -240,7 +240,8 @@ impl Loop {
         if self.told_bad_tag.is_none_or(|at| at.elapsed() >= TELL_BAD_TAG_EVERY) {
             self.told_bad_tag = Some(Instant::now());
             let so_far = self.bad_tag;
-            tracing::warn!(%from, so_far, "a message that is not genuine ({problem}): are the secrets the same there?");
+            let what = "a message that is not genuine";
+            tracing::warn!(%from, so_far, "{what} ({problem}): are the secrets the same there?");
         }
     }
 

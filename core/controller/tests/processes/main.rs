@@ -120,7 +120,7 @@ fn scrape(address: SocketAddr, path: &str) -> String {
     text
 }
 
-/// Other secrets do not look like an absent controller: not to the one that asks, and not in the log.
+/// Other secrets do not look like an absent controller: neither to the one that asks nor in the log.
 fn a_stranger_is_told_of(chain: &Chain) {
     let strangers = wire::KeyRing::new(1, wire::Secret([9; wire::SECRET_BYTES])).unwrap();
     let wait = Duration::from_millis(300);

@@ -182,7 +182,7 @@ fn how_long(action: &Action) -> &'static str {
     match action {
         Action::List { .. } => "",
         Action::Add { .. } => {
-            "added: the entry stays until it is deleted, until `switch detach` or `switch --fresh`, \
+            "added: the entry stays until it is deleted, until `switch detach`, `switch --fresh` \
              or a reboot; the configuration (table.entry) brings one at every start"
         }
         Action::Delete { .. } => {
@@ -190,8 +190,8 @@ fn how_long(action: &Action) -> &'static str {
              the next start of the agent adds it again"
         }
         Action::SetDefault { .. } => {
-            "set: it stays until the agent starts with a default in the configuration (table.default) \
-             or with a new program, until `switch detach` or `switch --fresh`, or a reboot"
+            "set: it stays until the agent starts with a default in the configuration \
+             (table.default) or with a new program, until `switch detach`, `switch --fresh` or a reboot"
         }
     }
 }

@@ -14,8 +14,8 @@ use wire::{KeyRing, NotGenuine};
 pub enum QueryError {
     /// No answer in time.
     #[error(
-        "{address}: no answer within {waited_ms} ms: its host cannot be reached, or it has other secrets \
-         (compare the files; its metric bad_tag counts refused messages)"
+        "{address}: no answer within {waited_ms} ms: its host cannot be reached, \
+         or it has other secrets (compare the files; its metric bad_tag counts refused messages)"
     )]
     NoAnswer {
         /// Who was asked.
