@@ -193,5 +193,8 @@ fn a_lab_whose_store_does_not_start_says_so_at_once() {
     assert!(error.starts_with("stateplane lab: store"), "the store is named: {said}");
     assert!(said.contains("lease_ms: 10 is too short"), "what it said: {said}");
     assert!(!said.contains("within 15 s"), "not after the whole wait: {said}");
+    let (_, logs) = said.trim_end().rsplit_once(" are in ").unwrap_or_else(|| panic!("{said}"));
+    assert!(std::path::Path::new(logs).join("store1/store.log").exists(), "{said}");
+    std::fs::remove_dir_all(logs).expect("remove the logs");
     assert_eq!(common::leftovers(&name), Vec::<String>::new());
 }
