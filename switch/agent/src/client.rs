@@ -67,16 +67,14 @@ fn exchange(run: &RunDirectory, request: &impl Serialize, timeout: Duration) -> 
     };
     let mut stream = connected(&path).map_err(|error| match error.kind() {
         ErrorKind::WouldBlock => failed(error),
+        ErrorKind::PermissionDenied => {
+            Error::Other(format!("switch {}: {}: permission denied: run as root (sudo)", run.name(), path.display()))
+        }
         _ => Error::Other(format!(
             "switch {} does not answer ({}: {error}): {}",
             run.name(),
             path.display(),
-            if run.path().join("bpf").is_dir() {
-                "no agent runs. What it put on the ports goes on forwarding, but nothing is sent again and leases end; start its agent again, or take the \
-                 program off with `stateplane switch detach`"
-            } else {
-                "start it with `stateplane switch --config switch.toml`"
-            }
+            remedy(run)
         )),
     })?;
     // A time of zero would mean for ever.
@@ -87,6 +85,21 @@ fn exchange(run: &RunDirectory, request: &impl Serialize, timeout: Duration) -> 
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer).map_err(failed)?;
     Ok(answer)
+}
+
+/// What to do about a switch that nobody answers for.
+fn remedy(run: &RunDirectory) -> String {
+    if run.path().join("bpf").is_dir() {
+        return "no agent runs. What it put on the ports goes on forwarding, but nothing is sent again \
+                and leases end; start its agent again, or take the program off with \
+                `stateplane switch detach`"
+            .to_owned();
+    }
+    let running = match running() {
+        names if names.is_empty() => "none".to_owned(),
+        names => names.join(", "),
+    };
+    format!("start it with `stateplane switch --config switch.toml`; switches that run: {running}")
 }
 
 /// A connection to a control socket. Never waits: whoever listens and has stopped accepting lets connections queue up, and the one that the queue has no

@@ -287,7 +287,8 @@ impl Agent {
         let mut elements = vec![];
         for index in index.map_or(0..register.size, |index| index..index.saturating_add(1)) {
             let value = self.dataplane.read_register(register, index)?;
-            elements.push((index, dataplane::value::format_value(value, register.width, &register.name)));
+            let (width, signed) = (register.width, register.signed);
+            elements.push((index, dataplane::value::format_number(value, width, signed, &register.name)));
         }
         Ok(Reply::Register { register: register.name.clone(), elements })
     }

@@ -10,6 +10,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::statfs::FsType;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Parent of all run directories.
@@ -90,6 +91,24 @@ impl RunDirectory {
         self.path.join(format!("manifest-{number}.json"))
     }
 
+    /// The manifest of the program that runs. The one beside the object may be newer.
+    ///
+    /// # Errors
+    /// The switch was not started, or this user may not read its files.
+    pub fn running_manifest(&self) -> Result<manifest::Manifest> {
+        let path = self.state_path();
+        let text = std::fs::read_to_string(&path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Error::Other(format!(
+                "switch {} has no program; start it with `stateplane switch --config switch.toml`",
+                self.name
+            )),
+            _ => Error::path("read", &path, error),
+        })?;
+        let state: State = serde_json::from_str(&text)
+            .map_err(|error| Error::Other(format!("{}: {error}; start the switch again", path.display())))?;
+        Ok(manifest::Manifest::read(&self.manifest(state.generation))?)
+    }
+
     /// The controllers' last views without a `state_directory` (`kept_views.rs`); stays when an agent starts with `--fresh`.
     pub(crate) fn views(&self) -> PathBuf {
         self.path.join("views.json")
@@ -153,7 +172,7 @@ impl RunDirectory {
         };
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+            Err(error) if error.kind() == ErrorKind::NotFound => return None,
             Err(error) => {
                 unusable(error.to_string());
                 return None;
@@ -235,7 +254,7 @@ fn is_bpffs(path: &Path) -> bool {
 fn remove(path: &Path) -> Result<()> {
     let result = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
     match result {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::path("remove", path, error)),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::path("remove", path, error)),
         _ => Ok(()),
     }
 }
@@ -246,8 +265,9 @@ pub fn running() -> Vec<String> {
     let mut found: Vec<String> = names
         .filter(|entry| match crate::client::connected(&entry.path().join("control.sock")) {
             Ok(_) => true,
-            // No room in the queue: somebody holds the socket, and accepts nothing.
-            Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
+            // No room in the queue: somebody holds the socket, and accepts nothing. Or this user may
+            // not ask: the first question says so.
+            Err(error) => matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::PermissionDenied),
         })
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect();
@@ -255,13 +275,16 @@ pub fn running() -> Vec<String> {
     found
 }
 
-/// Names of all switches of this machine: those whose agents live ([`running`]), and those whose agents ended or died without taking the program off, or never got as far as putting it on.
+/// Names of all switches of this machine: those whose agents live ([`running`]), and those whose
+/// agents ended or died without taking the program off. An agent that failed before it put the
+/// program on a port leaves nothing that counts.
 pub fn known() -> Vec<String> {
     let names = std::fs::read_dir(ROOT).into_iter().flatten().flatten();
     // Labs and their files are here, too; only a switch has a bpffs.
     let left = names.filter(|entry| entry.path().join("bpf").is_dir());
     let mut found: Vec<String> = left.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    found.retain(|name| valid_name(name));
+    let runs = |run: RunDirectory| run.state_path().exists() || !run.linked_ports().is_empty();
+    found.retain(|name| RunDirectory::of(name).is_ok_and(runs));
     found.extend(running());
     found.sort();
     found.dedup();

@@ -251,6 +251,12 @@ pub fn format_value(value: u128, width: u32, name: &str) -> String {
     }
 }
 
+/// As [`format_value`]; a negative number of type int<W> with its sign, as [`parse_value`] takes it.
+pub fn format_number(value: u128, width: u32, signed: bool, name: &str) -> String {
+    let negative = signed && (1..=MAX_WIDTH).contains(&width) && value >> (width - 1) & 1 == 1;
+    if negative { format!("-{}", value.wrapping_neg() & all_ones(width)) } else { format_value(value, width, name) }
+}
+
 /// Masks read best in hexadecimal.
 pub fn format_match(what: &Match, width: u32, name: &str) -> String {
     match *what {
@@ -319,6 +325,16 @@ mod tests {
         assert_eq!(read("0b2*", 8), None);
         assert_eq!(read("12*", 16), None);
         assert_eq!(read("0x***", 9), Some(Match::Mask { value: 0, mask: 0 }));
+    }
+
+    #[test]
+    fn signed_numbers_keep_their_sign() {
+        for (width, text) in [(8, "-1"), (8, "-128"), (9, "-2"), (64, "-9223372036854775808"), (128, "-5")] {
+            let read = value(text, width).unwrap();
+            assert_eq!(format_number(read, width, true, "x"), text, "in {width} bits");
+            assert!(!format_number(read, width, false, "x").starts_with('-'));
+        }
+        assert_eq!(format_number(127, 8, true, "x"), "127");
     }
 
     #[test]

@@ -34,6 +34,34 @@ fn promised(text: &str) -> Vec<(u64, String)> {
     text.lines().enumerate().flat_map(of_line).collect()
 }
 
+/// A FlowState that waits for a store keeps its packets in a test: the failure says why, once.
+#[test]
+fn a_packet_test_of_replicated_state_says_that_there_is_no_store() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("SKIPPED: XDP needs root");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems/redplane/p4/small_nat");
+    let local = std::fs::read_to_string(program.join("translate.stf")).expect("the case");
+    // (Only a local program has a pool of its own.)
+    let of_both = |line: &&str| !line.contains("define:") && !line.contains("nat_pool");
+    let replicated = local.lines().filter(of_both).collect::<Vec<_>>().join("\n");
+    let run = |text: &str| {
+        let case = folder.path().join("case.stf");
+        std::fs::write(&case, text).expect("write");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stateplane"));
+        let output = command.arg("test").arg(program.join("small_nat.p4")).arg(case).output().expect("runs");
+        (output.status.code(), String::from_utf8(output.stdout).expect("UTF-8"))
+    };
+    let hint = "FlowState NatIngress.bindings is LINEARIZABLE";
+    let (code, said) = run(&replicated);
+    assert!(code == Some(1) && said.matches(hint).count() == 1 && said.contains("no store"), "{said}");
+    // A missing packet of a local program has another reason.
+    let (code, said) = run(&format!("{local}\nexpect 1 00\n"));
+    assert!(code == Some(1) && said.contains("none came out") && !said.contains("no store"), "{said}");
+}
+
 #[test]
 fn what_compile_refuses_check_refuses_with_the_same_words() {
     let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/refused"));

@@ -55,6 +55,27 @@ fn row<'a>(lab: &TestLab, page: &'a str) -> &'a str {
     page.lines().find(|line| line.starts_with(&name)).unwrap_or_else(|| panic!("no {name}in {page}"))
 }
 
+/// `counter`, `register` and `table` without a name list what there is.
+fn what_there_is_is_listed(lab: &TestLab) {
+    let switch = format!("{}-s1", lab.name);
+    let list = |words: &[&str]| common::must(&[words, &["--switch", &switch]].concat());
+    for words in [&["counter"][..], &["counter", "read"]] {
+        let listed = list(words);
+        assert!(listed.starts_with("counter ") && listed.contains("NatIngress.translated_out "), "{listed}");
+    }
+    let counters: Value = serde_json::from_str(&list(&["counter", "--json"])).expect("JSON");
+    let found = counters.as_array().expect("a list").iter().find(|it| it["name"] == "NatIngress.translated_out");
+    assert!(found.is_some_and(|it| it["size"].as_u64() >= Some(1)), "{counters}");
+    assert!(list(&["register"]).starts_with("register "));
+    assert_eq!(list(&["table"]), list(&["table", "list"]));
+    // A change says how long it lasts.
+    let entry = ["inside", "10.99.0.0/16"];
+    let said = list(&["table", "add", entry[0], entry[1], "-a", "mark_inside"]);
+    assert!(said.contains("stays until") && said.contains("table.entry"), "{said}");
+    let said = list(&["table", "delete", entry[0], entry[1]]);
+    assert!(said.contains("the next start of the agent adds it again"), "{said}");
+}
+
 #[test]
 fn a_switch_starts_without_a_controller_and_traffic_goes_on() {
     if skip() {
@@ -66,6 +87,7 @@ fn a_switch_starts_without_a_controller_and_traffic_goes_on() {
     let mut connections = Connections::open(&lab, echo, 10);
     assert_eq!(status(&lab).0["load"]["views"], "told");
     the_controller_tells_of_it(&lab);
+    what_there_is_is_listed(&lab);
     lab.kill_daemon("controller", "controller");
 
     // An orderly end: the program goes on forwarding, and the next agent takes it over.
@@ -171,5 +193,8 @@ fn a_lab_whose_store_does_not_start_says_so_at_once() {
     assert!(error.starts_with("stateplane lab: store"), "the store is named: {said}");
     assert!(said.contains("lease_ms: 10 is too short"), "what it said: {said}");
     assert!(!said.contains("within 15 s"), "not after the whole wait: {said}");
+    let (_, logs) = said.trim_end().rsplit_once(" are in ").unwrap_or_else(|| panic!("{said}"));
+    assert!(std::path::Path::new(logs).join("store1/store.log").exists(), "{said}");
+    std::fs::remove_dir_all(logs).expect("remove the logs");
     assert_eq!(common::leftovers(&name), Vec::<String>::new());
 }

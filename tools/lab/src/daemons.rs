@@ -69,6 +69,7 @@ impl Lab {
     /// # Errors
     /// The node has no such daemon, or it does not run.
     pub fn kill_daemon(&self, node: &str, daemon: &str) -> Result<()> {
+        self.node(node)?;
         let Some((_, identity)) = self.daemons(node).into_iter().find(|(name, _)| name == daemon) else {
             return Err(self.no_daemon(node, daemon));
         };
@@ -85,13 +86,17 @@ impl Lab {
         })
     }
 
-    /// Starts a daemon of a node again, as `up` did, and waits until it is ready.
+    /// Starts a daemon of a node again, as `up` did, and waits until it is ready, or BIRD's sessions are up.
     ///
     /// # Errors
     /// The node has no such daemon, it still runs, or it is not ready in time.
     pub fn restart_daemon(&self, node: &str, daemon: &str) -> Result<()> {
         if self.daemons(node).iter().any(|(name, identity)| name == daemon && identity.alive()) {
             return Err(Error::Command { command: format!("{node}: {daemon}"), reason: "runs already".to_string() });
+        }
+        if daemon == "bird" && self.node(node)?.asn.is_some() {
+            self.start_bird(node)?;
+            return self.wait_converged(&[node]);
         }
         let of_mode = |d: &&Daemon| d.name == daemon && in_mode(&d.modes, self.mode());
         let spec = self.node(node)?.daemon.iter().find(of_mode).ok_or_else(|| self.no_daemon(node, daemon))?;
@@ -213,7 +218,8 @@ impl Lab {
     /// Adds the end of a daemon's log to an error about it: the run directory may be gone when it is read.
     fn with_log(&self, error: Error, node: &str, daemon: &str) -> Error {
         let log = std::fs::read_to_string(self.log(node, daemon)).unwrap_or_default();
-        let lines: Vec<&str> = log.lines().collect();
+        // BIRD traces each step of its state machines: the log file has them.
+        let lines: Vec<&str> = log.lines().filter(|line| !line.contains("<TRACE>")).collect();
         let tail = lines[lines.len().saturating_sub(12)..].join("\n  ");
         match error {
             Error::Interrupted | Error::Daemon { .. } => error,
@@ -301,11 +307,7 @@ impl Lab {
                 return Err(Error::Interrupted);
             }
             if Instant::now() > deadline {
-                return Err(Error::Timeout {
-                    what: what.to_string(),
-                    seconds,
-                    hint: format!("logs are in {}", self.dir().join("nodes").display()),
-                });
+                return Err(Error::Timeout { what: what.to_string(), seconds, hint: self.logs_hint() });
             }
             std::thread::sleep(POLL);
         }

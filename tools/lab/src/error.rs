@@ -90,14 +90,22 @@ pub enum Error {
         known: String,
     },
     /// Something did not come up in time.
-    #[error("{what} within {seconds} s; {hint}")]
+    #[error("{what} within {seconds} s{}{hint}", if hint.is_empty() { "" } else { "; " })]
     Timeout {
         /// What was waited for.
         what: String,
         /// How long, in seconds.
         seconds: u64,
-        /// Where to look.
+        /// Where to look; may be empty.
         hint: String,
+    },
+    /// A lab did not come up, and its logs were kept.
+    #[error("{error}\nthe logs and configurations of its nodes are in {}", logs.display())]
+    Up {
+        /// What failed.
+        error: Box<Error>,
+        /// The folder with one folder for each node.
+        logs: PathBuf,
     },
     /// A signal asked the process to stop.
     #[error("interrupted")]

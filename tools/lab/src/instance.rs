@@ -21,6 +21,9 @@ use std::path::{Path, PathBuf};
 
 /// Where run directories are.
 pub const LABS_DIR: &str = "/run/stateplane/labs";
+/// Where the logs of labs that did not come up are kept, a folder for each name. The next failure
+/// of that name replaces it.
+pub const FAILED_LABS_DIR: &str = "/run/stateplane/failed-labs";
 
 /// How to bring a lab up.
 #[derive(Default)]
@@ -61,11 +64,13 @@ struct Record {
 pub struct Lab {
     record: Record,
     dir: PathBuf,
+    /// Its logs go if a step fails now.
+    coming_up: bool,
 }
 
 impl Lab {
-    /// Brings a lab up and waits until its daemons are ready and its routing has converged. If that fails, nothing of it
-    /// is left. `progress` is told each step.
+    /// Brings a lab up and waits until its daemons are ready and its routing has converged. If that
+    /// fails, only its logs are left, in [`FAILED_LABS_DIR`]. `progress` is told each step.
     ///
     /// # Errors
     /// Not root, a program is missing, the mode, a variable or the preferred node is unknown, or a step fails.
@@ -74,17 +79,45 @@ impl Lab {
         require_root()?;
         require_programs(&topology)?;
         registry::remove_left_over(progress)?;
-        let lab = Self::prepare(topology, topology_dir, options, progress)?;
+        let mut lab = Self::prepare(topology, topology_dir, options, progress)?;
+        lab.coming_up = std::env::var_os("STATEPLANE_LAB_KEEP").is_none();
         match lab.build(progress) {
-            Ok(()) => Ok(lab),
-            Err(error) => {
-                if std::env::var_os("STATEPLANE_LAB_KEEP").is_none() {
-                    // The first error is the one to report.
-                    let _ = lab.down();
-                }
-                Err(error)
+            Ok(()) => {
+                lab.coming_up = false;
+                Ok(lab)
             }
+            Err(error) if lab.coming_up => Err(lab.give_up(error)),
+            Err(error) => Err(error),
         }
+    }
+
+    /// Takes down a lab that did not come up, but for its logs; the error says where they are.
+    fn give_up(&self, error: Error) -> Error {
+        let logs = Path::new(FAILED_LABS_DIR).join(self.name());
+        let kept = !matches!(error, Error::Interrupted) && self.has_logs() && self.move_nodes(&logs).is_ok();
+        // The first error is the one to report.
+        let _ = self.down();
+        if kept { Error::Up { error: Box::new(error), logs } } else { error }
+    }
+
+    fn has_logs(&self) -> bool {
+        let nodes = std::fs::read_dir(self.dir.join("nodes")).into_iter().flatten().flatten();
+        let mut files = nodes.flat_map(|node| std::fs::read_dir(node.path()).into_iter().flatten().flatten());
+        files.any(|file| file.path().extension().is_some_and(|ending| ending == "log"))
+    }
+
+    fn move_nodes(&self, to: &Path) -> std::io::Result<()> {
+        std::fs::create_dir_all(FAILED_LABS_DIR)?;
+        if to.exists() {
+            std::fs::remove_dir_all(to)?;
+        }
+        std::fs::rename(self.dir.join("nodes"), to)
+    }
+
+    /// Where to look when something does not come about. Nothing while the lab comes up:
+    /// [`Error::Up`] says it then.
+    pub(crate) fn logs_hint(&self) -> String {
+        if self.coming_up { String::new() } else { format!("logs are in {}", self.dir.join("nodes").display()) }
     }
 
     /// Writes the run directory.
@@ -123,7 +156,7 @@ impl Lab {
         let owner = if options.owned { Identity::of(std::process::id() as i32) } else { None };
         let state = BTreeMap::new();
         let record = Record { name, mode, vars, fixed, topology, netns, state, owner };
-        let mut lab = Self { record, dir };
+        let mut lab = Self { record, dir, coming_up: false };
         match lab.state_dirs() {
             Ok(state) => lab.record.state = state,
             Err(error) => {
@@ -144,7 +177,11 @@ impl Lab {
             let paths = self.expand_all(&field, &spec.state, &self.variables(node))?;
             for path in &paths {
                 let name = path.strip_prefix("/run/stateplane/").unwrap_or("");
-                if name.is_empty() || name == "labs" || name.contains('/') || name.starts_with('.') {
+                if name.is_empty()
+                    || ["labs", "failed-labs"].contains(&name)
+                    || name.contains('/')
+                    || name.starts_with('.')
+                {
                     let reason = format!("\"{path}\" is not a directory directly below /run/stateplane");
                     return Err(self.bad_field(&field, reason));
                 }
@@ -204,7 +241,7 @@ impl Lab {
         let record = serde_json::from_slice(&text).map_err(|e| {
             Error::NoLab(format!("{}: {e}; stateplane lab down --name {name} removes it", path.display()))
         })?;
-        Ok(Self { record, dir })
+        Ok(Self { record, dir, coming_up: false })
     }
 
     /// The lab's name.

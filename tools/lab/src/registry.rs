@@ -62,6 +62,22 @@ pub fn find(name: Option<&str>) -> Result<Lab> {
     }
 }
 
+/// Whether a lab may come up that got no name: not beside another, which the command most likely
+/// means. Labs that belong to a process (a demonstration, a test) do not count: they end with it.
+///
+/// # Errors
+/// A lab is up; the error names it.
+pub fn check_none_up() -> Result<()> {
+    let owned = |name: &String| Lab::open(name).is_ok_and(|lab| lab.owner().is_some());
+    let up: Vec<String> = names().into_iter().filter(|name| !owned(name)).collect();
+    let Some(first) = up.first() else { return Ok(()) };
+    Err(Error::NoLab(format!(
+        "a lab is up already ({}): take it down with stateplane lab down --name {first}, \
+         or give the new lab a name of its own with --name",
+        up.join(", ")
+    )))
+}
+
 /// Removes labs whose owner is gone.
 ///
 /// # Errors

@@ -185,6 +185,31 @@ fn a_switch_dies_and_returns() {
 }
 
 #[test]
+fn one_daemon_is_killed_and_started_and_no_second_lab_comes_unasked() {
+    if skip() {
+        return;
+    }
+    let lab = up("daemon", ROUTED, "s1").unwrap_or_else(|e| panic!("{e}"));
+    let lab = &lab.0;
+    let lives = |daemon: &str| lab.daemons("s1").iter().any(|(name, id)| name == daemon && id.alive());
+    for (daemon, other) in [("sleeper", "bird"), ("bird", "sleeper")] {
+        lab.kill_daemon("s1", daemon).expect("kill");
+        assert!(!lives(daemon) && lives(other), "{daemon}");
+        let error = lab.kill_daemon("s1", daemon).expect_err("killed twice").to_string();
+        assert!(error.contains("does not run"), "{error}");
+        lab.restart_daemon("s1", daemon).unwrap_or_else(|e| panic!("{e}"));
+        assert!(lives(daemon) && lives(other), "{daemon}");
+        let error = lab.restart_daemon("s1", daemon).expect_err("started twice").to_string();
+        assert!(error.contains("runs already"), "{error}");
+    }
+    let error = lab.restart_daemon("s1", "sleepr").expect_err("no such daemon").to_string();
+    assert!(error.contains("s1 sleeper, s1 bird"), "{error}");
+
+    let error = registry::check_none_up().expect_err("a lab is up").to_string();
+    assert!(error.contains(lab.name()) && error.contains("stateplane lab down --name"), "{error}");
+}
+
+#[test]
 fn equal_paths_share_the_flows_and_a_link_fails_alone() {
     if skip() {
         return;
@@ -273,6 +298,11 @@ fn a_lab_that_does_not_come_up_says_why_and_leaves_nothing() {
         let text = text.replace("ready = [\"test\", \"-s\", \"${config}\"]", "ready = [\"false\"]");
         let error = up("broken", &text, "s1").err().expect("it does not come up").to_string();
         assert!(error.contains(&format!("{broken}: sleeper")) && error.contains("no such port"), "{error}");
+        let (_, logs) = error.rsplit_once(" are in ").unwrap_or_else(|| panic!("{error}"));
+        let log = std::fs::read_to_string(Path::new(logs).join(broken).join("sleeper.log"));
+        assert!(log.is_ok_and(|log| log.contains("no such port")), "{error}");
+        assert!(!error.contains(LABS_DIR), "names what is gone: {error}");
+        std::fs::remove_dir_all(logs).expect("remove the logs");
         assert_eq!(leftovers(&format!("test-broken-{}", std::process::id())), Vec::<String>::new());
     }
 

@@ -6,7 +6,7 @@ use crate::setup::{Backends, DEFAULT_ICMP_RATE_PER_S, NatPool, PortLink};
 use crate::stf::{Case, Command, Pattern, Port};
 use dataplane::{Dataplane, EntrySpec, GatewayPort, GatewaySettings, Verdict, Write};
 use redplane_switch::FlowRuntime;
-use state_protocol::objects::{Allocator, FlowState, flow_states};
+use state_protocol::objects::{Allocator, Consistency, FlowState, flow_states};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -273,14 +273,33 @@ impl<'a> Runner<'a> {
         }
     }
 
+    /// Why packets may be missing: the program has state that waits for a store.
+    fn store_hint(&self) -> Option<String> {
+        let states = flow_states(self.dataplane.manifest()).ok()?;
+        let replicated = states.iter().find(|it| it.settings.consistency != Consistency::Local)?;
+        let consistency = match replicated.settings.consistency {
+            Consistency::Asynchronous => "ASYNCHRONOUS",
+            _ => "LINEARIZABLE",
+        };
+        Some(format!(
+            " (FlowState {} is {consistency}, so its packets need a lease from a store, \
+             and a packet test has no store: test the program with Consistency.LOCAL, \
+             set by a `# define:` line; docs/packet-tests.md shows how)",
+            replicated.object.name
+        ))
+    }
+
     fn compare(&mut self) {
         let (sent, expected) = (std::mem::take(&mut self.sent), std::mem::take(&mut self.expected));
+        // Said once: it explains all packets that are missing.
+        let mut hint = self.store_hint();
         for (port, wanted) in &expected {
             let came = sent.get(port).map_or(&[][..], |came| came);
             for (index, (line, pattern)) in wanted.iter().enumerate() {
                 match (came.get(index), pattern) {
                     (None, _) => {
-                        self.fail(*line, format!("port {port}: a packet was expected, and none came out"), None);
+                        let hint = hint.take().unwrap_or_default();
+                        self.fail(*line, format!("port {port}: a packet was expected, and none came out{hint}"), None);
                     }
                     (Some(packet), Some(pattern)) if !pattern.fits(&packet.frame) => self.fail(
                         *line,

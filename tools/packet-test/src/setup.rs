@@ -1,19 +1,5 @@
 //! What a case needs around it: comment lines of its own, so that the file stays an STF file for every other tool.
-//!
-//! | line | meaning |
-//! | --- | --- |
-//! | `# define: NAME[=VALUE]` | compile the program with this preprocessor macro |
-//! | `# port: N mac MAC [address ADDRESS/LENGTH]…` | the case runs in a network of its own, where this port is a link; `fib_lookup` finds it |
-//! | … `mtu N` … | the port's link has this MTU, not 1,500 |
-//! | … `own_mac` … | `gateway_check` takes unicast frames for the port's own MAC only |
-//! | … `reverse_path strict\|loose` … | `gateway_check` asks the routes about sources |
-//! | … `sibling N` … | a port before this one, which shares a multipath route with it |
-//! | `# gateway: [icmp_rate_per_s N] [clamp_mss] [hold_fragments]` | the switch's settings (1,000 ICMP errors a second, no clamping, no holding) |
-//! | `# neighbor: ADDRESS mac MAC port N` | a permanent neighbour |
-//! | `# route: PREFIX via ADDRESS port N` | a route |
-//! | `# route: PREFIX unreachable\|blackhole\|prohibit` | a route to nowhere |
-//! | `# nat_pool: FLOWSTATE ADDRESS… ports LOW-HIGH` | the external addresses and ports that a local FlowState allocates from |
-//! | `# backends: FLOWSTATE ADDRESS:PORT[*WEIGHT]…` | the backends, of weight 1 if none is given, that a local FlowState picks from |
+//! docs/packet-tests.md describes the lines.
 //!
 //! Only these words with a colon right behind them count; every other comment is a comment.
 
@@ -148,10 +134,13 @@ pub struct Backends {
     pub backends: Vec<(SocketAddrV4, u32)>,
 }
 
+/// The words that, behind `#` and before `:`, make a comment a setup line.
+pub const KEYWORDS: [&str; 7] = ["define", "port", "gateway", "neighbor", "route", "nat_pool", "backends"];
+
 /// If the line is a setup line: its keyword, and where what follows the colon begins (in bytes).
 pub(crate) fn keyword(line: &str) -> Option<(&'static str, usize)> {
     let rest = line.trim_start().strip_prefix('#')?.trim_start();
-    ["define", "port", "gateway", "neighbor", "route", "nat_pool", "backends"].into_iter().find_map(|keyword| {
+    KEYWORDS.into_iter().find_map(|keyword| {
         let rest = rest.strip_prefix(keyword)?.strip_prefix(':')?;
         Some((keyword, line.len() - rest.len()))
     })

@@ -23,12 +23,14 @@ use secrets::SecretsError;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use thiserror::Error;
 use watch::Watch;
 use wire::{KeyRing, Kind, ToolType, Views, kind, status_reply};
 
 const MOST_DATAGRAMS: usize = 256;
+/// A sender with other secrets asks 200 times a second.
+const TELL_BAD_TAG_EVERY: Duration = Duration::from_secs(10);
 
 /// Why a controller cannot run.
 #[derive(Debug, Error)]
@@ -106,7 +108,19 @@ pub fn run(config: &Config) -> Result<(), RunError> {
     let core = Controller::new(config.settings.clone(), views, leading, now_ns());
     let (watch, undecided, again) = (Watch::default(), Vec::new(), None);
     service::tell_ready(None);
-    let mut controller = Loop { core, socket, signal_fd, keys, keeper, metrics, bad_tag: 0, watch, undecided, again };
+    let mut controller = Loop {
+        core,
+        socket,
+        signal_fd,
+        keys,
+        keeper,
+        metrics,
+        bad_tag: 0,
+        told_bad_tag: None,
+        watch,
+        undecided,
+        again,
+    };
     let ended = controller.run(config);
     service::tell_stopping();
     if let Keeper::Etcd(thread) = controller.keeper {
@@ -142,6 +156,7 @@ struct Loop {
     keeper: Keeper,
     metrics: Option<metrics::Server>,
     bad_tag: u64,
+    told_bad_tag: Option<Instant>,
     watch: Watch,
     /// What the decision that is being written is about: told when it is written.
     undecided: Vec<Event>,
@@ -207,14 +222,26 @@ impl Loop {
     }
 
     fn datagram(&mut self, config: &Config, from: SocketAddrV4, bytes: &[u8]) {
-        if self.keys.verify(bytes, *from.ip(), *config.listen.ip()).is_err() {
-            self.bad_tag += 1;
+        if let Err(problem) = self.keys.verify(bytes, *from.ip(), *config.listen.ip()) {
+            self.refuse(from, problem);
             return;
         }
         self.lead_no_longer_than_etcd_lets(config);
         match kind(bytes) {
             Ok(Kind::Tool(ToolType::StatusRequest)) => self.answer_status(config, from, bytes),
             _ => self.step(config, Input::Datagram { from, bytes }),
+        }
+    }
+
+    /// Counts a message that is not genuine, and tells of one now and then: to its sender this
+    /// controller looks absent.
+    fn refuse(&mut self, from: SocketAddrV4, problem: wire::NotGenuine) {
+        self.bad_tag += 1;
+        if self.told_bad_tag.is_none_or(|at| at.elapsed() >= TELL_BAD_TAG_EVERY) {
+            self.told_bad_tag = Some(Instant::now());
+            let so_far = self.bad_tag;
+            let what = "a message that is not genuine";
+            tracing::warn!(%from, so_far, "{what} ({problem}): are the secrets the same there?");
         }
     }
 

@@ -120,6 +120,19 @@ fn scrape(address: SocketAddr, path: &str) -> String {
     text
 }
 
+/// Other secrets do not look like an absent controller: neither to the one that asks nor in the log.
+fn a_stranger_is_told_of(chain: &Chain) {
+    let strangers = wire::KeyRing::new(1, wire::Secret([9; wire::SECRET_BYTES])).unwrap();
+    let wait = Duration::from_millis(300);
+    let asked = state_store::shell::query::<controller::shell::Status>(chain.controller_address, &strangers, wait);
+    let message = asked.unwrap_err().to_string();
+    assert!(message.contains("it has other secrets"), "{message}");
+    let log = chain.controller_log("log-controller");
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("not genuine")).collect();
+    assert!(lines.len() == 1 && lines[0].contains("are the secrets the same there?"), "{log}");
+    assert!(lines[0].contains("127.0.0.1"), "names the sender: {log}");
+}
+
 fn secrets_change_while_running() {
     let chain = Chain::start(3);
     let mut switch = Switch::new(&chain, 1);
@@ -134,6 +147,7 @@ fn secrets_change_while_running() {
             chain.await_status(at, |_| chain.log(at).matches(logged).count() > times);
         }
     };
+    a_stranger_is_told_of(&chain);
     let heard =
         |switch: &Switch| switch.ask(&switch.request(MessageType::LeaseRequest, 1, b"flow")).message().message_type;
     assert_eq!(heard(&switch), MessageType::LeaseGrant);

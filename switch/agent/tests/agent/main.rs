@@ -85,6 +85,27 @@ fn forwards_and_survives_its_agent() {
 }
 
 #[test]
+fn another_user_and_a_wrong_name_are_told() {
+    let bench = Bench::new(&[]);
+    bench.start(false);
+    // The file system's user ID is each thread's own.
+    let run = bench.run_directory();
+    let as_nobody = move || {
+        nix::unistd::setfsuid(nix::unistd::Uid::from_raw(65534));
+        (client::ask(&run, &Request::Status), switch_agent::running())
+    };
+    let (asked, running) = std::thread::spawn(as_nobody).join().unwrap();
+    let message = asked.unwrap_err().to_string();
+    assert!(message.contains("permission denied: run as root"), "{message}");
+    assert!(running.contains(&bench.name), "it runs, whoever asks");
+
+    let other = RunDirectory::of("spt-nobody").unwrap();
+    let message = client::ask(&other, &Request::Status).unwrap_err().to_string();
+    let (_, running) = message.split_once("switches that run: ").expect("names");
+    assert!(running.split(", ").any(|name| name == bench.name), "{message}");
+}
+
+#[test]
 fn an_orderly_end_goes_on_forwarding() {
     let bench = Bench::new(&[]);
     let first = bench.start(false);
@@ -299,6 +320,8 @@ fn bad_configurations_name_file_and_field() {
         let message = result.join().unwrap().unwrap_err().to_string();
         assert!(message.contains("switch.toml: ") && message.contains(part), "{text}\ngave {message}");
     }
+    // No program ever ran: nothing is left that forwards, or that a status should tell of.
+    assert!(!switch_agent::known().contains(&"spt-bad".to_owned()));
 }
 
 #[test]

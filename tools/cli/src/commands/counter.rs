@@ -2,27 +2,29 @@
 
 use super::table::{Target, exit_code, json, print};
 use clap::Subcommand;
+use manifest::Counter;
 use switch_agent::client;
 use switch_agent::control::{Reply, Request};
 
 /// Command line of `stateplane counter`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
+  stateplane counter                                    the counters
   stateplane counter read NatIngress.translated_out     every element that is not zero
   stateplane counter read translated_out 0 --json")]
 pub struct Args {
     #[command(subcommand)]
-    action: Action,
+    action: Option<Action>,
     #[command(flatten)]
     target: Target,
 }
 
 #[derive(Subcommand, Debug)]
 enum Action {
-    /// Read elements; without an index, all that are not zero.
+    /// Read elements; without an index, all that are not zero. Without a counter, list the counters.
     Read {
-        /// Control-plane name.
-        counter: String,
+        /// Control-plane name; its last part is enough if only one counter has it.
+        counter: Option<String>,
         /// Index of the element.
         index: Option<u32>,
     },
@@ -34,9 +36,12 @@ pub fn run(args: Args) -> u8 {
 }
 
 fn act(args: &Args) -> switch_agent::Result<()> {
-    let Action::Read { counter, index } = &args.action;
+    let run = client::find(args.target.switch.as_deref())?;
+    let Some(Action::Read { counter: Some(counter), index }) = &args.action else {
+        return list(&run.running_manifest()?.counters, args.target.json);
+    };
     let request = Request::CounterRead { counter: counter.clone(), index: *index };
-    let reply = client::ask(&client::find(args.target.switch.as_deref())?, &request)?;
+    let reply = client::ask(&run, &request)?;
     match &reply {
         _ if args.target.json => outln!("{}", json(&reply)),
         Reply::Counter { elements, unit, .. } => {
@@ -54,5 +59,15 @@ fn act(args: &Args) -> switch_agent::Result<()> {
         }
         _ => {}
     }
+    Ok(())
+}
+
+fn list(counters: &[Counter], as_json: bool) -> switch_agent::Result<()> {
+    if as_json {
+        outln!("{}", json(&counters));
+        return Ok(());
+    }
+    let row = |it: &Counter| vec![it.name.clone(), it.unit.replace('_', " "), it.size.to_string()];
+    print(&["counter", "unit", "elements"], counters.iter().map(row).collect());
     Ok(())
 }

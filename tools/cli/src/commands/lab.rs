@@ -25,6 +25,8 @@ const BUILTIN: &str = "/run/stateplane/builtin";
   stateplane lab exec inside -- ping -c1 198.51.100.10
   stateplane lab fail s1                     SIGKILL to all of s1's processes, its ports down
   stateplane lab restore s1
+  stateplane lab kill s1 switch              SIGKILL to one daemon; the rest of s1 goes on
+  stateplane lab start s1 switch
   stateplane lab link down core s1
   stateplane lab chaos --rounds 20 --seed 7  random failures in labs of their own, with a verdict
   stateplane lab down
@@ -85,6 +87,26 @@ enum Action {
         /// The node.
         node: String,
     },
+    /// Kill one daemon of a node (SIGKILL); the rest of the node goes on.
+    Kill {
+        /// The lab; needed only if several are up.
+        #[arg(long)]
+        name: Option<String>,
+        /// The node.
+        node: String,
+        /// The daemon, as `lab status` names it.
+        daemon: String,
+    },
+    /// Start a daemon that was killed or has ended, and wait until it is ready.
+    Start {
+        /// The lab; needed only if several are up.
+        #[arg(long)]
+        name: Option<String>,
+        /// The node.
+        node: String,
+        /// The daemon, as `lab status` names it.
+        daemon: String,
+    },
     /// Take one link down or up.
     Link {
         /// The lab; needed only if several are up.
@@ -127,7 +149,8 @@ enum LinkState {
 struct Up {
     /// Topology file; by default the NAT lab.
     topology: Option<PathBuf>,
-    /// The lab's name; by default the topology's, with a number if that is taken. A lab of this name is replaced.
+    /// The lab's name; by default the topology's. A lab of this name is replaced; without a name, a
+    /// lab that is up is an error.
     #[arg(long)]
     name: Option<String>,
     /// One of the topology's modes; by default its first.
@@ -248,6 +271,8 @@ fn act(action: Action) -> Result<u8> {
             lab.restore(&node)?;
             lab.wait_converged(&[node])?;
         }
+        Action::Kill { name, node, daemon } => registry::find(name.as_deref())?.kill_daemon(&node, &daemon)?,
+        Action::Start { name, node, daemon } => registry::find(name.as_deref())?.restart_daemon(&node, &daemon)?,
         Action::Chaos(arguments) => return chaos(arguments),
         Action::Peer(Peer::Serve { address }) => lab::peer::serve(address)?,
         Action::Peer(Peer::Connect { address, count }) => lab::peer::connect(address, count)?,
@@ -259,6 +284,9 @@ fn act(action: Action) -> Result<u8> {
 }
 
 fn start(up: Up) -> Result<()> {
+    if up.name.is_none() {
+        registry::check_none_up()?;
+    }
     let (topology, folder) = read_topology(up.topology.as_deref())?;
     lab::interrupt::install();
     let options = Options {

@@ -2,28 +2,30 @@
 
 use super::table::{Target, exit_code, json, print};
 use clap::Subcommand;
+use manifest::Register;
 use switch_agent::client;
 use switch_agent::control::{Reply, Request};
 
 /// Command line of `stateplane register`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
+  stateplane register                               the registers
   stateplane register read MyIngress.seen           every element
   stateplane register read seen 7 --json            one element; a unique last part of the name is enough
   stateplane register write MyIngress.seen 7 0x2a")]
 pub struct Args {
     #[command(subcommand)]
-    action: Action,
+    action: Option<Action>,
     #[command(flatten)]
     target: Target,
 }
 
 #[derive(Subcommand, Debug)]
 enum Action {
-    /// Read elements; without an index, all.
+    /// Read elements; without an index, all; without a register, list the registers.
     Read {
-        /// Control-plane name.
-        register: String,
+        /// Control-plane name; its last part is enough if only one register has it.
+        register: Option<String>,
         /// Index of the element.
         index: Option<u32>,
     },
@@ -44,13 +46,19 @@ pub fn run(args: Args) -> u8 {
 }
 
 fn act(args: &Args) -> switch_agent::Result<()> {
+    let run = client::find(args.target.switch.as_deref())?;
     let request = match &args.action {
-        Action::Read { register, index } => Request::RegisterRead { register: register.clone(), index: *index },
-        Action::Write { register, index, value } => {
+        None | Some(Action::Read { register: None, .. }) => {
+            return list(&run.running_manifest()?.registers, args.target.json);
+        }
+        Some(Action::Read { register: Some(register), index }) => {
+            Request::RegisterRead { register: register.clone(), index: *index }
+        }
+        Some(Action::Write { register, index, value }) => {
             Request::RegisterWrite { register: register.clone(), index: *index, value: value.clone() }
         }
     };
-    let reply = client::ask(&client::find(args.target.switch.as_deref())?, &request)?;
+    let reply = client::ask(&run, &request)?;
     match &reply {
         _ if args.target.json => outln!("{}", json(&reply)),
         Reply::Register { elements, .. } => {
@@ -59,5 +67,18 @@ fn act(args: &Args) -> switch_agent::Result<()> {
         }
         _ => {}
     }
+    Ok(())
+}
+
+fn list(registers: &[Register], as_json: bool) -> switch_agent::Result<()> {
+    if as_json {
+        outln!("{}", json(&registers));
+        return Ok(());
+    }
+    let row = |it: &Register| {
+        let sort = if it.signed { "int" } else { "bit" };
+        vec![it.name.clone(), format!("{sort}<{}>", it.width), it.size.to_string()]
+    };
+    print(&["register", "type", "elements"], registers.iter().map(row).collect());
     Ok(())
 }

@@ -9,15 +9,17 @@ use switch_agent::control::{Reply, Request, TableListing};
 /// Command line of `stateplane table`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
-  stateplane table list                                    the tables
+  stateplane table                                         the tables (as `table list`)
   stateplane table list MyIngress.routes --json            its entries
   stateplane table add MyIngress.routes hdr.ipv4.dst=10.0.0.0/8 -a MyIngress.forward port=2
   stateplane table add acl 10.0.0.0&&&255.0.0.0 '*' -a drop --priority 10
   stateplane table delete MyIngress.routes 10.0.0.0/8
-  stateplane table set-default MyIngress.routes MyIngress.drop")]
+  stateplane table set-default MyIngress.routes MyIngress.drop
+
+How long a change lasts: docs/deploy.md, \"Entries added at run time\".")]
 pub struct Args {
     #[command(subcommand)]
-    action: Action,
+    action: Option<Action>,
     #[command(flatten)]
     target: Target,
 }
@@ -140,7 +142,7 @@ pub fn run(args: Args) -> u8 {
 }
 
 fn act(args: &Args) -> switch_agent::Result<()> {
-    let request = match &args.action {
+    let request = match args.action.as_ref().unwrap_or(&Action::List { table: None }) {
         Action::List { table: None } => Request::Tables,
         Action::List { table: Some(table) } => Request::TableList { table: table.clone() },
         Action::Add { table, keys: texts, action: words, priority, replace } => {
@@ -169,9 +171,29 @@ fn act(args: &Args) -> switch_agent::Result<()> {
             print(&["table", "kind", "entries", "keys"], rows.collect());
         }
         Reply::Table(listing) => list(listing),
+        Reply::Done => outln!("{}", args.action.as_ref().map_or("", how_long)),
         _ => {}
     }
     Ok(())
+}
+
+/// How long a change lasts.
+fn how_long(action: &Action) -> &'static str {
+    match action {
+        Action::List { .. } => "",
+        Action::Add { .. } => {
+            "added: the entry stays until it is deleted, until `switch detach`, `switch --fresh` \
+             or a reboot; the configuration (table.entry) brings one at every start"
+        }
+        Action::Delete { .. } => {
+            "deleted: if the configuration (table.entry) has the entry, \
+             the next start of the agent adds it again"
+        }
+        Action::SetDefault { .. } => {
+            "set: it stays until the agent starts with a default in the configuration \
+             (table.default) or with a new program, until `switch detach`, `switch --fresh` or a reboot"
+        }
+    }
 }
 
 fn call(name: &str, arguments: &[(String, String)]) -> String {

@@ -16,6 +16,7 @@ Examples:
 
 Comments of a case set it up: `# define: NAME` a preprocessor macro, `# port:`, `# neighbor:` and
 `# route:` a network around it, `# nat_pool:` external addresses, `# backends:` servers.
+docs/packet-tests.md has the whole format. A test has no store: replicated state is tested as LOCAL.
 
 Exit codes: 0 all cases passed, 1 a case failed or a file is at fault, 2 wrong usage.";
 

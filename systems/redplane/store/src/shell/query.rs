@@ -3,6 +3,7 @@
 use crate::core::{NodeStatus, StateAnswer, StateQuery};
 use serde::de::DeserializeOwned;
 use state_protocol::{Flags, MAX_MESSAGE_BYTES, Message, MessageType, Owner};
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -12,12 +13,21 @@ use wire::{KeyRing, NotGenuine};
 #[derive(Debug, Error)]
 pub enum QueryError {
     /// No answer in time.
-    #[error("{address}: no answer within {waited_ms} ms; is a state store running there, with the same secrets?")]
+    #[error(
+        "{address}: no answer within {waited_ms} ms: its host cannot be reached, \
+         or it has other secrets (compare the files; its metric bad_tag counts refused messages)"
+    )]
     NoAnswer {
         /// Who was asked.
         address: SocketAddrV4,
         /// How long.
         waited_ms: u128,
+    },
+    /// The host says that nothing listens there.
+    #[error("{address}: nothing listens there: start the daemon, or correct the address")]
+    Refused {
+        /// Who was asked.
+        address: SocketAddrV4,
     },
     /// An answer that is no status.
     #[error("{address}: the answer is no status: {problem}; is a state store of this version running there?")]
@@ -105,21 +115,49 @@ fn ask<T: DeserializeOwned>(
     keys.sign(&mut bytes, own, *address.ip());
     let mut buffer = vec![0; MAX_MESSAGE_BYTES];
     let start = Instant::now();
+    let mut refused = false;
     loop {
         let left = timeout.saturating_sub(start.elapsed());
+        if left.is_zero() && refused {
+            return Err(QueryError::Refused { address });
+        }
         if left.is_zero() {
             return Err(QueryError::NoAnswer { address, waited_ms: timeout.as_millis() });
         }
         // A refused datagram (nobody listens there yet) shows as an error of a later call: not the end.
-        let _ = socket.send(&bytes);
+        let sent = socket.send(&bytes);
         socket.set_read_timeout(Some(left.min(ASK_AGAIN))).map_err(system)?;
-        let Ok(count) = socket.recv(&mut buffer) else {
-            std::thread::sleep(left.min(Duration::from_millis(5)));
-            continue;
+        let count = match sent.and_then(|_| socket.recv(&mut buffer)) {
+            Ok(count) => count,
+            Err(error) => {
+                refused = error.kind() == ErrorKind::ConnectionRefused;
+                std::thread::sleep(left.min(Duration::from_millis(5)));
+                continue;
+            }
         };
         keys.verify(&buffer[..count], *address.ip(), own)
             .map_err(|problem| QueryError::NotGenuine { address, problem })?;
         let reply = Message::decode(&buffer[..count]).map_err(|reason| bad(reason.to_string()))?;
         return serde_json::from_slice(reply.packet).map_err(|error| bad(error.to_string()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::{SECRET_BYTES, Secret};
+
+    /// Other secrets must not look like a daemon that does not run.
+    #[test]
+    fn silence_and_absence_are_told_apart() {
+        let keys = KeyRing::new(1, Secret([1; SECRET_BYTES])).expect("a ring");
+        let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
+        let Ok(SocketAddr::V4(address)) = silent.local_addr() else { panic!("an IPv4 socket") };
+        let ask = || query_status(address, &keys, Duration::from_millis(250)).expect_err("nobody answers");
+        let message = ask().to_string();
+        assert!(message.contains("no answer within 250 ms") && message.contains("other secrets"), "{message}");
+        drop(silent);
+        let message = ask().to_string();
+        assert!(message.contains("nothing listens there") && !message.contains("secrets"), "{message}");
     }
 }
