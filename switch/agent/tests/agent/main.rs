@@ -16,9 +16,9 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use switch_agent::client;
 use switch_agent::config::Config;
 use switch_agent::control::{Reply, Request};
+use switch_agent::{RunDirectory, client};
 
 /// Not a test by itself: the process that the tests below start and kill.
 #[test]
