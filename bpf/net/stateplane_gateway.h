@@ -112,6 +112,16 @@ SP_INLINE int sp_consumed(void)
 	return sp_test_mode ? sp_test_verdict(0, SP_DROP_PORT, 0) : XDP_DROP;
 }
 
+#if defined(SP_GATEWAY_CHECK) || defined(SP_GATEWAY_CLAMP)
+/* Not on the stack, which the P4 program needs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__type(key, __u32);
+	__type(value, struct bpf_fib_lookup);
+	__uint(max_entries, 1);
+} sp_gateway_route SEC(".maps");
+#endif
+
 #ifdef SP_GATEWAY_CHECK
 #include "stateplane_gateway_check.h"
 #endif

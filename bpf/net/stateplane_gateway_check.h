@@ -46,14 +46,6 @@ struct {
 	__uint(max_entries, 1 << SP_SOURCES_IPV6_BITS);
 } sp_gateway_sources_ipv6 SEC(".maps");
 
-/* Not on the stack, which the P4 program needs. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__type(key, __u32);
-	__type(value, struct bpf_fib_lookup);
-	__uint(max_entries, 1);
-} sp_gateway_route SEC(".maps");
-
 SP_INLINE __u32 sp_gateway_reason(__u32 verdict)
 {
 	if (verdict == SP_SOURCE_MARTIAN)
