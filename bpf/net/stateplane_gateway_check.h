@@ -53,9 +53,31 @@ SP_INLINE __u32 sp_gateway_reason(__u32 verdict)
 	return verdict == SP_SOURCE_REVERSE_PATH ? SP_DROP_REVERSE_PATH : SP_DROP_REASONS;
 }
 
+/* LOOPBACK_IFINDEX */
+#define SP_LOOPBACK_IFINDEX 1
+
 /*
- * Where the kernel would send an answer to the source, as its own rp_filter asks: *sure says
- * whether that holds until routes change. The route's addresses are set.
+ * Where the kernel would send an answer to the source. As its own rp_filter does, this asks as if
+ * for a packet of this host's: rules that choose routes by the interface that a packet comes in on
+ * (`ip rule add iif`) are for the other direction. An interface that has tables of its own (VRF), or
+ * forwards where `lo` may not, is asked itself.
+ */
+SP_INLINE long sp_gateway_look_up(struct xdp_md *xdp, struct bpf_fib_lookup *route, __u32 ifindex)
+{
+	long result;
+
+	route->ifindex = SP_LOOPBACK_IFINDEX;
+	result = bpf_fib_lookup(xdp, route, sizeof(*route), 0);
+	if (result != BPF_FIB_LKUP_RET_FWD_DISABLED && result != BPF_FIB_LKUP_RET_NOT_FWDED && result >= 0)
+		return result;
+	/* (Addresses and lengths are as they were: the look-up changes them only with a route.) */
+	route->ifindex = ifindex;
+	return bpf_fib_lookup(xdp, route, sizeof(*route), 0);
+}
+
+/*
+ * Is a source where it may be? *sure says whether the answer holds until routes change. The route's
+ * addresses are set.
  */
 SP_INLINE __u32 sp_gateway_ask(struct xdp_md *xdp, struct bpf_fib_lookup *route,
 			       const struct sp_gateway_port_value *port, int is_local, int *sure)
@@ -68,8 +90,7 @@ SP_INLINE __u32 sp_gateway_ask(struct xdp_md *xdp, struct bpf_fib_lookup *route,
 		return SP_SOURCE_MARTIAN;
 	if (port->reverse_path == SP_REVERSE_PATH_OFF)
 		return SP_SOURCE_GOOD;
-	route->ifindex = ifindex;
-	result = bpf_fib_lookup(xdp, route, sizeof(*route), 0);
+	result = sp_gateway_look_up(xdp, route, ifindex);
 	if (result == BPF_FIB_LKUP_RET_FWD_DISABLED) {
 		*sure = 0;
 		return SP_SOURCE_GOOD; /* this host forwards nothing: its own checks apply */
