@@ -67,6 +67,8 @@ enum sp_gateway_drop {
 	SP_DROP_MARTIAN_DESTINATION,
 	SP_DROP_REVERSE_PATH,
 	SP_DROP_PRIORITY_TAG, /* a tag that names no VLAN */
+	SP_DROP_OPTIONS, /* an IPv4 option whose length does not fit the header */
+	SP_DROP_FRAGMENT, /* of which, by its length or place, no packet can be made */
 	SP_DROP_REASONS, /* as a result: none */
 };
 

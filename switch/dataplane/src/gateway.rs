@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 pub const KERNEL_PORT: u32 = 510;
 
 /// Why `gateway_check` said no, in the order of `enum sp_gateway_drop`.
-pub const GATEWAY_DROPS: [&str; 9] = [
+pub const GATEWAY_DROPS: [&str; 11] = [
     "other_mac",
     "broadcast_frame",
     "short_header",
@@ -22,6 +22,8 @@ pub const GATEWAY_DROPS: [&str; 9] = [
     "martian_destination",
     "reverse_path",
     "priority_tag",
+    "options",
+    "fragment",
 ];
 
 /// What else the gateway's runtime counts, in the order of `enum sp_gateway_event`.
