@@ -188,12 +188,12 @@ SP_INLINE int sp_gateway_source_ipv6(struct xdp_md *xdp, __u32 port_number, cons
 
 /* Is the frame for this port? `first` are its first eight bytes, as they lie there. */
 SP_INLINE __u32 sp_gateway_frame(const struct sp_gateway_port_value *port, __u64 first,
-				 int is_multicast)
+				 int is_for_many)
 {
 	if (!((first ^ port->mac) & port->mac_mask))
 		return SP_DROP_REASONS;
 	if (first & bpf_cpu_to_be64(1ull << 56))
-		return is_multicast ? SP_DROP_REASONS : SP_DROP_BROADCAST_FRAME;
+		return is_for_many ? SP_DROP_REASONS : SP_DROP_BROADCAST_FRAME;
 	return SP_DROP_OTHER_MAC;
 }
 
@@ -331,7 +331,10 @@ __attribute__((noinline)) int sp_gateway_check_ipv4(struct xdp_md *xdp, __u32 po
 	destination = sp_get32(frame + 30);
 	port = bpf_map_lookup_elem(&sp_gateway_port, &port_number);
 	if (port) {
-		reason = sp_gateway_frame(port, *(sp_u64a *)frame, destination >> 28 == 0xe);
+		/* A broadcast of a network is an address of this host; the kernel forwards none. */
+		reason = sp_gateway_frame(port, *(sp_u64a *)frame,
+					  destination >> 28 == 0xe ||
+					  sp_is_local_ipv4(*(sp_u32a *)(frame + 30)));
 		if (reason != SP_DROP_REASONS)
 			return reason;
 	}

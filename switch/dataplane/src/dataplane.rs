@@ -261,6 +261,13 @@ impl Dataplane {
     }
 }
 
+/// The broadcast address of an address's network, as Linux makes a route to it; none: the network is
+/// too small (RFC 3021), or not on a link.
+pub fn broadcast_of(address: Ipv4Addr, prefix_length: u32) -> Option<Ipv4Addr> {
+    let hosts = u32::MAX.checked_shr(prefix_length).unwrap_or(0);
+    (prefix_length < 31 && !address.is_loopback()).then(|| Ipv4Addr::from(u32::from(address) | hosts))
+}
+
 /// What stands in each place of `sp_backends`: a place belongs to the backend in whose part of the summed weights its middle lies.
 fn backend_places(backends: &[(SocketAddrV4, u32)]) -> [Option<SocketAddrV4>; BACKEND_PLACES] {
     let total: u64 = backends.iter().map(|(_, weight)| u64::from(*weight)).sum();
@@ -279,6 +286,15 @@ fn backend_places(backends: &[(SocketAddrV4, u32)]) -> [Option<SocketAddrV4>; BA
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_network_has_a_broadcast_address_if_it_has_room() {
+        let of = |address: [u8; 4], length| broadcast_of(Ipv4Addr::from(address), length).map(|it| it.octets());
+        assert_eq!(of([10, 0, 0, 1], 24), Some([10, 0, 0, 255]));
+        assert_eq!(of([10, 0, 0, 1], 30), Some([10, 0, 0, 3]));
+        assert_eq!(of([10, 0, 0, 1], 0), Some([255; 4]));
+        assert_eq!([of([10, 0, 0, 1], 31), of([10, 0, 0, 1], 32), of([127, 0, 0, 1], 8)], [None; 3]);
+    }
 
     #[test]
     fn places_are_shared_out_by_weight() {

@@ -26,7 +26,7 @@ mod ternary;
 pub mod value;
 
 pub use arrays::CounterValue;
-pub use dataplane::{BACKEND_PLACES, Dataplane, MAX_POOL_ADDRESSES, PortStats};
+pub use dataplane::{BACKEND_PLACES, Dataplane, MAX_POOL_ADDRESSES, PortStats, broadcast_of};
 pub use entries::for_each_entry;
 pub use error::{Error, Result, verifier_source_lines};
 pub use gateway::{GATEWAY_DROPS, GATEWAY_EVENTS, GatewayPort, GatewaySettings, KERNEL_PORT, ReversePath};
