@@ -46,6 +46,33 @@ struct {
 	__uint(max_entries, 1 << SP_SOURCES_IPV6_BITS);
 } sp_gateway_sources_ipv6 SEC(".maps");
 
+/*
+ * Destinations that the network has and no host (@own_destination): 1, and 0 for what is taken out
+ * of them. Nothing comes from there. User space writes it: switch/dataplane/src/own.rs.
+ */
+struct sp_gateway_prefix_ipv4 {
+	__u32 bits;
+	__be32 address;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct sp_gateway_prefix_ipv4);
+	__type(value, __u32);
+	__uint(max_entries, 65536);
+} sp_gateway_own_ipv4 SEC(".maps");
+
+SP_INLINE int sp_gateway_is_own_ipv4(__be32 address)
+{
+	struct sp_gateway_prefix_ipv4 prefix = { .bits = 32, .address = address };
+	__u32 *found;
+
+	if (sp_is_local_ipv4(address))
+		return 1;
+	found = bpf_map_lookup_elem(&sp_gateway_own_ipv4, &prefix);
+	return found && *found;
+}
+
 SP_INLINE __u32 sp_gateway_reason(__u32 verdict)
 {
 	if (verdict == SP_SOURCE_MARTIAN)
@@ -138,7 +165,7 @@ SP_INLINE int sp_gateway_source_ipv4(struct xdp_md *xdp, __u32 port_number, cons
 	route->family = 2; /* AF_INET */
 	route->ipv4_src = *(sp_u32a *)(frame + 30);
 	route->ipv4_dst = source;
-	verdict = sp_gateway_ask(xdp, route, port, sp_is_local_ipv4(source), &sure);
+	verdict = sp_gateway_ask(xdp, route, port, sp_gateway_is_own_ipv4(source), &sure);
 	if (entry && sure)
 		*entry = want | (__u64)verdict << 62;
 	return sp_gateway_reason(verdict);

@@ -10,12 +10,15 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Mutex;
 
 /// Programs and maps in the kernel. They live as long as this, a pin or a link holds them.
 pub struct Dataplane {
     pub(crate) manifest: Manifest,
     pub(crate) programs: BTreeMap<String, OwnedFd>,
     pub(crate) maps: BTreeMap<String, MapHandle>,
+    /// How often what [`crate::own`] tells the program has changed; held while ports are written.
+    pub(crate) own_changes: Mutex<u32>,
 }
 
 /// External addresses that a NAT pool holds at most (the map's size).
@@ -49,7 +52,7 @@ impl Dataplane {
 
     /// Only the manifest, nothing in the kernel: resolves names and values, for checking a configuration.
     pub fn description_only(manifest: Manifest) -> Dataplane {
-        Dataplane { manifest, programs: BTreeMap::new(), maps: BTreeMap::new() }
+        Dataplane { manifest, programs: BTreeMap::new(), maps: BTreeMap::new(), own_changes: Mutex::default() }
     }
 
     /// The program's descriptor.
@@ -112,7 +115,8 @@ impl Dataplane {
     /// Opens what [`Dataplane::pin`] pinned; `manifest` must be the one of the object that was pinned.
     pub fn open_pinned(directory: &Path, manifest: Manifest) -> Result<Dataplane> {
         let failed = |path: &Path, error| Error::kernel(format!("open pin {}", path.display()), error);
-        let mut dataplane = Dataplane { manifest, programs: BTreeMap::new(), maps: BTreeMap::new() };
+        let mut dataplane =
+            Dataplane { manifest, programs: BTreeMap::new(), maps: BTreeMap::new(), own_changes: Mutex::default() };
         for kind in ["programs", "maps"] {
             let directory = directory.join(kind);
             for entry in std::fs::read_dir(&directory).map_err(|error| failed(&directory, error))? {

@@ -17,6 +17,7 @@ mod link;
 mod live;
 mod local_filter;
 mod object;
+mod own;
 mod run;
 pub mod slow_path;
 mod spec;
