@@ -3,7 +3,7 @@
 
 mod slow_path;
 
-use dataplane::{Dataplane, GatewaySettings};
+use dataplane::{Dataplane, GatewayPort, GatewaySettings, ReversePath};
 use slow_path::*;
 use xdp_backend::Systems;
 
@@ -98,5 +98,33 @@ fn the_agent_holds_fragments_only_if_it_says_so() {
         dataplane.run_request("sp_main", &later).unwrap();
         let found = records(&dataplane);
         assert_eq!((found.len(), word(&found[0], 0), count("fragments_held")), (1, SEND, 1));
+    });
+}
+
+#[test]
+fn rules_by_ingress_interface_say_nothing_of_sources() {
+    beside_the_kernel(|| {
+        let dataplane = router();
+        ip("link add inside type veth peer name beyond");
+        ip("link set beyond up");
+        ip("link set inside up");
+        ip("route add 10.0.0.0/8 dev inside");
+        ip("rule add iif inside lookup 100");
+        ip("route add default dev lo table 100");
+        let ifindex = nix::net::if_::if_nametoindex("inside").unwrap();
+        let refused = |route_generation| {
+            let strict = ReversePath::Strict;
+            let port = GatewayPort { ifindex, reverse_path: strict, route_generation, ..GatewayPort::default() };
+            dataplane.set_gateway_port(PORT, &port).unwrap();
+            dataplane.run_request("sp_main", &frame(1, 0, 100)).unwrap();
+            dataplane.gateway_count("reverse_path").unwrap().unwrap()
+        };
+        assert_eq!(refused(1), 0, "its own way goes by table 100, the way back to it does not");
+        ip("route del 10.0.0.0/8 dev inside");
+        ip("route add 10.0.0.0/8 dev inside table 100");
+        assert_eq!(refused(2), 1);
+        // Nothing but the rule has a route, as for a VRF.
+        ip("route del default dev lo");
+        assert_eq!(refused(3), 1);
     });
 }
