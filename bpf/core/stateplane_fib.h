@@ -12,6 +12,20 @@
 #define SP_FIB_UNREACHABLE 3
 #define SP_FIB_TOO_BIG 4
 
+/*
+ * The interface that a packet came in on, by which rules choose routes. One that was elsewhere since
+ * (`again`, a constant), as at a store, came back by another one.
+ */
+SP_INLINE __u32 sp_ingress_ifindex(struct xdp_md *xdp, __u32 ingress_port, int again)
+{
+	if (again) {
+		struct bpf_devmap_val *port = bpf_map_lookup_elem(&sp_ports, &ingress_port);
+
+		return port ? port->ifindex : 0; /* a port that is gone: no interface, no route */
+	}
+	return xdp->ingress_ifindex;
+}
+
 /* *mtu: that of the route; 0 if there is none, or its next hop is not resolved. */
 SP_INLINE __u32 sp_fib_result(struct xdp_md *xdp, struct bpf_fib_lookup *fib, __u32 *port,
 			      __u32 *mtu)
@@ -52,7 +66,7 @@ _Static_assert(__builtin_offsetof(struct bpf_fib_lookup, smac) % 4 == 0 &&
 SP_INLINE __u64 sp_fib_source_mac(const struct bpf_fib_lookup *fib) { return ((__u64)sp_get32(fib->smac) << 16) | sp_get16(fib->smac + 4); }
 SP_INLINE __u64 sp_fib_destination_mac(const struct bpf_fib_lookup *fib) { return ((__u64)sp_get16(fib->dmac) << 32) | sp_get32(fib->dmac + 2); }
 
-SP_INLINE __u32 sp_fib_lookup_ipv4(struct xdp_md *xdp, __u32 source, __u32 destination,
+SP_INLINE __u32 sp_fib_lookup_ipv4(struct xdp_md *xdp, __u32 ifindex, __u32 source, __u32 destination,
 				   __u8 protocol, __u16 source_port,
 				   __u16 destination_port, __u16 total_length, __u8 tos, __u32 *port, __u64 *source_mac,
 				   __u64 *destination_mac, __u32 *mtu)
@@ -64,7 +78,7 @@ SP_INLINE __u32 sp_fib_lookup_ipv4(struct xdp_md *xdp, __u32 source, __u32 desti
 	fib.sport = bpf_htons(source_port);
 	fib.dport = bpf_htons(destination_port);
 	fib.tot_len = total_length;
-	fib.ifindex = xdp->ingress_ifindex;
+	fib.ifindex = ifindex;
 	fib.tos = tos;
 	fib.ipv4_src = bpf_htonl(source);
 	fib.ipv4_dst = bpf_htonl(destination);
@@ -75,7 +89,8 @@ SP_INLINE __u32 sp_fib_lookup_ipv4(struct xdp_md *xdp, __u32 source, __u32 desti
 	return result;
 }
 
-SP_INLINE __u32 sp_fib_lookup_ipv6(struct xdp_md *xdp, sp_u128 source, sp_u128 destination,
+SP_INLINE __u32 sp_fib_lookup_ipv6(struct xdp_md *xdp, __u32 ifindex, sp_u128 source,
+				   sp_u128 destination,
 				   __u8 next_header,
 				   __u16 source_port, __u16 destination_port, __u16 payload_length, __u32 flow_label,
 				   __u32 *port, __u64 *source_mac, __u64 *destination_mac, __u32 *mtu)
@@ -87,7 +102,7 @@ SP_INLINE __u32 sp_fib_lookup_ipv6(struct xdp_md *xdp, sp_u128 source, sp_u128 d
 	fib.sport = bpf_htons(source_port);
 	fib.dport = bpf_htons(destination_port);
 	fib.tot_len = payload_length + 40;
-	fib.ifindex = xdp->ingress_ifindex;
+	fib.ifindex = ifindex;
 	fib.flowinfo = bpf_htonl(flow_label);
 	for (int i = 0; i < 4; i++) {
 		int right = i % 2 ? 0 : 32;

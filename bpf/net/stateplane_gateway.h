@@ -67,6 +67,8 @@ enum sp_gateway_drop {
 	SP_DROP_MARTIAN_DESTINATION,
 	SP_DROP_REVERSE_PATH,
 	SP_DROP_PRIORITY_TAG, /* a tag that names no VLAN */
+	SP_DROP_OPTIONS, /* an IPv4 option whose length does not fit the header */
+	SP_DROP_FRAGMENT, /* of which, by its length or place, no packet can be made */
 	SP_DROP_REASONS, /* as a result: none */
 };
 
@@ -111,6 +113,16 @@ SP_INLINE int sp_consumed(void)
 {
 	return sp_test_mode ? sp_test_verdict(0, SP_DROP_PORT, 0) : XDP_DROP;
 }
+
+#if defined(SP_GATEWAY_CHECK) || defined(SP_GATEWAY_CLAMP)
+/* Not on the stack, which the P4 program needs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__type(key, __u32);
+	__type(value, struct bpf_fib_lookup);
+	__uint(max_entries, 1);
+} sp_gateway_route SEC(".maps");
+#endif
 
 #ifdef SP_GATEWAY_CHECK
 #include "stateplane_gateway_check.h"

@@ -46,13 +46,32 @@ struct {
 	__uint(max_entries, 1 << SP_SOURCES_IPV6_BITS);
 } sp_gateway_sources_ipv6 SEC(".maps");
 
-/* Not on the stack, which the P4 program needs. */
+/*
+ * Destinations that the network has and no host (@own_destination): 1, and 0 for what is taken out
+ * of them. Nothing comes from there. User space writes it: switch/dataplane/src/own.rs.
+ */
+struct sp_gateway_prefix_ipv4 {
+	__u32 bits;
+	__be32 address;
+};
 struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__type(key, __u32);
-	__type(value, struct bpf_fib_lookup);
-	__uint(max_entries, 1);
-} sp_gateway_route SEC(".maps");
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct sp_gateway_prefix_ipv4);
+	__type(value, __u32);
+	__uint(max_entries, 65536);
+} sp_gateway_own_ipv4 SEC(".maps");
+
+SP_INLINE int sp_gateway_is_own_ipv4(__be32 address)
+{
+	struct sp_gateway_prefix_ipv4 prefix = { .bits = 32, .address = address };
+	__u32 *found;
+
+	if (sp_is_local_ipv4(address))
+		return 1;
+	found = bpf_map_lookup_elem(&sp_gateway_own_ipv4, &prefix);
+	return found && *found;
+}
 
 SP_INLINE __u32 sp_gateway_reason(__u32 verdict)
 {
@@ -61,9 +80,31 @@ SP_INLINE __u32 sp_gateway_reason(__u32 verdict)
 	return verdict == SP_SOURCE_REVERSE_PATH ? SP_DROP_REVERSE_PATH : SP_DROP_REASONS;
 }
 
+/* LOOPBACK_IFINDEX */
+#define SP_LOOPBACK_IFINDEX 1
+
 /*
- * Where the kernel would send an answer to the source, as its own rp_filter asks: *sure says
- * whether that holds until routes change. The route's addresses are set.
+ * Where the kernel would send an answer to the source. As its own rp_filter does, this asks as if
+ * for a packet of this host's: rules that choose routes by the interface that a packet comes in on
+ * (`ip rule add iif`) are for the other direction. An interface that has tables of its own (VRF), or
+ * forwards where `lo` may not, is asked itself.
+ */
+SP_INLINE long sp_gateway_look_up(struct xdp_md *xdp, struct bpf_fib_lookup *route, __u32 ifindex)
+{
+	long result;
+
+	route->ifindex = SP_LOOPBACK_IFINDEX;
+	result = bpf_fib_lookup(xdp, route, sizeof(*route), 0);
+	if (result != BPF_FIB_LKUP_RET_FWD_DISABLED && result != BPF_FIB_LKUP_RET_NOT_FWDED && result >= 0)
+		return result;
+	/* (Addresses and lengths are as they were: the look-up changes them only with a route.) */
+	route->ifindex = ifindex;
+	return bpf_fib_lookup(xdp, route, sizeof(*route), 0);
+}
+
+/*
+ * Is a source where it may be? *sure says whether the answer holds until routes change. The route's
+ * addresses are set.
  */
 SP_INLINE __u32 sp_gateway_ask(struct xdp_md *xdp, struct bpf_fib_lookup *route,
 			       const struct sp_gateway_port_value *port, int is_local, int *sure)
@@ -76,8 +117,7 @@ SP_INLINE __u32 sp_gateway_ask(struct xdp_md *xdp, struct bpf_fib_lookup *route,
 		return SP_SOURCE_MARTIAN;
 	if (port->reverse_path == SP_REVERSE_PATH_OFF)
 		return SP_SOURCE_GOOD;
-	route->ifindex = ifindex;
-	result = bpf_fib_lookup(xdp, route, sizeof(*route), 0);
+	result = sp_gateway_look_up(xdp, route, ifindex);
 	if (result == BPF_FIB_LKUP_RET_FWD_DISABLED) {
 		*sure = 0;
 		return SP_SOURCE_GOOD; /* this host forwards nothing: its own checks apply */
@@ -125,7 +165,7 @@ SP_INLINE int sp_gateway_source_ipv4(struct xdp_md *xdp, __u32 port_number, cons
 	route->family = 2; /* AF_INET */
 	route->ipv4_src = *(sp_u32a *)(frame + 30);
 	route->ipv4_dst = source;
-	verdict = sp_gateway_ask(xdp, route, port, sp_is_local_ipv4(source), &sure);
+	verdict = sp_gateway_ask(xdp, route, port, sp_gateway_is_own_ipv4(source), &sure);
 	if (entry && sure)
 		*entry = want | (__u64)verdict << 62;
 	return sp_gateway_reason(verdict);
@@ -175,12 +215,12 @@ SP_INLINE int sp_gateway_source_ipv6(struct xdp_md *xdp, __u32 port_number, cons
 
 /* Is the frame for this port? `first` are its first eight bytes, as they lie there. */
 SP_INLINE __u32 sp_gateway_frame(const struct sp_gateway_port_value *port, __u64 first,
-				 int is_multicast)
+				 int is_for_many)
 {
 	if (!((first ^ port->mac) & port->mac_mask))
 		return SP_DROP_REASONS;
 	if (first & bpf_cpu_to_be64(1ull << 56))
-		return is_multicast ? SP_DROP_REASONS : SP_DROP_BROADCAST_FRAME;
+		return is_for_many ? SP_DROP_REASONS : SP_DROP_BROADCAST_FRAME;
 	return SP_DROP_OTHER_MAC;
 }
 
@@ -209,6 +249,46 @@ SP_INLINE __u32 sp_gateway_transport(const __u8 *transport, const void *end, __u
 	return SP_DROP_REASONS;
 }
 
+/*
+ * Can a packet be made of this fragment and others (RFC 791, RFC 8200 section 4.5)? `before`: bytes
+ * that the whole packet has in front of its payload, and that its length counts.
+ */
+SP_INLINE int sp_gateway_fragment_is_right(__u32 offset, __u32 has_more, __u32 payload,
+					   __u32 before)
+{
+	return !(has_more && (payload & 7 || !payload)) && before + offset + payload <= 0xffff;
+}
+
+/* Do the options of an IPv4 header have lengths that fit it (RFC 791, 3.1)? */
+__attribute__((noinline)) int sp_gateway_options_are_right(struct xdp_md *xdp, __u32 bytes,
+							   __u32 padding)
+{
+	__u8 *options = (void *)(long)xdp->data + (padding & 0xf) + 34;
+	__u8 *end = (void *)(long)xdp->data_end;
+	__u64 hidden_zero = sp_unknown_zero(xdp);
+	__u32 at = 0;
+
+	for (int i = 0; i < 40; i++) {
+		__u8 *option;
+		__u32 length;
+
+		/* Each round looks the same to the verifier, which then checks one. */
+		at = sp_blur(at, hidden_zero) & 0x3f;
+		if (at >= bytes)
+			return 1;
+		option = options + at;
+		if (option + 2 > end)
+			return 0;
+		if (option[0] == 0)
+			return 1;
+		length = option[0] == 1 ? 1 : option[1];
+		if ((option[0] != 1 && length < 2) || at + length > bytes)
+			return 0;
+		at += length;
+	}
+	return 1;
+}
+
 SP_INLINE int sp_gateway_is_martian_ipv6(const sp_u32a *address)
 {
 	__u32 last = bpf_ntohl(address[3]);
@@ -226,7 +306,7 @@ __attribute__((noinline)) int sp_gateway_check_ipv6(struct xdp_md *xdp, __u32 po
 {
 	__u8 *frame = (void *)(long)xdp->data + (padding & 0xf), *end = (void *)(long)xdp->data_end;
 	struct sp_gateway_port_value *port = bpf_map_lookup_elem(&sp_gateway_port, &port_number);
-	__u32 payload, reason, bytes = sp_length(xdp) - (padding & 0xf);
+	__u32 payload, fragment, reason, bytes = sp_length(xdp) - (padding & 0xf);
 	const sp_u32a *source, *destination;
 
 	if (frame + 54 > end)
@@ -247,7 +327,17 @@ __attribute__((noinline)) int sp_gateway_check_ipv6(struct xdp_md *xdp, __u32 po
 		return SP_DROP_MARTIAN_SOURCE;
 	if (sp_gateway_is_martian_ipv6(destination))
 		return SP_DROP_MARTIAN_DESTINATION;
-	reason = sp_gateway_transport(frame + 54, end, frame[20], payload, 0);
+	if (frame[20] == 44) {
+		if (payload < 8 || frame + 62 > end)
+			return SP_DROP_LENGTH;
+		fragment = sp_get16(frame + 56);
+		if (!sp_gateway_fragment_is_right(fragment & 0xfff8, fragment & 1, payload - 8, 0))
+			return SP_DROP_FRAGMENT;
+		reason = fragment & 0xfff8 ? SP_DROP_REASONS :
+			 sp_gateway_transport(frame + 62, end, frame[54], payload - 8, fragment & 1);
+	} else {
+		reason = sp_gateway_transport(frame + 54, end, frame[20], payload, 0);
+	}
 	if (reason != SP_DROP_REASONS)
 		return reason;
 	return port ? sp_gateway_source_ipv6(xdp, port_number, frame, port) : SP_DROP_REASONS;
@@ -268,7 +358,10 @@ __attribute__((noinline)) int sp_gateway_check_ipv4(struct xdp_md *xdp, __u32 po
 	destination = sp_get32(frame + 30);
 	port = bpf_map_lookup_elem(&sp_gateway_port, &port_number);
 	if (port) {
-		reason = sp_gateway_frame(port, *(sp_u64a *)frame, destination >> 28 == 0xe);
+		/* A broadcast of a network is an address of this host; the kernel forwards none. */
+		reason = sp_gateway_frame(port, *(sp_u64a *)frame,
+					  destination >> 28 == 0xe ||
+					  sp_is_local_ipv4(*(sp_u32a *)(frame + 30)));
 		if (reason != SP_DROP_REASONS)
 			return reason;
 	}
@@ -290,12 +383,18 @@ __attribute__((noinline)) int sp_gateway_check_ipv4(struct xdp_md *xdp, __u32 po
 	}
 	if (sp_csum_fold(sum)) /* in whichever byte order: RFC 1071 */
 		return SP_DROP_HEADER_CHECKSUM;
+	if (header_bytes > 20 && !sp_gateway_options_are_right(xdp, header_bytes - 20, padding))
+		return SP_DROP_OPTIONS;
 	source = sp_get32(frame + 26);
 	if (source >> 24 == 0 || source >> 24 == 127 || source >> 24 >= 224)
 		return SP_DROP_MARTIAN_SOURCE;
 	if (destination >> 24 == 0 || destination >> 24 == 127 || destination == 0xffffffff)
 		return SP_DROP_MARTIAN_DESTINATION;
 	fragment = sp_get16(frame + 20);
+	if (fragment & 0x3fff &&
+	    !sp_gateway_fragment_is_right((fragment & 0x1fff) * 8, fragment & 0x2000,
+					  total - header_bytes, header_bytes))
+		return SP_DROP_FRAGMENT;
 	if (!(fragment & 0x1fff)) {
 		reason = sp_gateway_transport(frame + 14 + header_bytes, end, frame[23],
 					      total - header_bytes,
@@ -307,9 +406,8 @@ __attribute__((noinline)) int sp_gateway_check_ipv4(struct xdp_md *xdp, __u32 po
 }
 
 /*
- * Is this an IPv4 packet without options, of which all is right, from a source that the routes were
- * asked about (and that is thus no martian)? 0 says nothing. (Of a fragment after the first, what
- * is taken for a transport header may look right or wrong; nothing is asked of it.)
+ * Is this an IPv4 packet without options, no fragment, of which all is right, from a source that
+ * the routes were asked about (and that is thus no martian)? 0 says nothing.
  */
 SP_INLINE int sp_gateway_is_usual(const __u8 *frame, const void *end, __u32 port_number,
 				  __u32 bytes)
@@ -329,6 +427,7 @@ SP_INLINE int sp_gateway_is_usual(const __u8 *frame, const void *end, __u32 port
 	differs = *known ^ ((__u64)SP_SOURCE_GOOD << 62 | port->source_tag | word[3]);
 	differs |= (*(sp_u64a *)frame ^ port->mac) & port->mac_mask;
 	differs |= frame[14] ^ 0x45;
+	differs |= word[1] & bpf_htonl(0x3fff); /* a fragment */
 	/*
 	 * The header's sum is a multiple of 0xffff (RFC 1071), and below 2^35. Times the inverse of
 	 * 0xffff modulo 2^64 a multiple is its quotient, thus below 2^20, and all else is above 2^48.

@@ -100,6 +100,14 @@ SP_INLINE int sp_icmp_is_due_ipv4(const __u8 *frame, const void *end)
 	       *transport != 12;
 }
 
+#define SP_ICMP_MOST_EXTENSIONS 8
+
+/* Hop-by-hop options, routing, fragment, destination options. */
+SP_INLINE int sp_icmp_is_extension(__u32 next)
+{
+	return next == 0 || next == 43 || next == 44 || next == 60;
+}
+
 /* The same of ICMPv6 (RFC 4443, 2.4 (e)). */
 SP_INLINE int sp_icmp_is_due_ipv6(const __u8 *frame, const void *end, __u32 type, __u32 code)
 {
@@ -111,16 +119,20 @@ SP_INLINE int sp_icmp_is_due_ipv6(const __u8 *frame, const void *end, __u32 type
 		return 0;
 	if (frame[22] == 0xff || !(source[0] | source[1] | source[2] | source[3]))
 		return 0;
-	if (next == 44) { /* a fragment */
-		if ((void *)(frame + 63) > end)
+	for (int i = 0; i < SP_ICMP_MOST_EXTENSIONS; i++) {
+		const __u8 *extension = frame + at;
+
+		if (!sp_icmp_is_extension(next))
+			break;
+		if ((void *)(extension + 8) > end)
 			return 0;
-		next = frame[54];
-		at = 62;
-		if (sp_get16(frame + 56) & 0xfff8)
-			return 1;
+		if (next == 44 && sp_get16(extension + 2) & 0xfff8)
+			return 1; /* a fragment after the first */
+		at += next == 44 ? 8 : (extension[1] + 1) * 8;
+		next = extension[0];
 	}
 	if (next != 58)
-		return 1;
+		return !sp_icmp_is_extension(next); /* too many to know what is behind them */
 	if ((void *)(frame + at + 1) > end)
 		return 0;
 	return frame[at] >= 128 && frame[at] != 137; /* no error, no redirect */

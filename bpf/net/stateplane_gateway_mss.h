@@ -5,9 +5,12 @@
 #ifndef STATEPLANE_GATEWAY_MSS_H
 #define STATEPLANE_GATEWAY_MSS_H
 
+/* In what sp_gateway_clamp() returns: the route has an MTU that is not known yet. */
+#define SP_CLAMP_ASK 0x10000
+
 /*
- * The MTU that the finished packet's MSS shall fit; 0: the switch is not configured so, or none is
- * known.
+ * The MTU that the finished packet's MSS shall fit; 0: the switch is not configured so. A route
+ * whose next hop is not resolved says no MTU: sp_gateway_clamp_mss() asks it.
  */
 SP_INLINE __u32 sp_gateway_clamp(__u32 ingress_port, __u32 route_mtu)
 {
@@ -18,8 +21,47 @@ SP_INLINE __u32 sp_gateway_clamp(__u32 ingress_port, __u32 route_mtu)
 	if (!settings || !settings->clamp_mss)
 		return 0;
 	port = bpf_map_lookup_elem(&sp_gateway_port, &ingress_port);
-	mtu = port ? port->mtu : 0;
-	return route_mtu && (!mtu || route_mtu < mtu) ? route_mtu : mtu;
+	mtu = port ? port->mtu & 0xffff : 0;
+	if (!route_mtu)
+		return mtu | SP_CLAMP_ASK;
+	return !mtu || route_mtu < mtu ? route_mtu : mtu;
+}
+
+/*
+ * The MTU of the route of a finished packet that came in on `ifindex`; 0: there is none. The
+ * look-up compares lengths before it looks for the next hop's MAC, so a packet that is too long for
+ * every route tells the MTU without one.
+ */
+SP_INLINE __u32 sp_gateway_route_mtu(struct xdp_md *xdp, __u32 ifindex, const __u8 *frame,
+				     const __u8 *transport)
+{
+	__u32 zero = 0;
+	struct bpf_fib_lookup *route = bpf_map_lookup_elem(&sp_gateway_route, &zero);
+
+	if (!route)
+		return 0;
+	__builtin_memset(route, 0, sizeof(*route));
+	route->l4_protocol = 6;
+	route->sport = *(sp_u16a *)transport;
+	route->dport = *(sp_u16a *)(transport + 2);
+	route->tot_len = 0xffff;
+	route->ifindex = ifindex;
+	if (frame[14] >> 4 == 4) {
+		route->family = 2; /* AF_INET */
+		route->tos = frame[15];
+		route->ipv4_src = *(sp_u32a *)(frame + 26);
+		route->ipv4_dst = *(sp_u32a *)(frame + 30);
+	} else {
+		route->family = 10; /* AF_INET6 */
+		route->flowinfo = *(sp_u32a *)(frame + 14) & bpf_htonl(0xfffff);
+		for (int i = 0; i < 4; i++) {
+			route->ipv6_src[i] = ((sp_u32a *)(frame + 22))[i];
+			route->ipv6_dst[i] = ((sp_u32a *)(frame + 38))[i];
+		}
+	}
+	if (bpf_fib_lookup(xdp, route, sizeof(*route), 0) != BPF_FIB_LKUP_RET_FRAG_NEEDED)
+		return 0;
+	return route->mtu_result;
 }
 
 /*
@@ -40,8 +82,12 @@ SP_INLINE __u16 sp_gateway_adjusted(__u16 checksum, __u16 before, __u16 after, _
 	return ~sum;
 }
 
-/* Lowers the MSS option of a TCP segment with SYN to what `mtu` leaves. */
-__attribute__((noinline)) int sp_gateway_clamp_mss(struct xdp_md *xdp, __u32 mtu, __u32 padding)
+/*
+ * Lowers the MSS option of a TCP segment with SYN to what `mtu`, of sp_gateway_clamp(), leaves.
+ * `ifindex`: the interface that it came in on.
+ */
+__attribute__((noinline)) int sp_gateway_clamp_mss(struct xdp_md *xdp, __u32 mtu, __u32 padding,
+						   __u32 ifindex)
 {
 	__u8 *frame = (void *)(long)xdp->data + (padding & 0xf), *end = (void *)(long)xdp->data_end;
 	__u64 hidden_zero = sp_unknown_zero(xdp);
@@ -63,12 +109,19 @@ __attribute__((noinline)) int sp_gateway_clamp_mss(struct xdp_md *xdp, __u32 mtu
 	} else {
 		return 0;
 	}
-	if (mtu <= headers)
-		return 0;
-	most = mtu - headers;
 	tcp = frame + offset;
 	if (tcp + 20 > end || !(tcp[13] & 2))
 		return 0;
+	if (mtu & SP_CLAMP_ASK) {
+		__u32 asked = sp_gateway_route_mtu(xdp, ifindex, frame, tcp);
+
+		mtu &= 0xffff;
+		if (asked && (!mtu || asked < mtu))
+			mtu = asked;
+	}
+	if (mtu <= headers)
+		return 0;
+	most = mtu - headers;
 	options = (tcp[12] >> 4) * 4;
 	options = options > 20 ? options - 20 : 0;
 	for (int i = 0; i < 40; i++) {

@@ -83,6 +83,14 @@ def checks(case):
     case.fails("header_checksum", frame(with_bytes(wrong, 59, b"\2")))
     case.fails("header_checksum", frame(with_bytes(plain, 10, b"\0\0")))
     case.fails("header_checksum", frame(with_bytes(plain, 8, b"\x05")))
+    def optioned(options):
+        return frame(ipv4(SOURCE, DESTINATION, UDP, udp(SOURCE, DESTINATION, 1, 2),
+                          options=options))
+    for options in [b"\7\0\0\0", b"\7\1\0\0", b"\7\5\4\0", b"\1\1\1\7", b"\x94\4\0\0\x88\xff\0\0",
+                    b"\1" * 39 + b"\x94"]:
+        case.fails("options", optioned(options))
+    for options in [b"\7\4\4\0", b"\0\7\1\0", b"\x94\2\x88\2", b"\7\x28" + bytes(38)]:
+        case.passes(optioned(options))
     case.note("Headers that are none, or cut off.")
     case.fails("short_header", frame(with_checksum(with_bytes(plain, 0, b"\x65"))))
     case.fails("short_header", frame(with_checksum(with_bytes(plain, 0, b"\x44"))))
@@ -112,6 +120,12 @@ def checks(case):
     case.passes(frame(ipv4(SOURCE, DESTINATION, UDP, first[48:], flags_offset=6)))
     case.passes(frame(ipv4(SOURCE, DESTINATION, TCP, b"\0" * 3, flags_offset=6)))
     case.fails("length", frame(ipv4(SOURCE, DESTINATION, TCP, b"\0" * 16, flags_offset=0x2000)))
+    for payload, flags_offset in [(b"\0" * 9, 0x2001), (b"", 0x2001), (b"\0" * 7, 0x2000),
+                                  (b"\0" * 8, 0x1FFF), (b"\0" * 16, 0x3FFE)]:
+        case.fails("fragment", frame(ipv4(SOURCE, DESTINATION, ICMP, payload,
+                                          flags_offset=flags_offset)))
+    case.passes(frame(ipv4(SOURCE, DESTINATION, ICMP, b"\0" * 3, flags_offset=0x1FFD)))
+    case.passes(frame(ipv4(SOURCE, DESTINATION, ICMP, b"\0" * 8, flags_offset=0x2001)))
     case.note("Martian sources and destinations. Link-local addresses and broadcasts of a network are none.")
     for source in ["0.0.0.0", "0.1.2.3", "127.0.0.1", "127.255.0.1", "224.0.0.1", "240.0.0.1",
                    "255.255.255.255"]:
@@ -143,6 +157,22 @@ def checks(case):
     case.fails("length", frame(with_bytes(plain, 44, struct.pack("!H", 14)) + b"\0\0", IPV6))
     case.fails("length", frame(with_bytes(segment, 52, b"\x40"), IPV6))
     case.fails("length", frame(with_bytes(segment, 52, b"\x70"), IPV6))
+    def fragment6(next_header, offset, payload):
+        header = struct.pack("!BBHI", next_header, 0, offset, 1)
+        return frame(ipv6(SOURCE6, DESTINATION6, 44, header + payload), IPV6)
+    case.note("IPv6's fragment header, and what is behind it.")
+    datagram = udp(SOURCE6, DESTINATION6, 1, 2, b"x" * 24)
+    for payload, offset in [(b"\0" * 9, 9), (b"", 9), (b"\0" * 8, 0xFFF8), (b"\0" * 16, 0xFFF1)]:
+        case.fails("fragment", fragment6(ICMP6, offset, payload))
+    case.passes(fragment6(ICMP6, 0xFFF8, b"\0" * 7))
+    case.passes(fragment6(UDP, 0, datagram))
+    case.passes(fragment6(UDP, 1, datagram[:16]))
+    case.passes(fragment6(TCP, 8, b"\0" * 3))
+    case.fails("length", fragment6(UDP, 0, datagram[:16]))
+    case.fails("length", fragment6(TCP, 0, tcp(SOURCE6, DESTINATION6, 1, 2)[:19]))
+    case.fails("length", fragment6(TCP, 1, with_bytes(tcp(SOURCE6, DESTINATION6, 1, 2) + bytes(4),
+                                                      12, b"\x70")))
+    case.fails("length", frame(ipv6(SOURCE6, DESTINATION6, 44, b"\x11" + bytes(6)), IPV6))
     for source in ["::", "::1", "ff02::1", "::ffff:10.0.0.5"]:
         case.fails("martian_source", frame(ipv6(source, DESTINATION6, 59, b""), IPV6))
     for destination in ["::", "::1", "::ffff:10.0.0.5"]:

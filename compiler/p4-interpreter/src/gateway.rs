@@ -83,6 +83,9 @@ fn refused_ipv4(packet: &[u8]) -> Option<&'static str> {
     if sum != 0xffff {
         return Some("header_checksum");
     }
+    if !are_options_right(&packet[20..header_bytes]) {
+        return Some("options");
+    }
     let (source, destination) = (packet[12], packet[16]);
     if matches!(source, 0 | 127 | 224..) {
         return Some("martian_source");
@@ -91,10 +94,33 @@ fn refused_ipv4(packet: &[u8]) -> Option<&'static str> {
         return Some("martian_destination");
     }
     let fragment = number(packet, 6, 2)?;
-    if fragment & 0x1fff != 0 {
+    let (offset, has_more) = ((fragment & 0x1fff) * 8, fragment & 0x2000 != 0);
+    if !is_fragment_right(offset, has_more, total - header_bytes, header_bytes) {
+        return Some("fragment");
+    }
+    if offset != 0 {
         return None;
     }
-    refused_transport(&packet[header_bytes..total], packet[9], fragment & 0x2000 != 0)
+    refused_transport(&packet[header_bytes..total], packet[9], has_more)
+}
+
+/// Does each option of an IPv4 header have a length that fits (RFC 791, 3.1)?
+fn are_options_right(options: &[u8]) -> bool {
+    match options {
+        [] | [0, ..] => true,
+        [1, rest @ ..] => are_options_right(rest),
+        [_, length, ..] if (2..=options.len()).contains(&usize::from(*length)) => {
+            are_options_right(&options[usize::from(*length)..])
+        }
+        _ => false,
+    }
+}
+
+/// Can a whole packet be made of it and others? A packet that is no fragment is right.
+fn is_fragment_right(offset: usize, has_more: bool, payload: usize, before: usize) -> bool {
+    let is_whole = offset == 0 && !has_more;
+    let fills = !has_more || (payload != 0 && payload.is_multiple_of(8));
+    is_whole || (fills && before + offset + payload <= 0xffff)
 }
 
 /// IPv6 addresses that no packet on a wire has (RFC 4291, 2.5.2 and 2.5.3), and IPv4's (2.5.5.2).
@@ -117,7 +143,22 @@ fn refused_ipv6(packet: &[u8]) -> Option<&'static str> {
     if is_martian_ipv6(&packet[24..40]) {
         return Some("martian_destination");
     }
-    refused_transport(&packet[40..40 + payload], packet[6], false)
+    let payload = &packet[40..40 + payload];
+    if packet[6] != 44 {
+        return refused_transport(payload, packet[6], false);
+    }
+    if payload.len() < 8 {
+        return Some("length");
+    }
+    let fragment = number(payload, 2, 2)?;
+    let (offset, has_more) = (fragment & 0xfff8, fragment & 1 != 0);
+    if !is_fragment_right(offset, has_more, payload.len() - 8, 0) {
+        return Some("fragment");
+    }
+    if offset != 0 {
+        return None;
+    }
+    refused_transport(&payload[8..], payload[0], has_more)
 }
 
 fn refused_transport(payload: &[u8], protocol: u8, has_more: bool) -> Option<&'static str> {

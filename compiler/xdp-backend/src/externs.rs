@@ -320,7 +320,7 @@ impl Generator<'_> {
         self.out.line("__u64 sp_source_mac, sp_destination_mac;");
         let mtu = self.route_mtu();
         self.out.line(format!(
-            "__u32 sp_found = sp_{name}(xdp, {}, &sp_port, &sp_source_mac, &sp_destination_mac, &{mtu});",
+            "__u32 sp_found = sp_{name}(xdp, sp_ingress_ifindex(xdp, ingress_port, sp_again), {}, &sp_port, &sp_source_mac, &sp_destination_mac, &{mtu});",
             inputs.join(", ")
         ));
         for (argument, value) in arguments[7..].iter().zip(["sp_port", "sp_source_mac", "sp_destination_mac"]) {

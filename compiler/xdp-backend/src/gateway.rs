@@ -191,7 +191,10 @@ impl Generator<'_> {
     /// Once the packet is finished: before it leaves by `port`.
     pub(crate) fn finish_gateway(&mut self) {
         if self.gateway.clamp {
-            self.out.line(format!("if ({CLAMP}) sp_gateway_clamp_mss(xdp, {CLAMP}, sp_padding);"));
+            self.out.line(format!(
+                "if ({CLAMP}) sp_gateway_clamp_mss(xdp, {CLAMP}, sp_padding, \
+                 sp_ingress_ifindex(xdp, ingress_port, sp_again));"
+            ));
         }
     }
 

@@ -438,7 +438,8 @@ impl<'a> Generator<'a> {
         let contexts = self.pipeline_function().parameters();
         text.line("/* The P4 program. */");
         text.line(format!(
-            "SP_INLINE int sp_pipeline(struct xdp_md *xdp, __u32 ingress_port, __u32 sp_bytes{contexts})"
+            "SP_INLINE int sp_pipeline(struct xdp_md *xdp, __u32 ingress_port, __u32 sp_bytes, \
+             const __u32 sp_again{contexts})"
         ));
         text.line("{");
         // The brace above stands alone, so it has indented.

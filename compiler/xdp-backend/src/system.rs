@@ -98,7 +98,7 @@ impl Pipeline {
     /// A packet that has just come in goes through.
     pub(crate) fn enter(&self, text: &mut Writer) {
         self.contexts.iter().for_each(|it| text.line(it.start()));
-        self.call(text, "ingress_port", "sp_bytes");
+        self.call(text, "ingress_port", "sp_bytes", false);
     }
 
     /// A packet that was here before goes through anew. `own` names the context that the caller has
@@ -109,12 +109,13 @@ impl Pipeline {
             text.line(format!("__u32 ingress_port = {port};"));
         }
         others.iter().for_each(|it| text.line(it.start()));
-        self.call(text, port, "sp_length(xdp)");
+        self.call(text, port, "sp_length(xdp)", true);
     }
 
-    fn call(&self, text: &mut Writer, port: &str, bytes: &str) {
+    /// `again`: the frame did not come in just now, so only its port tells by which interface it did.
+    fn call(&self, text: &mut Writer, port: &str, bytes: &str, again: bool) {
         let arguments: String = self.contexts.iter().map(|it| format!(", {}", it.name)).collect();
-        text.line(format!("return sp_pipeline(xdp, {port}, {bytes}{arguments});"));
+        text.line(format!("return sp_pipeline(xdp, {port}, {bytes}, {}{arguments});", u32::from(again)));
     }
 }
 

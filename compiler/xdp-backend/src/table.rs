@@ -317,7 +317,9 @@ impl Generator<'_> {
                 parameters.push(manifest::Parameter { name: name.clone(), width, offset, bytes });
                 offset += bytes;
             }
-            self.manifest.actions.push(manifest::Action { name: action.name.clone(), parameters });
+            let own_destination = action.annotations.iter().any(|it| it.name == "own_destination");
+            let name = action.name.clone();
+            self.manifest.actions.push(manifest::Action { name, parameters, own_destination });
         }
     }
 

@@ -3,7 +3,7 @@
 
 mod slow_path;
 
-use dataplane::{Dataplane, GatewaySettings};
+use dataplane::{ActionCall, Dataplane, Entry, GatewayPort, GatewaySettings, Match, ReversePath, Write};
 use slow_path::*;
 use xdp_backend::Systems;
 
@@ -98,5 +98,81 @@ fn the_agent_holds_fragments_only_if_it_says_so() {
         dataplane.run_request("sp_main", &later).unwrap();
         let found = records(&dataplane);
         assert_eq!((found.len(), word(&found[0], 0), count("fragments_held")), (1, SEND, 1));
+    });
+}
+
+#[test]
+fn rules_by_ingress_interface_say_nothing_of_sources() {
+    beside_the_kernel(|| {
+        let dataplane = router();
+        ip("link add inside type veth peer name beyond");
+        ip("link set beyond up");
+        ip("link set inside up");
+        ip("route add 10.0.0.0/8 dev inside");
+        ip("rule add iif inside lookup 100");
+        ip("route add default dev lo table 100");
+        let ifindex = nix::net::if_::if_nametoindex("inside").unwrap();
+        let refused = |route_generation| {
+            let strict = ReversePath::Strict;
+            let port = GatewayPort { ifindex, reverse_path: strict, route_generation, ..GatewayPort::default() };
+            dataplane.set_gateway_port(PORT, &port).unwrap();
+            dataplane.run_request("sp_main", &frame(1, 0, 100)).unwrap();
+            dataplane.gateway_count("reverse_path").unwrap().unwrap()
+        };
+        assert_eq!(refused(1), 0, "its own way goes by table 100, the way back to it does not");
+        ip("route del 10.0.0.0/8 dev inside");
+        ip("route add 10.0.0.0/8 dev inside table 100");
+        assert_eq!(refused(2), 1);
+        // Nothing but the rule has a route, as for a VRF.
+        ip("route del default dev lo");
+        assert_eq!(refused(3), 1);
+    });
+}
+
+/// gateway_check.p4 with a table of the network's own destinations.
+fn with_own_destinations() -> Dataplane {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../p4/tests/gateway_check.p4");
+    let table = "@own_destination action own() { }
+        table owns {
+            key = { hdr.ethernet.source[31:0]: lpm @name(\"address\"); }
+            actions = { own; NoAction; }
+            default_action = NoAction();
+        }
+        apply {
+            owns.apply();
+            if (gateway_check())";
+    let source = std::fs::read_to_string(path).unwrap();
+    let changed = source.replace("apply {\n        if (gateway_check())", table);
+    assert_ne!(changed, source);
+    load(&changed, Systems::NONE)
+}
+
+#[test]
+fn nothing_comes_from_the_networks_own_destinations() {
+    beside_the_kernel(|| {
+        let dataplane = with_own_destinations();
+        dataplane.set_gateway_port(PORT, &GatewayPort { ifindex: LOOPBACK, ..GatewayPort::default() }).unwrap();
+        let refused = || {
+            dataplane.run_request("sp_main", &frame(1, 0, 100)).unwrap();
+            dataplane.gateway_count("martian_source").unwrap().unwrap()
+        };
+        let table = dataplane.table("owns").unwrap();
+        let prefix =
+            |length| vec![Match::Prefix { value: 0x0a00_0005 & u128::from(u32::MAX << (32 - length)), length }];
+        let write = |length, action, how| {
+            let action = ActionCall { action, arguments: vec![] };
+            table.write(&Entry { matches: prefix(length), priority: 0, action }, how).unwrap();
+        };
+        assert_eq!(refused(), 0);
+        write(8, 0, Write::Add);
+        assert_eq!((refused(), refused()), (1, 2), "what was known of the source is void");
+        write(32, 1, Write::Add);
+        assert_eq!(refused(), 2, "taken out");
+        write(32, 0, Write::Modify);
+        assert_eq!(refused(), 3);
+        table.delete(&prefix(8)).unwrap();
+        assert_eq!(refused(), 4, "the other entry is still there");
+        table.delete(&prefix(32)).unwrap();
+        assert_eq!(refused(), 4);
     });
 }

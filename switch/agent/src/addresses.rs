@@ -6,14 +6,18 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use tokio::io::unix::AsyncFd;
 
-/// Every address of every interface of this network namespace.
+/// Every address of every interface of this network namespace, with the broadcasts of their
+/// networks: what comes for one is for this host, and nothing comes from one.
 pub(crate) fn local() -> Result<(Vec<Ipv4Addr>, Vec<Ipv6Addr>)> {
     let found = nix::ifaddrs::getifaddrs()
         .map_err(|error| Error::System { action: "list the host's addresses".into(), source: error.into() })?;
     let (mut four, mut six) = (vec![], vec![]);
-    for address in found.filter_map(|interface| interface.address) {
+    for interface in found {
+        let Some(address) = interface.address else { continue };
         if let Some(ipv4) = address.as_sockaddr_in() {
             four.push(ipv4.ip());
+            let mask = interface.netmask.as_ref().and_then(|it| it.as_sockaddr_in()).map(|it| it.ip());
+            four.extend(mask.and_then(|mask| dataplane::broadcast_of(ipv4.ip(), u32::from(mask).count_ones())));
         } else if let Some(ipv6) = address.as_sockaddr_in6() {
             six.push(ipv6.ip());
         }

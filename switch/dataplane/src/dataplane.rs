@@ -10,12 +10,15 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Mutex;
 
 /// Programs and maps in the kernel. They live as long as this, a pin or a link holds them.
 pub struct Dataplane {
     pub(crate) manifest: Manifest,
     pub(crate) programs: BTreeMap<String, OwnedFd>,
     pub(crate) maps: BTreeMap<String, MapHandle>,
+    /// How often what [`crate::own`] tells the program has changed; held while ports are written.
+    pub(crate) own_changes: Mutex<u32>,
 }
 
 /// What a port has seen, summed over CPUs.
@@ -43,7 +46,7 @@ impl Dataplane {
 
     /// Only the manifest, nothing in the kernel: resolves names and values, for checking a configuration.
     pub fn description_only(manifest: Manifest) -> Dataplane {
-        Dataplane { manifest, programs: BTreeMap::new(), maps: BTreeMap::new() }
+        Dataplane { manifest, programs: BTreeMap::new(), maps: BTreeMap::new(), own_changes: Mutex::default() }
     }
 
     /// The program's descriptor.
@@ -106,7 +109,8 @@ impl Dataplane {
     /// Opens what [`Dataplane::pin`] pinned; `manifest` must be the one of the object that was pinned.
     pub fn open_pinned(directory: &Path, manifest: Manifest) -> Result<Dataplane> {
         let failed = |path: &Path, error| Error::kernel(format!("open pin {}", path.display()), error);
-        let mut dataplane = Dataplane { manifest, programs: BTreeMap::new(), maps: BTreeMap::new() };
+        let mut dataplane =
+            Dataplane { manifest, programs: BTreeMap::new(), maps: BTreeMap::new(), own_changes: Mutex::default() };
         for kind in ["programs", "maps"] {
             let directory = directory.join(kind);
             for entry in std::fs::read_dir(&directory).map_err(|error| failed(&directory, error))? {
@@ -219,5 +223,26 @@ impl Dataplane {
             removed += 1;
         }
         Ok((added, removed))
+    }
+}
+
+/// The broadcast address of an address's network, as Linux makes a route to it; none: the network is
+/// too small (RFC 3021), or not on a link.
+pub fn broadcast_of(address: Ipv4Addr, prefix_length: u32) -> Option<Ipv4Addr> {
+    let hosts = u32::MAX.checked_shr(prefix_length).unwrap_or(0);
+    (prefix_length < 31 && !address.is_loopback()).then(|| Ipv4Addr::from(u32::from(address) | hosts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_has_a_broadcast_address_if_it_has_room() {
+        let of = |address: [u8; 4], length| broadcast_of(Ipv4Addr::from(address), length).map(|it| it.octets());
+        assert_eq!(of([10, 0, 0, 1], 24), Some([10, 0, 0, 255]));
+        assert_eq!(of([10, 0, 0, 1], 30), Some([10, 0, 0, 3]));
+        assert_eq!(of([10, 0, 0, 1], 0), Some([255; 4]));
+        assert_eq!([of([10, 0, 0, 1], 31), of([10, 0, 0, 1], 32), of([127, 0, 0, 1], 8)], [None; 3]);
     }
 }

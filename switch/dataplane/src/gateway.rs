@@ -7,12 +7,13 @@ use crate::error::{Error, Result};
 use crate::layout;
 use libbpf_rs::{MapCore, MapFlags};
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::PoisonError;
 
 /// The P4 port by which this host's kernel sends a packet on (`KERNEL_PORT` in stateplane.p4).
 pub const KERNEL_PORT: u32 = 510;
 
 /// Why `gateway_check` said no, in the order of `enum sp_gateway_drop`.
-pub const GATEWAY_DROPS: [&str; 9] = [
+pub const GATEWAY_DROPS: [&str; 11] = [
     "other_mac",
     "broadcast_frame",
     "short_header",
@@ -22,6 +23,8 @@ pub const GATEWAY_DROPS: [&str; 9] = [
     "martian_destination",
     "reverse_path",
     "priority_tag",
+    "options",
+    "fragment",
 ];
 
 /// What else the gateway's runtime counts, in the order of `enum sp_gateway_event`.
@@ -77,6 +80,10 @@ pub struct GatewayPort {
 const PORT_BYTES: usize = 72;
 /// Where in it the route generation lies.
 const GENERATION_OFFSET: usize = 60;
+/// Where the tag of sources lies.
+const TAG_OFFSET: usize = 16;
+/// Where in the tag the route generation begins.
+const GENERATION_SHIFT: u32 = 41;
 /// Bits of the route generation in an entry of `sp_gateway_sources_ipv4`.
 const SOURCE_GENERATION: u64 = 0x7ffff;
 
@@ -91,7 +98,7 @@ impl GatewayPort {
             (_, false) => [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],
         });
         let generation = u64::from(self.route_generation) & SOURCE_GENERATION;
-        let tag = u64::from(port) << 32 | generation << 41 | (self.reverse_path as u64) << 60;
+        let tag = u64::from(port) << 32 | generation << GENERATION_SHIFT | (self.reverse_path as u64) << 60;
         bytes.extend(tag.to_ne_bytes());
         bytes.extend(self.siblings.to_ne_bytes());
         bytes.extend(self.ipv4.map_or([0; 4], |address| address.octets()));
@@ -126,7 +133,29 @@ impl Dataplane {
         if !self.is_gateway() {
             return Ok(());
         }
+        let changes = self.own_changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let route_generation = value.route_generation.wrapping_add(*changes);
+        let value = GatewayPort { route_generation, ..value.clone() };
         self.write_array("sp_gateway_port", port, &value.encode(port))
+    }
+
+    /// What the program knows of sources is void.
+    pub(crate) fn forget_sources(&self) -> Result<()> {
+        let mut changes = self.own_changes.lock().unwrap_or_else(PoisonError::into_inner);
+        *changes = changes.wrapping_add(1);
+        for port in 0..self.manifest.max_ports {
+            let mut value = self.read_array("sp_gateway_port", port)?;
+            if value.iter().all(|byte| *byte == 0) {
+                continue;
+            }
+            let generation = layout::u32_at(&value, GENERATION_OFFSET).wrapping_add(1);
+            let others = layout::u64_at(&value, TAG_OFFSET) & !(SOURCE_GENERATION << GENERATION_SHIFT);
+            let tag = others | (u64::from(generation) & SOURCE_GENERATION) << GENERATION_SHIFT;
+            value[TAG_OFFSET..TAG_OFFSET + 8].copy_from_slice(&tag.to_ne_bytes());
+            value[GENERATION_OFFSET..GENERATION_OFFSET + 4].copy_from_slice(&generation.to_ne_bytes());
+            self.write_array("sp_gateway_port", port, &value)?;
+        }
+        Ok(())
     }
 
     /// Tells the program of the switch's settings. Programs that are no gateways are left alone.

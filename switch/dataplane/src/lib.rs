@@ -16,6 +16,7 @@ mod link;
 mod live;
 mod local_filter;
 mod object;
+mod own;
 mod run;
 pub mod slow_path;
 mod spec;
@@ -25,7 +26,7 @@ mod ternary;
 pub mod value;
 
 pub use arrays::CounterValue;
-pub use dataplane::{Dataplane, PortStats};
+pub use dataplane::{Dataplane, PortStats, broadcast_of};
 pub use entries::for_each_entry;
 pub use error::{Error, Result, verifier_source_lines};
 pub use gateway::{GATEWAY_DROPS, GATEWAY_EVENTS, GatewayPort, GatewaySettings, KERNEL_PORT, ReversePath};

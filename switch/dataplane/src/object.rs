@@ -140,7 +140,12 @@ impl Object {
         }
         take_warnings();
         let object = self.open.load().map_err(|error| load_error(&path, &log, error))?;
-        let mut dataplane = Dataplane { manifest: self.manifest, programs: BTreeMap::new(), maps: BTreeMap::new() };
+        let mut dataplane = Dataplane {
+            manifest: self.manifest,
+            programs: BTreeMap::new(),
+            maps: BTreeMap::new(),
+            own_changes: Mutex::default(),
+        };
         for map in object.maps() {
             let name = map.name().to_string_lossy().into_owned();
             let handle = MapHandle::try_from(&map).map_err(|error| Error::libbpf(format!("map {name}"), error))?;

@@ -12,6 +12,15 @@ const KEY_BYTES: usize = 40;
 /// SP_RELEASED_META: in front of a fragment that was held, so that it is not held again.
 const RELEASED: u64 = 0x7370_7265_6c65_6173;
 
+/// SP_FRAGMENT_LIFE_NS: how long the program goes by what it remembers of a first fragment.
+const FRAGMENT_LIFE_NS: u64 = 30_000_000_000;
+
+/// The clock of the program's records (`bpf_ktime_get_ns`).
+fn now_ns() -> u64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
+    now.map_or(0, |now| u64::try_from(std::time::Duration::from(now).as_nanos()).unwrap_or(u64::MAX))
+}
+
 /// Which fragments are parts of one packet: `struct sp_fragment_key`.
 pub type FragmentKey = [u8; KEY_BYTES];
 
@@ -48,10 +57,12 @@ impl SlowRecord {
 }
 
 impl Dataplane {
-    /// Whether the ports of these fragments are known.
+    /// Whether the ports of these fragments are known, to the program too: it goes by no record that
+    /// is older than [`FRAGMENT_LIFE_NS`].
     pub fn knows_fragment(&self, key: &FragmentKey) -> bool {
         let found = self.map("sp_fragments").map(|map| map.lookup(key, MapFlags::ANY));
-        matches!(found, Some(Ok(Some(_))))
+        let Some(Ok(Some(value))) = found else { return false };
+        now_ns().saturating_sub(layout::u64_at(&value, 0)) < FRAGMENT_LIFE_NS
     }
 
     /// The ring by which the program hands packets to the agent; none: it never does. `take` gets
@@ -86,6 +97,7 @@ mod tests {
     fn the_mark_is_the_runtimes() {
         let header = include_str!("../../../bpf/net/stateplane_gateway_slow.h");
         assert!(header.contains(&format!("#define SP_RELEASED_META {RELEASED:#x}ull")));
+        assert!(header.contains(&format!("#define SP_FRAGMENT_LIFE_NS {FRAGMENT_LIFE_NS}ull")));
     }
 
     #[test]

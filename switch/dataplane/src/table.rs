@@ -276,6 +276,11 @@ impl<'a> TableRef<'a> {
     }
 
     fn put(&self, entry: &Entry, how: Write) -> Result<()> {
+        self.put_entry(entry, how)?;
+        self.tell_own(entry, how)
+    }
+
+    fn put_entry(&self, entry: &Entry, how: Write) -> Result<()> {
         let matches = self.normalise(&entry.matches)?;
         self.check_call(&entry.action, false)?;
         let value = layout::value(
@@ -301,6 +306,11 @@ impl<'a> TableRef<'a> {
 
     /// Deletes the entry with exactly these matches.
     pub fn delete(&self, matches: &[Match]) -> Result<()> {
+        self.delete_entry(matches)?;
+        self.tell_all_own()
+    }
+
+    fn delete_entry(&self, matches: &[Match]) -> Result<()> {
         self.fillable()?;
         let matches = self.normalise(matches)?;
         if let Some(ternary) = self.ternary()? {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// Version of the format; a reader refuses others.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// All about one compiled program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -169,6 +169,10 @@ pub struct Action {
     pub name: String,
     /// From the table entry.
     pub parameters: Vec<Parameter>,
+    /// `@own_destination`: the first key of an entry that runs it is an IPv4 destination that the
+    /// network has and no host, so nothing comes from there.
+    #[serde(default)]
+    pub own_destination: bool,
 }
 
 /// An action's parameter.

@@ -304,8 +304,32 @@ fn is_refused_ipv4(frame: &[u8]) -> bool {
         || matches!(source, 0 | 127 | 224..)
         || matches!(destination, 0 | 127)
         || ip.destination() == u32::MAX
+        || !are_options_right(&frame[ETHERNET + 20..ip.payload])
+        || is_wrong_fragment(word16(frame, ETHERNET + 6), ip.end - ip.payload, ip.payload - ETHERNET)
         || (!ip.later_fragment()
             && is_short(frame, ip.payload, ip.protocol(), ip.end - ip.payload, ip.has_more_fragments()))
+}
+
+/// Does each option have a length that fits (RFC 791, 3.1)?
+fn are_options_right(mut options: &[u8]) -> bool {
+    while let Some(kind) = options.first() {
+        let length = match (kind, options.get(1)) {
+            (0, _) => return true,
+            (1, _) => 1,
+            (_, Some(length)) if *length >= 2 => usize::from(*length),
+            _ => return false,
+        };
+        let Some(rest) = options.get(length..) else { return false };
+        options = rest;
+    }
+    true
+}
+
+/// Is it a fragment of which no whole packet can be made?
+fn is_wrong_fragment(field: u16, payload: usize, header: usize) -> bool {
+    let (offset, has_more) = (usize::from(field & 0x1fff) * 8, field & 0x2000 != 0);
+    (has_more && (payload == 0 || !payload.is_multiple_of(8)))
+        || (offset != 0 && header + offset + payload > usize::from(u16::MAX))
 }
 
 /// The same of IPv6 (RFC 4291, 2.5).
@@ -323,7 +347,18 @@ fn is_refused_ipv6(frame: &[u8]) -> bool {
         || frame[ETHERNET + 8] == 0xff
         || is_martian(ETHERNET + 8)
         || is_martian(ETHERNET + 24)
-        || is_short(frame, HEADER, frame[ETHERNET + 6], payload, false)
+        || is_refused_ipv6_payload(frame, HEADER, frame[ETHERNET + 6], payload)
+}
+
+fn is_refused_ipv6_payload(frame: &[u8], at: usize, next: u8, bytes: usize) -> bool {
+    if next != 44 {
+        return is_short(frame, at, next, bytes, false);
+    }
+    let Some(bytes) = bytes.checked_sub(8) else { return true };
+    let field = word16(frame, at + 2);
+    let (offset, has_more) = (usize::from(field & 0xfff8), field & 1 != 0);
+    let is_wrong = (has_more && (bytes == 0 || !bytes.is_multiple_of(8))) || offset + bytes > usize::from(u16::MAX);
+    is_wrong || (offset == 0 && is_short(frame, at + 8, frame[at], bytes, has_more))
 }
 
 /// Was an inbound packet that was found to lead there hairpin, on a port that no inside host was

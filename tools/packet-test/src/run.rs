@@ -161,7 +161,10 @@ impl<'a> Runner<'a> {
         let (mut ipv4, mut ipv6) = (vec![], vec![]);
         for prefix in setup.ports.iter().flat_map(|(_, link)| &link.addresses) {
             match prefix.address {
-                IpAddr::V4(address) => ipv4.push(address),
+                IpAddr::V4(address) => {
+                    ipv4.push(address);
+                    ipv4.extend(dataplane::broadcast_of(address, u32::from(prefix.length)));
+                }
                 IpAddr::V6(address) => ipv6.push(address),
             }
         }

@@ -335,6 +335,28 @@ def gateway():
     sent = lambda hops, most: ipv6(six.host, six.remote, TCP, tcp_with_mss(six.host, six.remote, 41000, 443, most), hop_limit=hops)  # noqa: E731
     case.packet(0, frame(0, sent(64, 1440), 0x86DD))
     case.expect(1, ethernet(OUTSIDE_MAC, PORT_MACS[1], sent(63, 1340), 0x86DD))
+    case.note("also if the next hop is not resolved")
+    sent = lambda ttl, most: ipv4(four.host, "192.0.2.77", TCP, tcp_with_mss(four.host, "192.0.2.77", 41001, 443, most), ttl=ttl)  # noqa: E731
+    case.packet(0, frame(0, sent(64, 1460)))
+    case.by_kernel(sent(63, 1360))
+    sent = lambda hops, most: ipv6(six.host, "2001:db8:f::77", TCP, tcp_with_mss(six.host, "2001:db8:f::77", 41001, 443, most), hop_limit=hops)  # noqa: E731
+    case.packet(0, frame(0, sent(64, 1440), 0x86DD))
+    case.by_kernel(sent(63, 1340), "86dd")
+    case.note("behind a fragment header too: TCP's data offset, UDP's length; fragments of which no packet can be made")
+    segment = with_bytes(tcp(six.remote, six.server, 4000, 80, b"", SYN), 12, b"\xf0")
+    datagram = udp(six.remote, six.server, 4000, 53, b"abc")
+    for part in (fragment6(TCP, 0, True, segment + bytes(4)), fragment6(UDP, 0, False, datagram[:-1]), fragment6(UDP, 0, True, datagram)[:7]):
+        case.packet(1, frame(1, ipv6(six.remote, six.server, 44, part), 0x86DD))
+    case.dropped_by_gateway("length", 3)
+    for part in (fragment6(UDP, 0, True, datagram), fragment6(UDP, 0xFFF8, False, bytes(16)), fragment6(UDP, 8, True, b"")):
+        case.packet(1, frame(1, ipv6(six.remote, six.server, 44, part), 0x86DD))
+    case.dropped_by_gateway("fragment", 3)
+    case.note("no error about an ICMPv6 error that is too big, behind hop-by-hop options too (RFC 4443, 2.4)")
+    error = icmp6("2001:db8:9::1", six.remote, 1, 4, bytes(4), bytes(1400))
+    for options in (b"", struct.pack("!BBHI", ICMP6, 0, 0x104, 0)):
+        packet = ipv6("2001:db8:9::1", six.remote, 0 if options else ICMP6, options + error)
+        case.packet(0, frame(0, packet, 0x86DD))
+    case.dropped_by_gateway("icmp_suppressed", 2)
     case.note("fragments: the last one first, which is held; then all in order; the answer's")
     whole = udp(four.host, four.remote, 5001, 53, b"q" * 64)
     parts = lambda ttl: split(ipv4(four.host, four.remote, UDP, whole, ttl=ttl, flags_offset=0), 24)  # noqa: E731

@@ -155,6 +155,15 @@ def route():
     case.write()
 
 
+def forged():
+    case = BalancerCase("forged", "Nothing comes from a virtual address.")
+    case.client(ipv4(VIRTUAL, VIRTUAL, TCP, tcp(VIRTUAL, VIRTUAL, 80, 80, b"", SYN)))
+    case.client(ipv4(VIRTUAL2, CLIENT, UDP, udp(VIRTUAL2, CLIENT, 1, 2)))
+    case.dropped_by_gateway("martian_source", 2)
+    case.forward(TCP, tcp, b"", SYN)
+    case.write()
+
+
 def mtu():
     case = BalancerCase("mtu", "What is larger than its route's MTU: an ICMP error if it must not be fragmented, else the kernel.")
     case.lines = [line.replace("10.0.0.1/24", "10.0.0.1/24 mtu 1400").replace("# backends", "# gateway: clamp_mss\n# backends") for line in case.lines]
@@ -214,5 +223,5 @@ def pick_up():
     case.write()
 
 
-for write in (translate, route, mtu, fragments, weights, pick_up):
+for write in (translate, route, forged, mtu, fragments, weights, pick_up):
     write()

@@ -288,6 +288,7 @@ control BalancerIngress(inout headers_t hdr, inout metadata_t meta, inout standa
     // To the kernel: not IPv4.
     counter(1, CounterType.packets) not_ipv4;
 
+    @own_destination
     action mark_virtual() {
         meta.direction = Direction.TO_BACKEND;
         meta.conversation = { meta.key.source, meta.key.destination, meta.key.source_port, meta.key.destination_port, meta.key.protocol };

@@ -415,7 +415,12 @@ def ingress():
     case.dropped_by_gateway("reverse_path", 2)
     case.inside(query("10.0.0.1"))
     case.dropped_by_gateway("martian_source", 1)
-    case.note("frames for another MAC; a unicast packet in a broadcast frame")
+    case.note("this network's own, whatever routes say: an external address, a broadcast")
+    case.outside(query(EXTERNAL, HOST))
+    case.inside(query("10.0.0.255"))
+    case.dropped_by_gateway("martian_source", 3)
+    case.note("frames for another MAC; a unicast packet in a broadcast frame; a broadcast, which is this host's")
+    case.to_host(0, ethernet("ff:ff:ff:ff:ff:ff", HOST_MAC, query(HOST, "10.0.0.255")))
     case.packet(0, ethernet("02:00:00:00:00:99", HOST_MAC, query(HOST)))
     case.dropped_by_gateway("other_mac", 1)
     case.packet(0, ethernet("ff:ff:ff:ff:ff:ff", HOST_MAC, query(HOST)))
@@ -424,6 +429,33 @@ def ingress():
     case.counter("unknown_inbound", 1)
     case.note("the same, where it is right")
     out_and_back(case, UDP, udp, 5000, 53)
+    case.write()
+
+
+def malformed():
+    case = Case("malformed", "Options and fragments of which nothing can be made: dropped, and no binding.")
+    case.note("lengths of options: 1, beyond the header, cut off; then such that fit")
+    question = udp(HOST, REMOTE, 5000, 53)
+    for options in (b"\7\1\0\0", b"\7\5\4\0", b"\1\1\1\7"):
+        case.inside(ipv4(HOST, REMOTE, UDP, question, options=options))
+    case.dropped_by_gateway("options", 3)
+    case.note("a fragment with more behind it that is no multiple of 8 bytes, or empty; one beyond the longest packet")
+    case.inside(ipv4(HOST, REMOTE, UDP, udp(HOST, REMOTE, 5000, 53, b"12345"), flags_offset=0x2000))
+    case.inside(ipv4(HOST, REMOTE, UDP, b"", flags_offset=0x2001))
+    case.inside(ipv4(HOST, REMOTE, ICMP, bytes(1000), flags_offset=0x1FFD))
+    case.dropped_by_gateway("fragment", 3)
+    case.counter("translated_out", 0)
+    sent = lambda source, ttl: ipv4(source, REMOTE, UDP, udp(source, REMOTE, 5000, 53), ttl=ttl, options=b"\7\4\4\0\0\xff\xff\xff")  # noqa: E731
+    case.out(sent(HOST, 64), sent(EXTERNAL, 63))
+    case.write()
+
+
+def clamp():
+    setup = SETUP.replace("192.0.2.2/24", "192.0.2.2/24 mtu 1400").replace(f"# neighbor: {NEXT_HOP} mac {NEXT_HOP_MAC} port 1\n", "")
+    case = Case("clamp", "The maximum segment size of a SYN fits its route, also if the next hop is not resolved.",
+                setup.replace("# nat_pool", "# gateway: clamp_mss\n# nat_pool"))
+    case.inside(ipv4(HOST, REMOTE, TCP, stf_packets.tcp_with_mss(HOST, REMOTE, 40000, 80, 1460)))
+    case.by_kernel(ipv4(EXTERNAL, REMOTE, TCP, stf_packets.tcp_with_mss(EXTERNAL, REMOTE, 40000, 80, 1360), ttl=63))
     case.write()
 
 
@@ -502,4 +534,6 @@ mtu()
 fragments()
 hairpin()
 ingress()
+malformed()
+clamp()
 icmp_errors()

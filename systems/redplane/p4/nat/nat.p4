@@ -355,6 +355,7 @@ control NatIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
         }
     }
 
+    @own_destination
     action mark_external() {
         meta.direction = Direction.INBOUND;
     }

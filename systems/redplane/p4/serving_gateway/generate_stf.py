@@ -170,8 +170,9 @@ def refuses():
     case.radio(ipv4(STATION, GATEWAY, UDP, udp(STATION, GATEWAY, 2152, 2152, gtp(255, 0x1000, inner)[:-1])))
     case.counter("unsupported", 7)
     case.note("fragments of tunnel packets and of signalling: the first, the middle, the last; IPv4 options; not even the kernel gets them")
+    longer = ipv4(USER, REMOTE, UDP, udp(USER, REMOTE, 5000, 53, b"four"))
     for flags_offset in (0x2000, 0x2003, 0x0003):
-        case.radio(ipv4(STATION, GATEWAY, UDP, udp(STATION, GATEWAY, 2152, 2152, gtp(255, 0x1000, inner)), flags_offset=flags_offset))
+        case.radio(ipv4(STATION, GATEWAY, UDP, udp(STATION, GATEWAY, 2152, 2152, gtp(255, 0x1000, longer)), flags_offset=flags_offset))
     case.radio(ipv4(STATION, GATEWAY, UDP, udp(STATION, GATEWAY, 2152, 2152, gtp(255, 0x1000, inner)), flags_offset=0x0003, ttl=1))
     case.radio(ipv4(MANAGER, GATEWAY, UDP, udp(MANAGER, GATEWAY, 2123, 2123, signal(DELETE, 2)), flags_offset=0x2000))
     case.radio(ipv4(STATION, GATEWAY, UDP, udp(STATION, GATEWAY, 2152, 2152, gtp(255, 0x1000, inner)), options=b"\1\1\1\0"))
@@ -231,7 +232,11 @@ def refuses():
     case.counter("no_route", 2)
     case.note("a user's packet with a wrong header checksum; what gateway_check() refuses of the outer one")
     case.radio(tunnelled(with_bytes(inner, 10, b"\0\0"), 0x1000))
-    case.counter("bad_checksum", 1)
+    with_options = lambda ttl: ipv4(USER, REMOTE, UDP, udp(USER, REMOTE, 5000, 53), options=b"\1\1\1\0", ttl=ttl)  # noqa: E731
+    case.radio(tunnelled(with_bytes(with_options(64), 20, b"\0"), 0x1000))
+    case.counter("bad_checksum", 2)
+    case.radio(tunnelled(with_options(64), 0x1000))
+    case.at_network(with_options(63))
     case.note("a user's packet to nobody, or to many")
     for to in ("224.0.0.5", "239.255.255.255", "255.255.255.255", "127.0.0.1", "0.0.0.0"):
         case.radio(tunnelled(ipv4(USER, to, UDP, udp(USER, to, 5000, 53)), 0x1000))
@@ -241,6 +246,9 @@ def refuses():
     case.dropped_by_gateway("header_checksum", 1)
     case.dropped_by_gateway("length", 1)
     case.counter("refused", 2)
+    case.note("nothing comes from the gateway's own address")
+    case.network(ipv4(GATEWAY, USER, UDP, udp(GATEWAY, USER, 5000, 53)))
+    case.dropped_by_gateway("martian_source", 1)
     case.note("routed: other destinations, others' tunnels; to the kernel: the gateway's address on other ports, ARP")
     for make in (lambda ttl: ipv4(STATION, REMOTE, TCP, tcp(STATION, REMOTE, 1, 2), ttl=ttl),
                  lambda ttl: ipv4(STATION, REMOTE, UDP, udp(STATION, REMOTE, 2152, 2152, gtp(255, 0x1000, inner)), ttl=ttl)):
@@ -249,6 +257,34 @@ def refuses():
     case.counter("routed", 3)
     case.to_host(0, ethernet(PORT_MACS[0], RADIO_MAC, ipv4(STATION, GATEWAY, TCP, tcp(STATION, GATEWAY, 1, 2))))
     case.to_host(0, ethernet(PORT_MACS[0], RADIO_MAC, bytes(28), 0x0806))
+    case.write()
+
+
+def user_ports():
+    case = GatewayCase("user_ports", "A user's UDP ports 2152 and 2123 are ports like any other: what comes for them goes into the user's tunnel.")
+    case.create(1, 0x1000, 0x2000, STATION)
+    source_port = 0xC000 | int.from_bytes(address(USER)[2:], "big") & 0x3FFF
+    user_packet = ipv4(REMOTE, REMOTE, UDP, udp(REMOTE, REMOTE, 1, 2))
+    payloads = [b"", b"short", bytes(60), gtp(255, 0x1000, user_packet), gtp(255, 0x1000, user_packet, 0x32, b"\0\1\0\0"), gtp(255, 0x1000, b"\x45"),
+                gtp(1, 0, b"", 0x32, b"\xbe\xef\0\0"), signal(DELETE, 2)]
+    for port in (2152, 2123):
+        for payload in payloads:
+            packet = lambda ttl: ipv4(REMOTE, USER, UDP, udp(REMOTE, USER, 53, port, payload), ttl=ttl)  # noqa: B023, E731
+            case.network(packet(50))
+            datagram = udp(GATEWAY, STATION, source_port, 2152, gtp(255, 0x2000, packet(49)), without_checksum=True)
+            case.at_radio(ipv4(GATEWAY, STATION, UDP, datagram, identification=0))
+    case.counter("downlink", 2 * len(payloads))
+    case.counter("sessions_changed", 1)
+    case.note("extension headers are not kept: dropped")
+    extended = gtp(255, 0x1000, user_packet, 0x34, b"\0\0\0\x20" + b"\x01\x40\0\0")
+    case.network(ipv4(REMOTE, USER, UDP, udp(REMOTE, USER, 53, 2152, extended)))
+    case.counter("unsupported", 1)
+    case.note("but those of tunnels between others the kernel routes")
+    case.to_host(1, ethernet(PORT_MACS[1], NETWORK_MAC, ipv4(REMOTE, STATION, UDP, udp(REMOTE, STATION, 2152, 2152, extended))))
+    case.note("hop limit")
+    packet = ipv4(REMOTE, USER, UDP, udp(REMOTE, USER, 53, 2152, bytes(60)), ttl=1)
+    case.network(packet)
+    case.at_network(time_exceeded("192.0.2.2", packet))
     case.write()
 
 
@@ -280,5 +316,5 @@ def mtu():
     case.write()
 
 
-for write in (tunnels, refuses, mtu):
+for write in (tunnels, refuses, user_ports, mtu):
     write()

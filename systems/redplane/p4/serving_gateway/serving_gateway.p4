@@ -126,6 +126,11 @@ const bit<16> SIGNALLING_BYTES = 32;
 
 struct headers_t {
     ethernet_t     ethernet;
+    // The tunnel that a packet is put into here.
+    ipv4_t         tunnel_ipv4;
+    udp_t          tunnel_udp;
+    gtp_t          tunnel_gtp;
+    // What came in a tunnel, or in what looks like one by its port.
     ipv4_t         outer_ipv4;
     udp_t          udp;
     gtp_t          gtp;
@@ -134,6 +139,7 @@ struct headers_t {
     signalling_t   signalling;
     // The user's packet; of packets that came without a tunnel it is the only one.
     ipv4_t         ipv4;
+    ipv4_options_t options;
 }
 
 // State --------------------------------------------------------------------------------------------------------------------------------
@@ -161,7 +167,7 @@ struct session_t {
 enum bit<8> Kind {
     // Nothing that the gateway knows: routed, if it can be.
     OTHER = 0,
-    // To the gateway: a user's packet in its tunnel.
+    // A user's packet in its tunnel.
     UPLINK = 1,
     // A packet without a tunnel.
     PLAIN = 2,
@@ -246,8 +252,8 @@ parser GatewayParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     state tunnel {
         packet.extract(hdr.outer_ipv4);
         packet.extract(hdr.udp);
-        packet.extract(hdr.gtp);
         meta.kind = Kind.UNSUPPORTED;
+        packet.extract(hdr.gtp);
         transition select(hdr.gtp.version, hdr.gtp.protocol_type, hdr.gtp.type, hdr.gtp.has_extension, hdr.gtp.has_sequence, hdr.gtp.has_n_pdu) {
             (1, 1, GTP_G_PDU, 0, 0, 0): user_packet;
             (1, 1, GTP_G_PDU, _, _, _): optional;
@@ -289,6 +295,19 @@ parser GatewayParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
 
     state user_packet {
         packet.extract(hdr.ipv4);
+        transition select(hdr.ipv4.ihl) {
+            6 .. 15: user_options;
+            default: uplink;
+        }
+    }
+
+    // The header's checksum covers them.
+    state user_options {
+        packet.extract(hdr.options, ((bit<32>)hdr.ipv4.ihl - 5) * 32);
+        transition uplink;
+    }
+
+    state uplink {
         meta.kind = Kind.UPLINK;
         transition accept;
     }
@@ -301,6 +320,11 @@ control GatewayVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
                         { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification,
                           hdr.ipv4.reserved, hdr.ipv4.dont_fragment, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset,
                           hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.source, hdr.ipv4.destination },
+                        hdr.ipv4.checksum, HashAlgorithm.csum16);
+        verify_checksum(meta.kind == Kind.UPLINK && hdr.options.isValid(),
+                        { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification,
+                          hdr.ipv4.reserved, hdr.ipv4.dont_fragment, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset,
+                          hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.source, hdr.ipv4.destination, hdr.options.options },
                         hdr.ipv4.checksum, HashAlgorithm.csum16);
         // The answer gets fresh checksums: a request with a wrong one must not be made to look right.
         verify_checksum(hdr.signalling.isValid(),
@@ -343,7 +367,8 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
     counter(1, CounterType.packets) bad_signalling;
     // Dropped: older than the signalling packet that was carried out last.
     counter(1, CounterType.packets) late_signalling;
-    // Dropped: fragments to the gateway and tunnel packets with IPv4 options, other GTP-U messages, users' packets that are not IPv4.
+    // Dropped: fragments to the gateway and tunnel packets with IPv4 options, other GTP-U messages, users' packets that are not IPv4; GTP-U with extension
+    // headers to a user.
     counter(1, CounterType.packets) unsupported;
     // Dropped: a user's packet in a tunnel with a wrong header checksum.
     counter(1, CounterType.packets) bad_checksum;
@@ -364,6 +389,7 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
 
     bit<32> gateway = 0;
 
+    @own_destination
     action at_gateway() { }
 
     // Of the first IPv4 header.
@@ -405,7 +431,7 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
 
     // Addresses that users are given.
     table user_prefixes {
-        key = { hdr.ipv4.destination: lpm; }
+        key = { sent_to: lpm @name("hdr.ipv4.destination"); }
         actions = { to_users; NoAction; }
         default_action = NoAction();
         size = 1024;
@@ -468,9 +494,24 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
             reply_icmp_error(ICMP_TIME_EXCEEDED, 0, 0);
             return;
         }
-        // What goes by in tunnels of others is routed like anything else.
-        if (hdr.outer_ipv4.isValid() && !ours) {
-            if (hdr.outer_ipv4.ttl <= 1
+        bool to_user = !ours && user_prefixes.apply().hit;
+        if (hdr.outer_ipv4.isValid() && to_user) {
+            // Tunnels end at the gateway: a user's port may have the same number as theirs.
+            if (meta.extension_bytes != 0) {
+                unsupported.count(0);
+                mark_to_drop(standard_metadata);
+                return;
+            }
+            if (hdr.outer_ipv4.ttl <= 1) {
+                ttl_expired.count(0);
+                reply_icmp_error(ICMP_TIME_EXCEEDED, 0, 0);
+                return;
+            }
+            meta.kind = Kind.PLAIN;
+        } else if (hdr.outer_ipv4.isValid() && !ours) {
+            // What goes by in tunnels of others is routed like anything else. (Extension headers are
+            // not kept.)
+            if (hdr.outer_ipv4.ttl <= 1 || meta.extension_bytes != 0
                 || fib_lookup_ipv4(hdr.outer_ipv4.source, hdr.outer_ipv4.destination, hdr.outer_ipv4.protocol, hdr.udp.source_port,
                                    hdr.udp.destination_port, hdr.outer_ipv4.total_length, hdr.outer_ipv4.tos,
                                    standard_metadata.egress_spec, hdr.ethernet.source, hdr.ethernet.destination) != FibResult.FORWARD) {
@@ -535,8 +576,8 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                 return;
             }
         } else {
-            user.address = hdr.ipv4.destination;
-            needs_session = user_prefixes.apply().hit;
+            user.address = sent_to;
+            needs_session = to_user;
         }
 
         session_t session = { 0, 0, 0, 0, 0 };
@@ -551,6 +592,7 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
         }
 
         // 2. What becomes of the packet?
+        bit<1> kept_whole = 0; // the user's packet must not be fragmented
         if (meta.kind == Kind.SIGNALLING) {
             bit<24> behind = session.sequence - hdr.signalling.sequence;
             Cause cause = Cause.ACCEPTED;
@@ -625,20 +667,30 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                     return;
                 }
                 hop(hdr.ipv4);
+                kept_whole = hdr.ipv4.dont_fragment;
                 hdr.outer_ipv4.setInvalid();
                 hdr.udp.setInvalid();
                 hdr.gtp.setInvalid();
                 hdr.gtp_optional.setInvalid();
             } else {
-                hop(hdr.ipv4);
-                hdr.outer_ipv4.setValid();
-                hdr.outer_ipv4 = { 4, 5, hdr.ipv4.tos, hdr.ipv4.total_length + 36, 0, 0, 1, 0, 0, 64, PROTOCOL_UDP, 0, gateway, session.station };
-                hdr.udp.setValid();
+                bit<8> user_tos = hdr.ipv4.tos;
+                bit<16> user_length = hdr.ipv4.total_length;
+                kept_whole = hdr.ipv4.dont_fragment;
+                if (hdr.outer_ipv4.isValid()) {
+                    hop(hdr.outer_ipv4);
+                    user_tos = hdr.outer_ipv4.tos;
+                    user_length = hdr.outer_ipv4.total_length;
+                    kept_whole = hdr.outer_ipv4.dont_fragment;
+                } else {
+                    hop(hdr.ipv4);
+                }
+                hdr.tunnel_ipv4.setValid();
+                hdr.tunnel_ipv4 = { 4, 5, user_tos, user_length + 36, 0, 0, 1, 0, 0, 64, PROTOCOL_UDP, 0, gateway, session.station };
+                hdr.tunnel_udp.setValid();
                 // (TS 29.281, 4.4.2.0: the source port may be any. One for each user, so that routers' ECMP can tell them apart. RFC 768: 0, no checksum.)
-                hdr.udp = { 0xc000 | (hdr.ipv4.destination[15:0] & 0x3fff), PORT_GTP_U, hdr.ipv4.total_length + 16, 0 };
-                hdr.gtp.setValid();
-                hdr.gtp = { 1, 1, 0, 0, 0, 0, GTP_G_PDU, hdr.ipv4.total_length, session.downlink_teid };
-                meta.outer_changed = true;
+                hdr.tunnel_udp = { 0xc000 | (sent_to[15:0] & 0x3fff), PORT_GTP_U, user_length + 16, 0 };
+                hdr.tunnel_gtp.setValid();
+                hdr.tunnel_gtp = { 1, 1, 0, 0, 0, 0, GTP_G_PDU, user_length, session.downlink_teid };
             }
         } else {
             hop(hdr.ipv4);
@@ -652,7 +704,15 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
         bit<16> destination_port = 0;
         bit<16> length = hdr.ipv4.total_length;
         bit<8> tos = hdr.ipv4.tos;
-        if (hdr.outer_ipv4.isValid()) {
+        if (hdr.tunnel_ipv4.isValid()) {
+            source = hdr.tunnel_ipv4.source;
+            destination = hdr.tunnel_ipv4.destination;
+            protocol = hdr.tunnel_ipv4.protocol;
+            source_port = hdr.tunnel_udp.source_port;
+            destination_port = hdr.tunnel_udp.destination_port;
+            length = hdr.tunnel_ipv4.total_length;
+            tos = hdr.tunnel_ipv4.tos;
+        } else if (hdr.outer_ipv4.isValid()) {
             source = hdr.outer_ipv4.source;
             destination = hdr.outer_ipv4.destination;
             protocol = hdr.outer_ipv4.protocol;
@@ -675,16 +735,16 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                 drop_without_way();
                 return;
             }
-            if (way == FibResult.TOO_BIG && hdr.ipv4.isValid()) {
-                if (hdr.ipv4.dont_fragment == 1) {
+            if (way == FibResult.TOO_BIG) {
+                if (kept_whole == 1) {
                     // Into a tunnel, users' packets have room for 36 bytes less; out of one, what
                     // came in had 36 more.
                     bit<16> most = meta.kind == Kind.UPLINK ? fib_mtu() + 36 : fib_mtu() - 36;
                     reply_icmp_error(ICMP_UNREACHABLE, ICMP_FRAGMENTATION_NEEDED, (bit<32>)most);
                     return;
                 }
-                if (hdr.outer_ipv4.isValid()) {
-                    hdr.outer_ipv4.dont_fragment = 0;
+                if (hdr.tunnel_ipv4.isValid()) {
+                    hdr.tunnel_ipv4.dont_fragment = 0;
                 }
             }
             standard_metadata.egress_spec = KERNEL_PORT; // not resolved, or to be fragmented
@@ -707,6 +767,12 @@ control GatewayEgress(inout headers_t hdr, inout metadata_t meta, inout standard
 
 control GatewayComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
+        update_checksum(hdr.tunnel_ipv4.isValid(),
+                        { hdr.tunnel_ipv4.version, hdr.tunnel_ipv4.ihl, hdr.tunnel_ipv4.tos, hdr.tunnel_ipv4.total_length,
+                          hdr.tunnel_ipv4.identification, hdr.tunnel_ipv4.reserved, hdr.tunnel_ipv4.dont_fragment, hdr.tunnel_ipv4.more_fragments,
+                          hdr.tunnel_ipv4.fragment_offset, hdr.tunnel_ipv4.ttl, hdr.tunnel_ipv4.protocol, hdr.tunnel_ipv4.source,
+                          hdr.tunnel_ipv4.destination },
+                        hdr.tunnel_ipv4.checksum, HashAlgorithm.csum16);
         update_checksum(meta.outer_changed,
                         { hdr.outer_ipv4.version, hdr.outer_ipv4.ihl, hdr.outer_ipv4.tos, hdr.outer_ipv4.total_length,
                           hdr.outer_ipv4.identification, hdr.outer_ipv4.reserved, hdr.outer_ipv4.dont_fragment, hdr.outer_ipv4.more_fragments,
