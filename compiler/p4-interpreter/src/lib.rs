@@ -89,6 +89,8 @@ pub(crate) enum Interrupt {
     ToHost,
     /// An extern has dropped the packet.
     Dropped,
+    /// An extern has sent something in its place.
+    Sent(Verdict),
     Stop(Stop),
 }
 
@@ -212,6 +214,18 @@ impl<'p> Interpreter<'p> {
         self.seen.get(table.index()).map_or(&[], Vec::as_slice)
     }
 
+    /// Gives a state object what it draws from (its system says what that is), by its name or a last part of it.
+    ///
+    /// # Errors
+    /// There is no such object, or it takes no such thing.
+    pub fn supply(&mut self, object: &str, what: &str, numbers: &[u64]) -> Result<(), Stop> {
+        let name = |id: &ExternId| self.program.externs.get(id.index()).map_or("", |one| one.name.as_str());
+        match self.objects.iter_mut().find(|(id, _)| object::is_named(name(id), object)) {
+            Some((_, found)) => found.supply(what, numbers),
+            None => Err(Stop::Broken(format!("there is no object {object}"))),
+        }
+    }
+
     /// Adds an entry to a table that can be changed.
     pub fn add_entry(&mut self, table: TableId, entry: RuntimeEntry) {
         if let Some(entries) = self.entries.get_mut(table.index()) {
@@ -230,11 +244,13 @@ impl<'p> Interpreter<'p> {
     pub fn run(&mut self, frame: &[u8], ingress_port: u32, now_us: u64) -> Result<Verdict, Stop> {
         self.packet = Packet { bytes: frame.to_vec(), ..Packet::default() };
         self.gateway.set_clock(now_us);
+        self.objects.values_mut().for_each(|object| object.begin_packet());
         self.storage = self.fresh_storage()?;
         match self.pipeline(ingress_port, now_us) {
             Ok(verdict) => Ok(verdict),
             Err(Interrupt::ToHost) => Ok(Verdict::ToHost),
             Err(Interrupt::Dropped) => Ok(Verdict::Drop),
+            Err(Interrupt::Sent(verdict)) => Ok(verdict),
             Err(Interrupt::Stop(stop)) => Err(stop),
             Err(other) => Err(Stop::Broken(format!("{other:?} outside of what it ends"))),
         }

@@ -1,8 +1,8 @@
 //! State objects of systems in the IR: values and types there and back (object.rs).
 
-use crate::object::{Call, Datum, Declaration, Object, Objects, Shape};
+use crate::object::{Answer, Call, Datum, Declaration, Object, Objects, Shape};
 use crate::value::{Value, width};
-use crate::{Interpreter, Run, Stop, broken};
+use crate::{Interpreter, Interrupt, Run, Stop, Verdict, broken};
 use p4_ir::{Argument, ConstArgument, Expr, ExternId, ExternInstance, Program, Type};
 
 /// The object that an instance declares.
@@ -68,7 +68,11 @@ impl Interpreter<'_> {
             });
         }
         let Some(object) = self.objects.get_mut(&id) else { return broken(format!("{method} of no object")) };
-        let returned = object.call(Call { method, arguments: &mut data })?;
+        let returned = match object.call(Call { method, arguments: &mut data })? {
+            Answer::Value(returned) => returned,
+            Answer::Drop => return Err(Interrupt::Dropped),
+            Answer::Send { port, frame } => return Err(Interrupt::Sent(Verdict::Forward { port, frame })),
+        };
         for (argument, datum) in arguments.iter().zip(data) {
             if let Argument::Out(target) | Argument::InOut(target) = argument {
                 let place = self.place(target)?;

@@ -27,7 +27,10 @@ pub(crate) enum External {
     },
     DirectCounter,
     /// Of a system.
-    State(Box<dyn Object>),
+    State {
+        name: String,
+        object: Box<dyn Object>,
+    },
 }
 
 impl External {
@@ -52,7 +55,10 @@ impl External {
             },
             "counter" => External::Counter { name: name.to_string(), counts: vec![Count::default(); size()?] },
             "direct_counter" => External::DirectCounter,
-            _ => External::State(tree.declare_object(kind, name, types, arguments)?),
+            _ => {
+                let object = tree.declare_object(kind, name, types, arguments)?;
+                External::State { name: name.to_owned(), object }
+            }
         })
     }
 }
@@ -96,7 +102,7 @@ impl<'h> Tree<'h> {
                 self.count_direct(index)?;
                 Data::Undefined
             }
-            (name, External::State(object)) => state_object::call(object.as_mut(), name, &mut values)?,
+            (name, External::State { object, .. }) => state_object::call(object.as_mut(), name, &mut values)?,
             (name, _) => return unsupported(format!("the method {name}")),
         };
         self.copy_out(&arguments.places, &values)?;

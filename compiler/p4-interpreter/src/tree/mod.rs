@@ -30,7 +30,7 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use crate::object::Objects;
-use crate::{Count, RuntimeEntry, Stop};
+use crate::{Count, RuntimeEntry, Stop, Verdict};
 use data::Data;
 use externs::External;
 use instance::{Instance, Pipeline};
@@ -52,6 +52,8 @@ pub(crate) enum Halt {
     Reject(usize),
     /// Up to the kernel.
     ToHost,
+    /// An extern has decided.
+    Ended(Verdict),
     /// There is no defined outcome.
     Stop(Stop),
 }
@@ -195,6 +197,21 @@ impl<'h> Tree<'h> {
     /// The keys, as bits, that a table was looked up with: the first few different ones.
     pub fn keys_seen(&self, table: &str) -> &[Vec<BigInt>] {
         self.table_named(table).map_or(&[], |index| self.tables[index].seen.as_slice())
+    }
+
+    /// Gives a state object what it draws from (its system says what that is), by its name or a last part of it.
+    ///
+    /// # Errors
+    /// There is no such object, or it takes no such thing.
+    pub fn supply(&mut self, object: &str, what: &str, numbers: &[u64]) -> Result<(), Stop> {
+        let found = self.externals.iter_mut().find_map(|one| match one {
+            External::State { name, object: found } if crate::object::is_named(name, object) => Some(found),
+            _ => None,
+        });
+        match found {
+            Some(found) => found.supply(what, numbers),
+            None => Err(Stop::Broken(format!("there is no object {object}"))),
+        }
     }
 
     /// Adds an entry to a table, by its control-plane name.
