@@ -6,6 +6,7 @@ use p4_interpreter::object::Objects;
 use p4_interpreter::tree::Tree;
 use p4_interpreter::{Interpreter, Verdict};
 use redplane_compiler::{ALONE, Meaning};
+use std::net::{Ipv4Addr, SocketAddrV4};
 use xdp_backend::Options;
 
 const OBJECTS: Objects = Objects(&[&Meaning]);
@@ -215,5 +216,106 @@ fn flows_of_one_switch() {
             sums += u32::from(came.frame[3..7] > [0, 0, 0, 9][..]);
         }
         assert!(without_room > 100 && sums > 100, "{without_room} without room, {sums} sums");
+    }
+}
+
+/// Conversations of a NAT or load balancer; the packet comes back with what was allocated.
+fn conversations(allocator: &str) -> String {
+    format!(
+        "#include <core.p4>
+#include <v1model.p4>
+#include <stateplane.p4>
+header h_t {{
+    bit<32> source; bit<32> destination; bit<16> from; bit<16> to; bit<8> protocol; bit<8> allocates;
+    bit<32> address; bit<16> port; bit<8> result;
+}}
+struct hs {{ h_t h; }}
+struct m_t {{ }}
+struct k_t {{ bit<32> source; bit<32> destination; bit<16> from; bit<16> to; bit<8> protocol; }}
+struct v_t {{ bit<32> address; bit<16> port; }}
+parser P(packet_in p, out hs hdr, inout m_t m, inout standard_metadata_t s) {{
+    state start {{ p.extract(hdr.h); transition accept; }}
+}}
+control V(inout hs hdr, inout m_t m) {{ apply {{ }} }}
+control I(inout hs hdr, inout m_t m, inout standard_metadata_t s) {{
+    FlowState<k_t, v_t>(400, Consistency.LOCAL, Allocator.{allocator}) o;
+    apply {{
+        s.egress_spec = 1;
+        k_t key = {{ hdr.h.source, hdr.h.destination, hdr.h.from, hdr.h.to, hdr.h.protocol }};
+        v_t value;
+        StateResult result;
+        if (hdr.h.allocates == 0) {{
+            result = o.get(key, value);
+        }} else {{
+            result = o.get_or_allocate(key, value);
+        }}
+        if (result == StateResult.HIT) {{
+            hdr.h.result = 1;
+            hdr.h.address = value.address;
+            hdr.h.port = value.port;
+        }}
+    }}
+}}
+control E(inout hs hdr, inout m_t m, inout standard_metadata_t s) {{ apply {{ }} }}
+control D(packet_out p, in hs hdr) {{ apply {{ p.emit(hdr.h); }} }}
+V1Switch(P(), V(), I(), E(), V(), D()) main;
+"
+    )
+}
+
+/// A packet of a few hosts, or one that returns to what was allocated for an earlier one.
+fn conversation(random: &mut Random, earlier: &[Vec<u8>], allocator: &str) -> Vec<u8> {
+    let mut frame = vec![10, 0, 0, random.below(6) as u8, 203, 0, 113, random.below(3) as u8];
+    frame.extend((1000 + random.below(12) as u16).to_be_bytes());
+    frame.extend((80 + random.below(3) as u16).to_be_bytes());
+    frame.extend([6, random.below(4).min(1) as u8]);
+    if random.below(3) == 0 && !earlier.is_empty() {
+        let came = &earlier[random.below(earlier.len() as u64) as usize];
+        let returning = [&came[4..8], &came[14..18], &came[10..12], &came[18..20], &came[12..13], &[0]];
+        let backend = [&came[0..4], &came[14..18], &came[8..10], &came[18..20], &came[12..13], &[0]];
+        frame = if allocator == "NAT_PORTS" { returning.concat() } else { backend.concat() };
+    }
+    frame.resize(60, 0);
+    frame
+}
+
+/// Nothing in a choice is random: what is allocated is compared byte by byte, also where pool and table are exhausted.
+#[test]
+fn allocators_of_one_switch() {
+    if dataplane::check_permitted().is_err() {
+        eprintln!("skipped: BPF needs root");
+        return;
+    }
+    let pool = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 7), Ipv4Addr::new(192, 0, 2, 9)];
+    let backends = [(10, 8080, 1), (11, 8081, 3), (12, 8080, 0), (1, 80, 2)]
+        .map(|(last, port, weight)| (SocketAddrV4::new(Ipv4Addr::new(203, 0, 113, last), port), weight));
+    for (allocator, seed) in [("NAT_PORTS", 1), ("BACKENDS", 2)] {
+        let source = conversations(allocator);
+        let outcome = p4_check::check_source("meaning.p4", &source, &p4_syntax::Options::default());
+        let program = outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
+        let dataplane = load(&source, program);
+        let mut lowered = Interpreter::new(program, OBJECTS).unwrap();
+        let mut written = Tree::new(outcome.checked.as_ref().unwrap(), OBJECTS).unwrap();
+        let (what, numbers) = match allocator {
+            "NAT_PORTS" => ("nat_pool", redplane_compiler::nat_pool(&pool, 1004, 1009)),
+            _ => ("backends", redplane_compiler::backends(&backends)),
+        };
+        dataplane.set_nat_pool(&pool, 1004, 1009).unwrap();
+        dataplane.set_backends(&backends).unwrap();
+        lowered.supply("o", what, &numbers).unwrap();
+        written.supply("o", what, &numbers).unwrap();
+        let (mut random, mut earlier, mut misses) = (Random(seed), Vec::new(), 0);
+        for number in 0..PACKETS {
+            let frame = conversation(&mut random, &earlier, allocator);
+            let came = dataplane.run(&frame, 0, 0).unwrap().frame;
+            let expected = Ok(Verdict::Forward { port: 1, frame: came.clone() });
+            assert_eq!(lowered.run(&frame, 0, 0), expected, "{allocator}, packet {number}: {frame:02x?}");
+            assert_eq!(written.run(&frame, 0, 0), expected, "{allocator}, packet {number}: {frame:02x?}");
+            misses += u32::from(frame[13] == 1 && came[20] == 0);
+            if came[20] == 1 {
+                earlier.push(came);
+            }
+        }
+        assert!(earlier.len() > 1000 && misses > 100, "{allocator}: {} hits, {misses} misses", earlier.len());
     }
 }

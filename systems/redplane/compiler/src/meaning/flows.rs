@@ -1,5 +1,6 @@
 //! `FlowState` on one switch.
 
+use super::allocators::Allocator;
 use super::{HIT, MISS, number, result};
 use num_bigint::BigInt;
 use p4_interpreter::Stop;
@@ -32,6 +33,7 @@ impl Room {
 pub(super) struct Flows {
     /// `Consistency.LOCAL`: the program sees that there is no room.
     is_local: bool,
+    allocator: Allocator,
     room: Room,
     key: Shape,
     value: Shape,
@@ -45,14 +47,14 @@ pub(super) struct Flows {
 impl Flows {
     pub(super) fn new(declaration: &Declaration<'_>) -> Result<Flows, Stop> {
         let name = declaration.name;
-        // ZERO is the first of its enum.
-        if number(declaration, 2) != Some(0) {
-            return Err(Stop::Unsupported(format!("FlowState {name}, which does not allocate by ZERO")));
-        }
         let [key, value @ Shape::Struct(_)] = declaration.types.as_slice() else {
             return Err(Stop::Broken(format!("FlowState {name} without a key and a struct as its value")));
         };
+        let Some(allocator) = Allocator::new(number(declaration, 2), key, value) else {
+            return Err(Stop::Broken(format!("FlowState {name}, whose allocator cannot make its values")));
+        };
         Ok(Flows {
+            allocator,
             // LOCAL too.
             is_local: number(declaration, 1) == Some(0),
             room: Room { size: number(declaration, 0).unwrap_or(0), values: BTreeMap::new() },
@@ -62,12 +64,6 @@ impl Flows {
             has_set: false,
             missed: None,
         })
-    }
-
-    /// A value for a flow that has none. None: there is none to be had.
-    fn allocate(&mut self, key: &Key) -> Option<Datum> {
-        let zero = self.value.zero();
-        self.room.add(key, zero.clone()).then_some(zero)
     }
 
     fn get(&mut self, key: Key, allocates: bool, value: &mut Datum) -> Result<Answer, Stop> {
@@ -80,7 +76,7 @@ impl Flows {
             return Err(Stop::Undefined("a second flow that there is none of, on one packet".into()));
         }
         let found = match known {
-            None if allocates => self.allocate(&key),
+            None if allocates => self.allocator.allocate(&mut self.room, &key, self.value.zero())?,
             known => known,
         };
         if found.is_none() {
@@ -89,7 +85,8 @@ impl Flows {
         self.last = Some(key);
         let answer = match &found {
             Some(_) => Answer::Value(result(HIT)),
-            None if allocates && !self.is_local => Answer::Drop,
+            // Of a pair of flows, a store that has nothing left says so.
+            None if allocates && !self.is_local && self.allocator.is_zero() => Answer::Drop,
             None => Answer::Value(result(MISS)),
         };
         // Of a miss, the value says nothing.
@@ -122,6 +119,10 @@ impl Object for Flows {
             "phase" => Ok(Answer::Value(Datum::Undefined)),
             other => Err(Stop::Unsupported(format!("FlowState.{other} (of a flow that is there: {known})"))),
         }
+    }
+
+    fn supply(&mut self, what: &str, numbers: &[u64]) -> Result<(), Stop> {
+        self.allocator.supply(what, numbers)
     }
 
     fn copied(&self) -> Box<dyn Object> {
