@@ -25,6 +25,7 @@ impl<'h> Tree<'h> {
         self.packet = Packet { bytes: frame.to_vec(), ..Packet::default() };
         self.frames.clear();
         (self.steps, self.depth) = (0, 0);
+        self.gateway.begin_packet(ingress_port, now_us);
         self.begin_packet();
         match self.way(ingress_port, now_us) {
             Ok(verdict) => Ok(verdict),
@@ -156,6 +157,7 @@ impl<'h> Tree<'h> {
         if let Some(length) = &self.packet.truncate {
             frame.truncate(length.to_usize().unwrap_or(usize::MAX));
         }
+        self.gateway.finish_packet(&mut frame);
         frame
     }
 }
