@@ -183,8 +183,9 @@ impl Interpreter<'_> {
         }
         Ok(match algorithm {
             "random" => self.gateway.draw()?,
-            "crc32" => BigInt::from(hash::crc32(&bytes)),
-            "crc16" => BigInt::from(hash::crc16(&bytes)),
+            // The custom ones begin with the same parameters (bmv2), and nothing changes them here.
+            "crc32" | "crc32_custom" => BigInt::from(hash::crc32(&bytes)),
+            "crc16" | "crc16_custom" => BigInt::from(hash::crc16(&bytes)),
             "csum16" => BigInt::from(hash::csum16(&bytes)),
             "xor16" => BigInt::from(hash::xor16(&bytes)),
             "identity" => {

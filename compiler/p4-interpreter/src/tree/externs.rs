@@ -246,8 +246,9 @@ impl<'h> Tree<'h> {
         let member = index.to_usize().and_then(|index| self.hir.enums[id.index()].members.get(index));
         Ok(match member.map(|(name, _)| &**name) {
             Some("random") => self.gateway.draw()?,
-            Some("crc32") => BigInt::from(hash::crc32(bytes)),
-            Some("crc16") => BigInt::from(hash::crc16(bytes)),
+            // The custom ones begin with the same parameters (bmv2), and nothing changes them here.
+            Some("crc32" | "crc32_custom") => BigInt::from(hash::crc32(bytes)),
+            Some("crc16" | "crc16_custom") => BigInt::from(hash::crc16(bytes)),
             Some("csum16") => BigInt::from(hash::csum16(bytes)),
             Some("xor16") => BigInt::from(hash::xor16(bytes)),
             // bmv2: the first eight bytes.
