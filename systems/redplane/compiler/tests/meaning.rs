@@ -118,6 +118,12 @@ fn slots_of_one_switch() {
         let dataplane = load(&source, program);
         let mut lowered = Interpreter::new(program, OBJECTS).unwrap();
         let mut written = Tree::new(outcome.checked.as_ref().unwrap(), OBJECTS).unwrap();
+        // Of snapshots the program sees nothing, but for packets without room.
+        let taken = source.replace(", 0, 0, Overdue", ", 1000, 100000, Overdue");
+        let taken = p4_check::check_source("meaning.p4", &taken, &p4_syntax::Options::default());
+        let taken_program = taken.program.as_ref().unwrap_or_else(|| panic!("{}", taken.render(false)));
+        let mut taken_lowered = Interpreter::new(taken_program, OBJECTS).unwrap();
+        let mut taken_written = Tree::new(taken.checked.as_ref().unwrap(), OBJECTS).unwrap();
         let (mut random, mut window) = (Random(seed), 1);
         let (mut sums, mut begun, mut without_room) = (0, 0, 0);
         for number in 0..PACKETS {
@@ -126,6 +132,9 @@ fn slots_of_one_switch() {
             let expected = Ok(Verdict::Forward { port: 1, frame: came.frame.clone() });
             assert_eq!(lowered.run(&frame, 0, 0), expected, "seed {seed}, packet {number}: {frame:02x?}");
             assert_eq!(written.run(&frame, 0, 0), expected, "seed {seed}, packet {number}: {frame:02x?}");
+            let expected = if came.frame[30] == 0 { Ok(Verdict::Drop) } else { expected };
+            assert_eq!(taken_lowered.run(&frame, 0, 0), expected, "seed {seed}, packet {number}: {frame:02x?}");
+            assert_eq!(taken_written.run(&frame, 0, 0), expected, "seed {seed}, packet {number}: {frame:02x?}");
             sums += u32::from(came.frame[14..30].iter().any(|byte| *byte != 0));
             begun += u32::from(frame[0] == 4);
             without_room += u32::from(came.frame[30] == 0);
