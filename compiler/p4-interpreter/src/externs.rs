@@ -54,13 +54,6 @@ impl Interpreter<'_> {
                 Ok(())
             }
             "hash" => self.hash(arguments),
-            "random" => {
-                let (low, high) = (self.number(operand(arguments, 1)?)?, self.number(operand(arguments, 2)?)?);
-                if low != high {
-                    return Err(Stop::Unsupported("random numbers".into()).into());
-                }
-                self.store_number(operand(arguments, 0)?, &low)
-            }
             "verify_checksum" | "verify_checksum_with_payload" => {
                 if !self.condition(operand(arguments, 0)?)? {
                     return Ok(());
@@ -80,7 +73,7 @@ impl Interpreter<'_> {
                 let value = self.checksum(arguments, payload)?;
                 self.store_number(operand(arguments, 2)?, &value)
             }
-            other => self.gateway_call(other, arguments, result),
+            other => self.call_gateway(other, arguments, result),
         }
     }
 
@@ -189,8 +182,10 @@ impl Interpreter<'_> {
             bytes.extend_from_slice(&self.packet.bytes[self.packet.cursor / 8..]);
         }
         Ok(match algorithm {
-            "crc32" => BigInt::from(hash::crc32(&bytes)),
-            "crc16" => BigInt::from(hash::crc16(&bytes)),
+            "random" => self.gateway.draw()?,
+            // The custom ones begin with the same parameters (bmv2), and nothing changes them here.
+            "crc32" | "crc32_custom" => BigInt::from(hash::crc32(&bytes)),
+            "crc16" | "crc16_custom" => BigInt::from(hash::crc16(&bytes)),
             "csum16" => BigInt::from(hash::csum16(&bytes)),
             "xor16" => BigInt::from(hash::xor16(&bytes)),
             "identity" => {

@@ -30,6 +30,7 @@ use p4_ir::{ActionCall, ConstArgument, ExternId, LabelId, Program, TableId, Type
 use std::collections::BTreeMap;
 use value::Value;
 
+pub use gateway::network;
 pub use table::{KeyMatch, RuntimeEntry};
 
 /// `egress_spec` of a packet that is dropped.
@@ -45,7 +46,7 @@ pub enum Stop {
     /// The program's behaviour is open: it reads what was never written, divides by zero.
     #[error("undefined: {0}")]
     Undefined(String),
-    /// Something that this interpreter does not have (state objects, routes, random numbers).
+    /// Something that this interpreter does not have, or was not given (routes, a seed of random numbers).
     #[error("not interpreted: {0}")]
     Unsupported(String),
     /// The IR breaks a promise of its own.
@@ -87,8 +88,8 @@ pub(crate) enum Interrupt {
     /// Index into the program's errors: the parser rejects.
     ParserError(u32),
     ToHost,
-    /// An extern has dropped the packet.
-    Dropped,
+    /// An extern has decided.
+    Ended(Verdict),
     Stop(Stop),
 }
 
@@ -212,6 +213,33 @@ impl<'p> Interpreter<'p> {
         self.seen.get(table.index()).map_or(&[], Vec::as_slice)
     }
 
+    /// Tells the switch of the network around it. Without it there are no routes.
+    pub fn set_network(&mut self, network: network::Network) {
+        self.gateway.network = Some(network);
+    }
+
+    /// Where random numbers begin; the same in both interpreters. Without it there are none.
+    pub fn set_seed(&mut self, seed: u64) {
+        self.gateway.random = Some(seed);
+    }
+
+    /// One of the gateway's counts (`dataplane::GATEWAY_DROPS`, `GATEWAY_EVENTS`).
+    pub fn gateway_count(&self, name: &str) -> u64 {
+        self.gateway.counted(name)
+    }
+
+    /// Gives a state object what it draws from (its system says what that is), by its name or a last part of it.
+    ///
+    /// # Errors
+    /// There is no such object, or it takes no such thing.
+    pub fn supply(&mut self, object: &str, what: &str, numbers: &[u64]) -> Result<(), Stop> {
+        let name = |id: &ExternId| self.program.externs.get(id.index()).map_or("", |one| one.name.as_str());
+        match self.objects.iter_mut().find(|(id, _)| object::is_named(name(id), object)) {
+            Some((_, found)) => found.supply(what, numbers),
+            None => Err(Stop::Broken(format!("there is no object {object}"))),
+        }
+    }
+
     /// Adds an entry to a table that can be changed.
     pub fn add_entry(&mut self, table: TableId, entry: RuntimeEntry) {
         if let Some(entries) = self.entries.get_mut(table.index()) {
@@ -229,12 +257,13 @@ impl<'p> Interpreter<'p> {
     /// One packet, at `now_us` microseconds of the switch's clock.
     pub fn run(&mut self, frame: &[u8], ingress_port: u32, now_us: u64) -> Result<Verdict, Stop> {
         self.packet = Packet { bytes: frame.to_vec(), ..Packet::default() };
-        self.gateway.set_clock(now_us);
+        self.gateway.begin_packet(ingress_port, now_us);
+        self.objects.values_mut().for_each(|object| object.begin_packet());
         self.storage = self.fresh_storage()?;
         match self.pipeline(ingress_port, now_us) {
             Ok(verdict) => Ok(verdict),
             Err(Interrupt::ToHost) => Ok(Verdict::ToHost),
-            Err(Interrupt::Dropped) => Ok(Verdict::Drop),
+            Err(Interrupt::Ended(verdict)) => Ok(verdict),
             Err(Interrupt::Stop(stop)) => Err(stop),
             Err(other) => Err(Stop::Broken(format!("{other:?} outside of what it ends"))),
         }
@@ -283,6 +312,7 @@ impl<'p> Interpreter<'p> {
         if let Some(limit) = self.packet.truncate {
             frame.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         }
+        self.gateway.finish_packet(&mut frame);
         // What the program wrote to egress_port changes nothing: the packet stands at its port.
         Ok(Verdict::Forward { port: port as u32, frame })
     }

@@ -86,13 +86,40 @@ pub struct Call<'a> {
     pub arguments: &'a mut [Datum],
 }
 
+/// What comes of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It returns this; anything if it returns nothing.
+    Value(Datum),
+    /// The packet ends here.
+    Drop,
+    /// The packet ends here, and this one leaves.
+    Send {
+        /// P4 port.
+        port: u32,
+        /// With its Ethernet header.
+        frame: Vec<u8>,
+    },
+}
+
 /// The state of an object, from packet to packet.
 pub trait Object: Send {
-    /// What a method returns; anything if it returns nothing.
+    /// A packet comes in.
+    fn begin_packet(&mut self) {}
+
+    /// Calls a method.
     ///
     /// # Errors
     /// The outcome is open, or not interpreted.
-    fn call(&mut self, call: Call<'_>) -> Result<Datum, Stop>;
+    fn call(&mut self, call: Call<'_>) -> Result<Answer, Stop>;
+
+    /// Takes in what the object draws from; `what` and the numbers are its system's.
+    ///
+    /// # Errors
+    /// It takes no such thing.
+    fn supply(&mut self, what: &str, _numbers: &[u64]) -> Result<(), Stop> {
+        Err(Stop::Unsupported(format!("{what} for an object that draws from nothing")))
+    }
 
     /// Another object with the same state.
     fn copied(&self) -> Box<dyn Object>;
@@ -102,6 +129,11 @@ impl Clone for Box<dyn Object> {
     fn clone(&self) -> Self {
         self.copied()
     }
+}
+
+/// Is an object of this name meant by that name or last part of one?
+pub(crate) fn is_named(name: &str, wanted: &str) -> bool {
+    name == wanted || name.strip_suffix(wanted).is_some_and(|front| front.ends_with('.'))
 }
 
 /// A system's kinds of objects.

@@ -1,8 +1,8 @@
 //! State objects of systems in the IR: values and types there and back (object.rs).
 
-use crate::object::{Call, Datum, Declaration, Object, Objects, Shape};
+use crate::object::{Answer, Call, Datum, Declaration, Object, Objects, Shape};
 use crate::value::{Value, width};
-use crate::{Interpreter, Run, Stop, broken};
+use crate::{Interpreter, Interrupt, Run, Stop, Verdict, broken};
 use p4_ir::{Argument, ConstArgument, Expr, ExternId, ExternInstance, Program, Type};
 
 /// The object that an instance declares.
@@ -60,6 +60,27 @@ impl Interpreter<'_> {
         arguments: &[Argument],
         result: Option<&Expr>,
     ) -> Run<()> {
+        self.call_with_data(arguments, result, |switch, arguments| {
+            let Some(object) = switch.objects.get_mut(&id) else {
+                return Err(Stop::Broken(format!("{method} of no object")));
+            };
+            object.call(Call { method, arguments })
+        })
+    }
+
+    /// A function of gateways and the like.
+    pub(crate) fn call_gateway(&mut self, name: &str, arguments: &[Argument], result: Option<&Expr>) -> Run<()> {
+        self.call_with_data(arguments, result, |switch, arguments| {
+            switch.gateway.call(name, &switch.packet.bytes, arguments)
+        })
+    }
+
+    fn call_with_data(
+        &mut self,
+        arguments: &[Argument],
+        result: Option<&Expr>,
+        call: impl FnOnce(&mut Self, &mut [Datum]) -> Result<Answer, Stop>,
+    ) -> Run<()> {
         let mut data = Vec::new();
         for argument in arguments {
             data.push(match argument {
@@ -67,12 +88,21 @@ impl Interpreter<'_> {
                 Argument::Out(_) | Argument::DontCare => Datum::Undefined,
             });
         }
-        let Some(object) = self.objects.get_mut(&id) else { return broken(format!("{method} of no object")) };
-        let returned = object.call(Call { method, arguments: &mut data })?;
+        let returned = match call(self, &mut data)? {
+            Answer::Value(returned) => returned,
+            Answer::Drop => return Err(Interrupt::Ended(Verdict::Drop)),
+            Answer::Send { port, frame } => return Err(Interrupt::Ended(Verdict::Forward { port, frame })),
+        };
         for (argument, datum) in arguments.iter().zip(data) {
-            if let Argument::Out(target) | Argument::InOut(target) = argument {
-                let place = self.place(target)?;
-                self.store(&place, value(datum))?;
+            match (argument, datum) {
+                (Argument::Out(target) | Argument::InOut(target), Datum::Number(number)) => {
+                    self.store_number(target, &number)?;
+                }
+                (Argument::Out(target) | Argument::InOut(target), datum) => {
+                    let place = self.place(target)?;
+                    self.store(&place, value(datum))?;
+                }
+                _ => {}
             }
         }
         match (result, returned) {

@@ -27,7 +27,10 @@ pub(crate) enum External {
     },
     DirectCounter,
     /// Of a system.
-    State(Box<dyn Object>),
+    State {
+        name: String,
+        object: Box<dyn Object>,
+    },
 }
 
 impl External {
@@ -52,7 +55,10 @@ impl External {
             },
             "counter" => External::Counter { name: name.to_string(), counts: vec![Count::default(); size()?] },
             "direct_counter" => External::DirectCounter,
-            _ => External::State(tree.declare_object(kind, name, types, arguments)?),
+            _ => {
+                let object = tree.declare_object(kind, name, types, arguments)?;
+                External::State { name: name.to_owned(), object }
+            }
         })
     }
 }
@@ -96,7 +102,7 @@ impl<'h> Tree<'h> {
                 self.count_direct(index)?;
                 Data::Undefined
             }
-            (name, External::State(object)) => state_object::call(object.as_mut(), name, &mut values)?,
+            (name, External::State { object, .. }) => state_object::call(object.as_mut(), name, &mut values)?,
             (name, _) => return unsupported(format!("the method {name}")),
         };
         self.copy_out(&arguments.places, &values)?;
@@ -152,32 +158,25 @@ impl<'h> Tree<'h> {
                 _ => undefined("a length that was never written"),
             },
             "to_host" => Err(Halt::ToHost),
-            "gateway_check" => Ok(Data::bool(crate::gateway::refused(&self.packet.bytes).is_none())),
             // p4-support.md: they check and write nothing. Their arguments are evaluated.
             "assert" | "assume" | "log_msg" => {
                 self.arguments_of(call, 0)?;
                 Ok(self.nothing(&expr.ty))
             }
-            "random" => self.random(call),
             "static_assert" => Ok(Data::bool(true)),
-            other => unsupported(format!("extern function {other}")),
+            other => self.call_gateway(id, other, call),
         }
     }
 
-    /// Only where there is no choice.
-    fn random(&mut self, call: &'h Call) -> Run<Data> {
-        let def = match &call.callee {
-            p4_check::hir::Callee::Function(id) => &self.hir.functions[id.index()],
-            _ => return broken("a random number of a method"),
-        };
+    /// A function of gateways and the like.
+    fn call_gateway(&mut self, id: FunctionId, name: &str, call: &'h Call) -> Run<Data> {
+        let def = &self.hir.functions[id.index()];
         let arguments = self.arguments(&def.params, &call.args, &call.order, &Substitution::new())?;
-        match arguments.values.as_slice() {
-            [_, Data::Number(low), Data::Number(high)] if low == high => {
-                self.copy_out(&arguments.places, &[Data::Number(low.clone())])?;
-                Ok(Data::Undefined)
-            }
-            _ => unsupported("random numbers"),
-        }
+        let mut values = arguments.values;
+        let frame = &self.packet.bytes;
+        let result = state_object::call_with(&mut values, |data| self.gateway.call(name, frame, data))?;
+        self.copy_out(&arguments.places, &values)?;
+        Ok(result)
     }
 
     /// simple_switch.md: `egress_spec` becomes 511, `mcast_grp` 0.
@@ -240,14 +239,16 @@ impl<'h> Tree<'h> {
         Ok(Data::Undefined)
     }
 
-    fn digest(&self, algorithm: &Expr, value: &Data, bytes: &[u8]) -> Run<BigInt> {
+    fn digest(&mut self, algorithm: &Expr, value: &Data, bytes: &[u8]) -> Run<BigInt> {
         let (Data::Number(index), Ty::Enum(id)) = (value, self.ty(&algorithm.ty)) else {
             return undefined("an algorithm that was never written");
         };
         let member = index.to_usize().and_then(|index| self.hir.enums[id.index()].members.get(index));
         Ok(match member.map(|(name, _)| &**name) {
-            Some("crc32") => BigInt::from(hash::crc32(bytes)),
-            Some("crc16") => BigInt::from(hash::crc16(bytes)),
+            Some("random") => self.gateway.draw()?,
+            // The custom ones begin with the same parameters (bmv2), and nothing changes them here.
+            Some("crc32" | "crc32_custom") => BigInt::from(hash::crc32(bytes)),
+            Some("crc16" | "crc16_custom") => BigInt::from(hash::crc16(bytes)),
             Some("csum16") => BigInt::from(hash::csum16(bytes)),
             Some("xor16") => BigInt::from(hash::xor16(bytes)),
             // bmv2: the first eight bytes.

@@ -29,8 +29,10 @@ use p4_ir::ActionCall;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
+use crate::gateway::Gateway;
+use crate::network::Network;
 use crate::object::Objects;
-use crate::{Count, RuntimeEntry, Stop};
+use crate::{Count, RuntimeEntry, Stop, Verdict};
 use data::Data;
 use externs::External;
 use instance::{Instance, Pipeline};
@@ -52,6 +54,8 @@ pub(crate) enum Halt {
     Reject(usize),
     /// Up to the kernel.
     ToHost,
+    /// An extern has decided.
+    Ended(Verdict),
     /// There is no defined outcome.
     Stop(Stop),
 }
@@ -130,6 +134,7 @@ pub struct Tree<'h> {
     pub(crate) instances: usize,
     pub(crate) frames: Vec<Frame>,
     pub(crate) packet: Packet,
+    pub(crate) gateway: Gateway,
     pub(crate) steps: u64,
     pub(crate) depth: u32,
 }
@@ -149,6 +154,7 @@ impl<'h> Tree<'h> {
             instances: 0,
             frames: Vec::new(),
             packet: Packet::default(),
+            gateway: Gateway::default(),
             steps: 0,
             depth: 0,
         };
@@ -195,6 +201,36 @@ impl<'h> Tree<'h> {
     /// The keys, as bits, that a table was looked up with: the first few different ones.
     pub fn keys_seen(&self, table: &str) -> &[Vec<BigInt>] {
         self.table_named(table).map_or(&[], |index| self.tables[index].seen.as_slice())
+    }
+
+    /// Tells the switch of the network around it. Without it there are no routes.
+    pub fn set_network(&mut self, network: Network) {
+        self.gateway.network = Some(network);
+    }
+
+    /// Where random numbers begin; the same in both interpreters. Without it there are none.
+    pub fn set_seed(&mut self, seed: u64) {
+        self.gateway.random = Some(seed);
+    }
+
+    /// One of the gateway's counts (`dataplane::GATEWAY_DROPS`, `GATEWAY_EVENTS`).
+    pub fn gateway_count(&self, name: &str) -> u64 {
+        self.gateway.counted(name)
+    }
+
+    /// Gives a state object what it draws from (its system says what that is), by its name or a last part of it.
+    ///
+    /// # Errors
+    /// There is no such object, or it takes no such thing.
+    pub fn supply(&mut self, object: &str, what: &str, numbers: &[u64]) -> Result<(), Stop> {
+        let found = self.externals.iter_mut().find_map(|one| match one {
+            External::State { name, object: found } if crate::object::is_named(name, object) => Some(found),
+            _ => None,
+        });
+        match found {
+            Some(found) => found.supply(what, numbers),
+            None => Err(Stop::Broken(format!("there is no object {object}"))),
+        }
     }
 
     /// Adds an entry to a table, by its control-plane name.

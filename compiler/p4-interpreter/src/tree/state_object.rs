@@ -5,8 +5,9 @@ use p4_check::hir::{Hir, RecordKind};
 use p4_check::ty::Ty;
 
 use super::data::{Data, scalar_bits};
-use super::{Run, Tree, broken, unsupported};
-use crate::object::{Call, Datum, Declaration, Object, Shape};
+use super::{Halt, Run, Tree, broken, unsupported};
+use crate::object::{Answer, Call, Datum, Declaration, Object, Shape};
+use crate::{Stop, Verdict};
 
 /// Bits of a scalar that has none in a packet: an enum member's or error's number.
 const NUMBER_BITS: u32 = 32;
@@ -35,8 +36,17 @@ impl Tree<'_> {
 
 /// Calls a method: what it returns, and the parameters as they are then.
 pub(crate) fn call(object: &mut dyn Object, method: &str, arguments: &mut [Data]) -> Run<Data> {
+    call_with(arguments, |arguments| object.call(Call { method, arguments }))
+}
+
+/// The same of what is no object.
+pub(crate) fn call_with(arguments: &mut [Data], call: impl FnOnce(&mut [Datum]) -> Result<Answer, Stop>) -> Run<Data> {
     let mut data = arguments.iter().map(datum).collect::<Run<Vec<Datum>>>()?;
-    let returned = object.call(Call { method, arguments: &mut data })?;
+    let returned = match call(&mut data)? {
+        Answer::Value(value) => value,
+        Answer::Drop => return Err(Halt::Ended(Verdict::Drop)),
+        Answer::Send { port, frame } => return Err(Halt::Ended(Verdict::Forward { port, frame })),
+    };
     for (argument, datum) in arguments.iter_mut().zip(data) {
         *argument = value(datum);
     }

@@ -6,6 +6,7 @@ use p4_check::ty::Ty;
 use std::rc::Rc;
 
 use super::data::{Data, Object, initial};
+use super::externs::External;
 use super::instance::Instance;
 use super::{Halt, Packet, Run, Tree, broken, undefined};
 use crate::{DROP_PORT, QUEUED, Stop, Verdict};
@@ -24,11 +25,22 @@ impl<'h> Tree<'h> {
         self.packet = Packet { bytes: frame.to_vec(), ..Packet::default() };
         self.frames.clear();
         (self.steps, self.depth) = (0, 0);
+        self.gateway.begin_packet(ingress_port, now_us);
+        self.begin_packet();
         match self.way(ingress_port, now_us) {
             Ok(verdict) => Ok(verdict),
             Err(Halt::ToHost) => Ok(Verdict::ToHost),
+            Err(Halt::Ended(verdict)) => Ok(verdict),
             Err(Halt::Stop(stop)) => Err(stop),
             Err(other) => Err(Stop::Broken(format!("{other:?} outside of what it ends"))),
+        }
+    }
+
+    fn begin_packet(&mut self) {
+        for external in &mut self.externals {
+            if let External::State { object, .. } = external {
+                object.begin_packet();
+            }
         }
     }
 
@@ -145,6 +157,7 @@ impl<'h> Tree<'h> {
         if let Some(length) = &self.packet.truncate {
             frame.truncate(length.to_usize().unwrap_or(usize::MAX));
         }
+        self.gateway.finish_packet(&mut frame);
         frame
     }
 }

@@ -10,7 +10,7 @@ mod meaning;
 mod snapshot;
 
 use flow::{FlowObject, LOCAL};
-pub use meaning::Meaning;
+pub use meaning::{Meaning, backends, nat_pool};
 use p4_ir::ExternInstance;
 use snapshot::SnapshotObject;
 use state_protocol::objects::{FLOW_STATE, SNAPSHOT_STATE};
