@@ -6,6 +6,7 @@ use p4_interpreter::object::Objects;
 use p4_interpreter::tree::Tree;
 use p4_interpreter::{Interpreter, Verdict};
 use redplane_compiler::{ALONE, Meaning};
+use redplane_switch::FlowRuntime;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use xdp_backend::Options;
 
