@@ -46,7 +46,8 @@ pub enum Stop {
     /// The program's behaviour is open: it reads what was never written, divides by zero.
     #[error("undefined: {0}")]
     Undefined(String),
-    /// Something that this interpreter does not have, or was not given (routes, a seed of random numbers).
+    /// Something that this interpreter does not have, or was not given (routes, a seed of random
+    /// numbers).
     #[error("not interpreted: {0}")]
     Unsupported(String),
     /// The IR breaks a promise of its own.
@@ -228,7 +229,8 @@ impl<'p> Interpreter<'p> {
         self.gateway.counted(name)
     }
 
-    /// Gives a state object what it draws from (its system says what that is), by its name or a last part of it.
+    /// Gives a state object what it draws from (its system says what that is), by its name or a
+    /// last part of it.
     ///
     /// # Errors
     /// There is no such object, or it takes no such thing.

@@ -1,5 +1,6 @@
-//! The interpreter against the packet tests of `p4/tests` and of the applications, whose expectations people worked out: a wrong interpreter would call a
-//! right compiler wrong. The network of a case is given to the interpreter, not made.
+//! The interpreter against the packet tests of `p4/tests` and of the applications, whose
+//! expectations people worked out: a wrong interpreter would call a right compiler wrong. The
+//! network of a case is given to the interpreter, not made.
 //!
 //! Names of tables, keys and actions are resolved as the packet tests' runner does it, by the manifest.
 

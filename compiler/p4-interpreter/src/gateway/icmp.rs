@@ -4,7 +4,8 @@ use super::check::number;
 use super::network::Port;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// An IP header and eight bytes of ICMP go before the quotation; with these an answer is so long at the most.
+/// An IP header and eight bytes of ICMP go before the quotation; with these an answer is so long at
+/// the most.
 const MOST_IPV4: usize = 576;
 const MOST_IPV6: usize = 1280;
 
@@ -26,7 +27,8 @@ fn checksum(bytes: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// May an error be sent about this packet (RFC 1812, 4.3.2.7)? `packet` is behind the Ethernet header.
+/// May an error be sent about this packet (RFC 1812, 4.3.2.7)? `packet` is behind the Ethernet
+/// header.
 fn is_due_ipv4(frame: &[u8], packet: &[u8]) -> Option<bool> {
     let fragment = number(packet, 6, 2)?;
     let (source, destination) = (packet.get(12)?, packet.get(16)?);
@@ -137,8 +139,8 @@ fn segment(frame: &[u8]) -> Option<(usize, u32)> {
     }
 }
 
-/// Lowers the maximum segment size that a finished frame names, if it is a TCP segment with SYN, to what the MTU
-/// leaves. None: it is left as it is.
+/// Lowers the maximum segment size that a finished frame names, if it is a TCP segment with SYN, to
+/// what the MTU leaves. None: it is left as it is.
 pub(super) fn clamp(frame: &mut [u8], mtu: u32) -> Option<()> {
     let (tcp, headers) = segment(frame)?;
     let most = mtu.checked_sub(headers).filter(|most| *most > 0)? as usize;

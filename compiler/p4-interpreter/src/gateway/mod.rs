@@ -1,7 +1,8 @@
-//! What stateplane.p4 has for gateways, random numbers, and what a switch knows of itself: once for both interpreters.
+//! What stateplane.p4 has for gateways, random numbers, and what a switch knows of itself: once for
+//! both interpreters.
 //!
-//! Without a [`Network`] its ports have no addresses and ask nothing of sources, ICMP errors are not sent, fragments not
-//! held, and there are no routes to look up.
+//! Without a [`Network`] its ports have no addresses and ask nothing of sources, ICMP errors are
+//! not sent, fragments not held, and there are no routes to look up.
 
 mod check;
 mod icmp;
@@ -99,7 +100,8 @@ impl Gateway {
         *self.counts.entry(name).or_default() += 1;
     }
 
-    /// A call of a function. `frame`: the packet as it came in. What is `out` is written to the arguments.
+    /// A call of a function. `frame`: the packet as it came in. What is `out` is written to the
+    /// arguments.
     pub fn call(&mut self, name: &str, frame: &[u8], arguments: &mut [Datum]) -> Result<Answer, Stop> {
         match name {
             "gateway_check" => {

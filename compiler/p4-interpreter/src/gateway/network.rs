@@ -96,7 +96,8 @@ fn stays_on_link(address: IpAddr) -> bool {
     }
 }
 
-/// The broadcast address of an IPv4 prefix, the subnet router's anycast address of an IPv6 prefix (RFC 4291, 2.6.1).
+/// The broadcast address of an IPv4 prefix, the subnet router's anycast address of an IPv6 prefix
+/// (RFC 4291, 2.6.1).
 fn is_of_subnet(prefix: IpAddr, length: u8, address: IpAddr) -> bool {
     match (prefix, address) {
         (IpAddr::V4(_), IpAddr::V4(to)) => {

@@ -218,7 +218,8 @@ impl<'h> Tree<'h> {
         self.gateway.counted(name)
     }
 
-    /// Gives a state object what it draws from (its system says what that is), by its name or a last part of it.
+    /// Gives a state object what it draws from (its system says what that is), by its name or a
+    /// last part of it.
     ///
     /// # Errors
     /// There is no such object, or it takes no such thing.

@@ -192,7 +192,8 @@ V1Switch(P(), V(), I(), E(), V(), D()) main;
     )
 }
 
-/// With a store that is always there, all consistency modes mean what a switch alone does, but for flows without room.
+/// With a store that is always there, all consistency modes mean what a switch alone does, but for
+/// flows without room.
 #[test]
 fn flows_of_one_switch() {
     if dataplane::check_permitted().is_err() {
@@ -289,7 +290,8 @@ fn conversation(random: &mut Random, earlier: &[Vec<u8>], allocator: &str) -> Ve
     frame
 }
 
-/// Nothing in a choice is random: what is allocated is compared byte by byte, also where pool and table are exhausted.
+/// Nothing in a choice is random: what is allocated is compared byte by byte, also where pool and
+/// table are exhausted.
 #[test]
 fn allocators_of_one_switch() {
     if dataplane::check_permitted().is_err() {

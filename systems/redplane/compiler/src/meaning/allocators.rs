@@ -1,7 +1,9 @@
-//! What gives a flow its first value, by the rules of a switch alone (bpf/redplane/stateplane_flow_access.h).
+//! What gives a flow its first value, by the rules of a switch alone
+//! (bpf/redplane/stateplane_flow_access.h).
 //!
-//! A store chooses by rules of its own: of a FlowState that is not LOCAL, the ports and backends here are a choice
-//! that it might make. There is no clock or random number in a choice: outputs can be compared byte by byte.
+//! A store chooses by rules of its own: of a FlowState that is not LOCAL, the ports and backends
+//! here are a choice that it might make. There is no clock or random number in a choice: outputs
+//! can be compared byte by byte.
 
 use super::flows::{Key, Room};
 use num_bigint::BigInt;
@@ -62,7 +64,8 @@ impl Conversation {
         ]
     }
 
-    /// Source, destination and ports as a little-endian machine reads them where they lie in network order.
+    /// Source, destination and ports as a little-endian machine reads them where they lie in
+    /// network order.
     fn words(self) -> [u32; 3] {
         let ports = u32::from(self.source_port) << 16 | u32::from(self.destination_port);
         [self.source, self.destination, ports].map(u32::swap_bytes)
@@ -95,7 +98,8 @@ impl Allocator {
         matches!(self, Allocator::Zero)
     }
 
-    /// `nat_pool`: the lowest and the highest port, and addresses. `backends`: of each its address, port and weight.
+    /// `nat_pool`: the lowest and the highest port, and addresses. `backends`: of each its address,
+    /// port and weight.
     pub fn supply(&mut self, what: &str, numbers: &[u64]) -> Result<(), Stop> {
         let wrong = || Stop::Broken(format!("{what} of {numbers:?}"));
         let small = |number: &u64| u16::try_from(*number).map_err(|_| wrong());
@@ -186,8 +190,8 @@ fn reverse_backend(client: Conversation, (address, port): Endpoint) -> Conversat
     Conversation { destination: address, destination_port: port, ..client }
 }
 
-/// External ends, in the order in which they are tried: an inside address keeps its external one (RFC 4787, REQ-2),
-/// and its port if that is in the pool and free.
+/// External ends, in the order in which they are tried: an inside address keeps its external one
+/// (RFC 4787, REQ-2), and its port if that is in the pool and free.
 fn external(inner: Conversation, addresses: &[u32], low: u16, high: u16) -> Vec<Endpoint> {
     if addresses.is_empty() || high < low {
         return Vec::new();

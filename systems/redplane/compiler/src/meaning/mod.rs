@@ -1,7 +1,8 @@
 //! What RedPlane's objects mean on one switch, for the interpreters (systems/redplane/docs/).
 //!
-//! The store is always there, its leases last and no other switch has any, so consistency modes mean the same. Of
-//! consistency there is left what becomes of flows for which this switch has no room.
+//! The store is always there, its leases last and no other switch has any, so consistency modes
+//! mean the same. Of consistency there is left what becomes of flows for which this switch has no
+//! room.
 
 mod allocators;
 mod flows;
