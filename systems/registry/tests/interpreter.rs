@@ -114,6 +114,7 @@ struct Run<'a> {
     expected: BTreeMap<Port, Vec<(u32, Option<&'a packet_test::Pattern>)>>,
     adds: u32,
     now_us: u64,
+    network: Option<Network>,
 }
 
 impl<'a> Run<'a> {
@@ -145,6 +146,7 @@ impl<'a> Run<'a> {
                 // As written, to compare with the program's own entries; the earlier one wins among those without.
                 let priority = if ternary { entry.priority.unwrap_or(4095 - self.adds) } else { 0 };
                 self.adds += u32::from(ternary);
+                self.tell_own(&table, entry);
                 let entry = table.resolve(&dataplane::EntrySpec { priority: None, ..entry.clone() }).unwrap();
                 let keys = entry.matches.iter().zip(&table.description().keys);
                 let matches = keys
@@ -194,6 +196,22 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// The network has destinations that only it has (`@own_destination`), as entries of this table.
+    fn tell_own(&mut self, table: &TableRef<'_>, entry: &dataplane::EntrySpec) {
+        let (described, actions) = (table.description(), &self.names.manifest().actions);
+        let is_own = |listed: &manifest::TableAction| actions[listed.action as usize].own_destination;
+        if !described.actions.iter().any(is_own) {
+            return;
+        }
+        let entry = table.resolve(&dataplane::EntrySpec { priority: None, ..entry.clone() }).unwrap();
+        let (matched, own) = (&entry.matches[0], is_own(&described.actions[entry.action.action]));
+        let length = matched.mask(32).count_ones() as u8;
+        let network = self.network.get_or_insert_default();
+        network.own_destinations.push((std::net::Ipv4Addr::from(matched.value() as u32).into(), length, own));
+        self.tree.iter_mut().for_each(|tree| tree.set_network(network.clone()));
+        self.switch.set_network(network.clone());
+    }
+
     fn object(&self, kind: &str, name: &str) -> ExternId {
         let externs = &self.program.externs;
         ExternId(externs.iter().position(|one| one.extern_type == kind && one.name == name).unwrap() as u32)
@@ -238,11 +256,12 @@ fn run(path: &Path) -> Option<(usize, bool)> {
         switch.supply(object, what, &numbers).unwrap();
         tree.iter_mut().for_each(|tree| tree.supply(object, what, &numbers).unwrap());
     }
-    if let Some(network) = network(&case.setup) {
+    let network = network(&case.setup);
+    if let Some(network) = &network {
         tree.iter_mut().for_each(|tree| tree.set_network(network.clone()));
-        switch.set_network(network);
+        switch.set_network(network.clone());
     }
-    let mut run = Run { program, names: &names, switch, tree, sent, expected, adds: 0, now_us: 1_000_000 };
+    let mut run = Run { program, names: &names, switch, tree, sent, expected, adds: 0, now_us: 1_000_000, network };
     let mut packets = 0;
     for (line, command) in &case.commands {
         packets += usize::from(matches!(command, Command::Packet { .. }));

@@ -26,13 +26,13 @@ pub(super) fn refused(frame: &[u8], place: Place<'_>) -> Option<&'static str> {
 }
 
 /// Is the frame for this port?
-fn refused_frame(frame: &[u8], place: Place<'_>, is_multicast: bool) -> Option<&'static str> {
+fn refused_frame(frame: &[u8], place: Place<'_>, is_for_many: bool) -> Option<&'static str> {
     let (network, number) = place?;
     let port = network.ports.get(&number)?;
     let is_fit = if port.own_mac { frame[..6] == port.mac.to_be_bytes()[2..] } else { frame[0] & 1 == 0 };
     match (is_fit, frame[0] & 1 == 1) {
         (true, _) => None,
-        (false, true) => (!is_multicast).then_some("broadcast_frame"),
+        (false, true) => (!is_for_many).then_some("broadcast_frame"),
         (false, false) => Some("other_mac"),
     }
 }
@@ -40,7 +40,7 @@ fn refused_frame(frame: &[u8], place: Place<'_>, is_multicast: bool) -> Option<&
 /// Where would an answer to the source go (RFC 3704)?
 fn refused_source(source: IpAddr, destination: IpAddr, place: Place<'_>) -> Option<&'static str> {
     let (network, number) = place?;
-    if network.is_local(source) {
+    if network.is_nobodys(source) {
         return Some("martian_source");
     }
     let port = network.port(number);
@@ -70,7 +70,8 @@ fn refused_ipv4(frame: &[u8], packet: &[u8], place: Place<'_>) -> Option<&'stati
     if packet.len() < 20 {
         return SHORT;
     }
-    if let Some(reason) = refused_frame(frame, place, packet[16] >> 4 == 0xe) {
+    let is_own = place.is_some_and(|(network, _)| network.is_own(ipv4(packet, 16)));
+    if let Some(reason) = refused_frame(frame, place, packet[16] >> 4 == 0xe || is_own) {
         return Some(reason);
     }
     let header_bytes = usize::from(packet[0] & 15) * 4;

@@ -42,6 +42,14 @@ fn is_due_ipv4(frame: &[u8], packet: &[u8]) -> Option<bool> {
     Some(*kind <= 18 && !matches!(kind, 3 | 4 | 5 | 11 | 12))
 }
 
+/// More extension headers hide what is behind them.
+const MOST_EXTENSIONS: usize = 8;
+
+/// Hop-by-hop options, routing, fragment, destination options.
+fn is_extension(next: u8) -> bool {
+    matches!(next, 0 | 43 | 44 | 60)
+}
+
 /// The same of ICMPv6 (RFC 4443, 2.4 (e)).
 fn is_due_ipv6(frame: &[u8], packet: &[u8], error: Error) -> Option<bool> {
     let (source, destination) = (packet.get(8..24)?, packet.get(24..40)?);
@@ -53,12 +61,19 @@ fn is_due_ipv6(frame: &[u8], packet: &[u8], error: Error) -> Option<bool> {
         return Some(false);
     }
     let (mut next, mut at) = (packet[6], 40);
-    if next == 44 {
-        packet.get(48)?;
-        if number(packet, 42, 2)? & 0xfff8 != 0 {
+    for _ in 0..MOST_EXTENSIONS {
+        if !is_extension(next) {
+            break;
+        }
+        let extension = packet.get(at..at + 8)?;
+        if next == 44 && number(extension, 2, 2)? & 0xfff8 != 0 {
             return Some(true);
         }
-        (next, at) = (packet[40], 48);
+        at += if next == 44 { 8 } else { (usize::from(extension[1]) + 1) * 8 };
+        next = extension[0];
+    }
+    if is_extension(next) {
+        return Some(false);
     }
     if next != 58 {
         return Some(true);
@@ -135,6 +150,17 @@ fn segment(frame: &[u8]) -> Option<(usize, u32)> {
             Some((14 + usize::from(frame[14] & 15) * 4, 40))
         }
         0x86dd if version == 6 && *frame.get(20)? == 6 => Some((54, 60)),
+        _ => None,
+    }
+}
+
+/// Source and destination of a finished frame.
+pub(super) fn addresses(frame: &[u8]) -> Option<(IpAddr, IpAddr)> {
+    let ipv4 = |at: usize| Some(IpAddr::from(<[u8; 4]>::try_from(frame.get(at..at + 4)?).ok()?));
+    let ipv6 = |at: usize| Some(IpAddr::from(<[u8; 16]>::try_from(frame.get(at..at + 16)?).ok()?));
+    match number(frame, 12, 2)? {
+        0x0800 => Some((ipv4(26)?, ipv4(30)?)),
+        0x86dd => Some((ipv6(22)?, ipv6(38)?)),
         _ => None,
     }
 }

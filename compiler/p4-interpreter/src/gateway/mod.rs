@@ -56,6 +56,8 @@ pub(crate) struct Gateway {
     mtu: u32,
     /// What the packet's maximum segment size shall fit; 0: nothing.
     clamp_mtu: u32,
+    /// And its route's MTU, which no look-up told.
+    clamp_to_route: bool,
 }
 
 fn number(arguments: &[Datum], at: usize) -> Result<BigInt, Stop> {
@@ -84,12 +86,17 @@ impl Gateway {
     /// A packet comes in.
     pub fn begin_packet(&mut self, ingress_port: u32, now_us: u64) {
         (self.ingress_port, self.now_us) = (ingress_port, now_us);
-        (self.mtu, self.clamp_mtu) = (0, 0);
+        (self.mtu, self.clamp_mtu, self.clamp_to_route) = (0, 0, false);
     }
 
     /// A packet leaves.
     pub fn finish_packet(&self, frame: &mut [u8]) {
-        icmp::clamp(frame, self.clamp_mtu);
+        let asked = self.network.as_ref().filter(|_| self.clamp_to_route).map_or(0, |network| {
+            let route = icmp::addresses(frame).map(|(source, destination)| network.route(source, destination));
+            if let Some(Route::Out { port, .. }) = route { network.port(port).mtu } else { 0 }
+        });
+        let mtu = [self.clamp_mtu, asked].into_iter().filter(|mtu| *mtu > 0).min();
+        icmp::clamp(frame, mtu.unwrap_or(0));
     }
 
     pub fn counted(&self, name: &str) -> u64 {
@@ -122,6 +129,7 @@ impl Gateway {
             "fib_mtu" => value(self.mtu & 0xffff),
             "clamp_tcp_mss" => {
                 self.clamp_mtu = self.smaller_mtu();
+                self.clamp_to_route = self.mtu == 0 && self.network.as_ref().is_some_and(|it| it.clamp_mss);
                 Ok(Answer::Value(Datum::Undefined))
             }
             "reply_icmp_error" => {

@@ -55,6 +55,8 @@ pub struct Network {
     pub neighbors: BTreeMap<(u32, IpAddr), u64>,
     /// Prefixes and their ways, beside those of the ports' own addresses.
     pub routes: Vec<(IpAddr, u8, Way)>,
+    /// Prefixes that only the network has (`@own_destination`), and those taken out of them.
+    pub own_destinations: Vec<(IpAddr, u8, bool)>,
     /// ICMP errors a second; 0: none are sent.
     pub icmp_rate_per_s: u32,
     /// `clamp_tcp_mss` does something.
@@ -127,6 +129,18 @@ impl Network {
 
     pub(super) fn is_local(&self, address: IpAddr) -> bool {
         self.addresses().any(|(_, own, _)| own == address)
+    }
+
+    /// An address of this host, or the broadcast of one of its networks.
+    pub(super) fn is_own(&self, address: IpAddr) -> bool {
+        let broadcast = |(_, own, length): (u32, IpAddr, u8)| own.is_ipv4() && is_of_subnet(own, length, address);
+        self.is_local(address) || self.addresses().any(broadcast)
+    }
+
+    /// May nobody have it as a source?
+    pub(super) fn is_nobodys(&self, source: IpAddr) -> bool {
+        let fitting = self.own_destinations.iter().filter(|(prefix, length, _)| contains(*prefix, *length, source));
+        self.is_own(source) || fitting.max_by_key(|(_, length, _)| *length).is_some_and(|(.., is_own)| *is_own)
     }
 
     /// The longest prefix's way.
