@@ -11,15 +11,15 @@ fn each_place_has_what_a_system_emits() {
     let c = compiled(Systems(ALONE), TOY, &format!("{ADD} hdr.h.a = switch_id();")).c_source;
     let once = |part: &str| assert_eq!(c.matches(part).count(), 1, "{part} in:\n{c}");
     once("#include \"toy.h\"");
-    once("__u32 sp_bytes, struct toy_context toy)");
+    once("__u32 sp_bytes, const __u32 sp_again, struct toy_context toy)");
     once("toy.raised += 1;");
     once("= 77;");
     once("if (toy_send(&toy) != -1) return XDP_ABORTED;");
-    once("return sp_pipeline(xdp, toy.port, sp_length(xdp), toy);");
+    once("return sp_pipeline(xdp, toy.port, sp_length(xdp), 1, toy);");
     let at = |part: &str| c.find(part).unwrap_or_else(|| panic!("no {part} in:\n{c}"));
     assert!(at("toy_send(&toy)") < at("return sp_forward("), "{c}");
     assert!(at("int toy_received") < at("struct toy_context toy = { .port = ingress_port };"), "{c}");
-    assert!(at("return sp_pipeline(xdp, ingress_port, sp_bytes, toy);") < at("int toy_again("), "{c}");
+    assert!(at("return sp_pipeline(xdp, ingress_port, sp_bytes, 0, toy);") < at("int toy_again("), "{c}");
 }
 
 #[test]

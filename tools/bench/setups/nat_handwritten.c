@@ -259,6 +259,36 @@ static __noinline int comes_from_there(struct xdp_md *xdp, __be32 source, __be32
 }
 
 /*
+ * Do the options behind the first 20 bytes of an IPv4 header have lengths that fit it (RFC 791, 3.1)?
+ * A global function: the verifier checks it alone.
+ */
+__attribute__((noinline)) int are_options_right(struct xdp_md *xdp, __u32 bytes)
+{
+	__u8 *options = (void *)(long)xdp->data + ETH_HLEN + sizeof(struct iphdr);
+	void *end = (void *)(long)xdp->data_end;
+	__u32 at = 0;
+
+	for (int i = 0; i < 40; i++) {
+		__u8 *option;
+		__u32 length;
+
+		at &= 63;
+		if (at >= bytes)
+			return 1;
+		option = options + at;
+		if ((void *)(option + 2) > end)
+			return 0;
+		if (option[0] == 0)
+			return 1;
+		length = option[0] == 1 ? 1 : option[1];
+		if ((option[0] != 1 && length < 2) || at + length > bytes)
+			return 0;
+		at += length;
+	}
+	return 1;
+}
+
+/*
  * Must a gateway not forward the packet (RFC 1812, 4.2.2, 5.2.2, 5.3.7, 5.3.8)? The first 20 bytes
  * of its IPv4 header are there.
  */
@@ -298,7 +328,15 @@ static __always_inline int is_refused(struct xdp_md *xdp, const struct packet *p
 	if (source >> 24 == 0 || source >> 24 == 127 || source >> 24 >= 224 ||
 	    destination >> 24 == 0 || destination >> 24 == 127 || destination == 0xffffffff)
 		return 1;
+	if (header_bytes > 20 && !are_options_right(xdp, header_bytes - 20))
+		return 1;
 	payload = total - header_bytes;
+	if (ip->frag_off & bpf_htons(0x3fff)) { /* can a packet be made of it and others (RFC 791)? */
+		if (ip->frag_off & bpf_htons(0x2000) && (payload & 7 || !payload))
+			return 1;
+		if (header_bytes + (bpf_ntohs(ip->frag_off) & 0x1fff) * 8 + payload > 0xffff)
+			return 1;
+	}
 	if (!(ip->frag_off & bpf_htons(0x1fff))) {
 		if (ip->protocol == IPPROTO_UDP) {
 			const struct udphdr *udp = packet->l4;
