@@ -13,8 +13,8 @@
 #define SP_FIB_TOO_BIG 4
 
 /*
- * The interface that a packet came in on, by which rules choose routes. One that was elsewhere since
- * (`again`, a constant), as at a store, came back by another one.
+ * The interface that a packet came in on, by which rules choose routes. One that was elsewhere
+ * since (`again`, a constant), as at a store, came back by another one.
  */
 SP_INLINE __u32 sp_ingress_ifindex(struct xdp_md *xdp, __u32 ingress_port, int again)
 {

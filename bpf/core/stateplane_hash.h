@@ -1,6 +1,6 @@
 /*
- * stateplane_hash.h: P4's hashes (v1model's HashAlgorithm) over byte strings on the stack. Included by
- * stateplane_xdp.h.
+ * stateplane_hash.h: P4's hashes (v1model's HashAlgorithm) over byte strings on the stack. Included
+ * by stateplane_xdp.h.
  */
 static const __u32 sp_crc32_table[256] = {
 	0x00000000, 0x77073096, 0xee0e612c, 0x990951ba, 0x076dc419, 0x706af48f, 0xe963a535, 0x9e6495a3,
@@ -62,8 +62,8 @@ static const __u16 sp_crc16_table[256] = {
 };
 
 /*
- * A byte that a table is read at. clang must not know what it is made of: where it sees bits that are always 0 it leaves the mask out, for reasons that the
- * verifier does not see.
+ * A byte that a table is read at. clang must not know what it is made of: where it sees bits that
+ * are always 0 it leaves the mask out, for reasons that the verifier does not see.
  */
 SP_INLINE __u64 sp_table_index(__u64 value)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The runtime that compiled P4 programs stand on: packet access, ports, host traffic, arithmetic of P4 widths, checksums, hashes, routes.
+ * The runtime that compiled P4 programs stand on: packet access, ports, host traffic, arithmetic of
+ * P4 widths, checksums, hashes, routes.
  *
- * It owns: the maps that every object has. It must not know: any P4 program, or FlowState (stateplane_flow.h).
- * Kernel >= 6.1, clang >= 14.
+ * It owns: the maps that every object has. It must not know: any P4 program, or FlowState
+ * (stateplane_flow.h). Kernel >= 6.1, clang >= 14.
  */
 #ifndef STATEPLANE_XDP_H
 #define STATEPLANE_XDP_H
@@ -133,8 +134,9 @@ SP_INLINE void sp_put64(void *p, __u64 v) { *(sp_u64a *)p = bpf_cpu_to_be64(v); 
 
 /*
  * ---- What the verifier need not know ----
- * It follows every path with the exact values of that path: offsets and validity of a dozen headers are thousands of paths. Adding a zero that
- * it cannot know to be one leaves it with a range, the same for all paths, and they are one again. Interfaces above 65535 are not ours
+ * It follows every path with the exact values of that path: offsets and validity of a dozen headers
+ * are thousands of paths. Adding a zero that it cannot know to be one leaves it with a range, the
+ * same for all paths, and they are one again. Interfaces above 65535 are not ours
  * (sp_ingress_port), so the upper half of the index is that zero.
  */
 SP_INLINE __u64 sp_unknown_zero(struct xdp_md *xdp) { return (__u64)xdp->ingress_ifindex >> 16; }
@@ -187,14 +189,15 @@ SP_INLINE __u32 sp_blur_bit(__u64 value, __u64 unknown_zero)
 }
 
 /*
- * The address of an element of an array on the stack. clang must not know how it is aligned: it would join a member's
- * offset by `|`, which the verifier does not let a pointer have.
+ * The address of an element of an array on the stack. clang must not know how it is aligned: it
+ * would join a member's offset by `|`, which the verifier does not let a pointer have.
  */
 #define sp_element(pointer) ({ __typeof__(pointer) sp_pointer = (pointer); asm("" : "+r"(sp_pointer)); sp_pointer; })
 
 /*
- * An index into an array on the stack, checked before. clang must not know how small it is: to the address of an array it would then join the
- * offset by `|`, which the verifier does not let a pointer have.
+ * An index into an array on the stack, checked before. clang must not know how small it is: to the
+ * address of an array it would then join the offset by `|`, which the verifier does not let a
+ * pointer have.
  */
 SP_INLINE __u64 sp_index(__u64 index)
 {
@@ -284,8 +287,8 @@ SP_INLINE __u32 sp_test_padding(void)
 #define SP_LEAST_BYTES 14
 
 /*
- * Moves the head so that the frame of `bytes` bytes has `grow` more. One that would be too short for the kernel gets
- * zeros at its end first, as Ethernet puts them there on the wire.
+ * Moves the head so that the frame of `bytes` bytes has `grow` more. One that would be too short
+ * for the kernel gets zeros at its end first, as Ethernet puts them there on the wire.
  */
 SP_INLINE int sp_move_head(struct xdp_md *xdp, __s32 grow, __u32 bytes, __u32 padding)
 {
@@ -435,8 +438,8 @@ SP_INLINE void sp_clear(void *at, __u32 bytes)
 }
 
 /*
- * A value that clang knows nothing of. Of sums of shifted values, (x << 26) - (x << 7), it makes products, x * C, as negative ones of shifted values are: and
- * BPF has no 128-bit product.
+ * A value that clang knows nothing of. Of sums of shifted values, (x << 26) - (x << 7), it makes
+ * products, x * C, as negative ones of shifted values are: and BPF has no 128-bit product.
  */
 SP_INLINE sp_u128 sp_opaque128(sp_u128 v)
 {
@@ -455,8 +458,9 @@ SP_INLINE sp_u128 sp_sat_add128(sp_u128 a, sp_u128 b, sp_u128 max)
 }
 #define sp_sat_sub(a, b) ((a) > (b) ? (a) - (b) : 0)
 /*
- * 128 bits: BPF has no library functions, so shifts and products are made of 64-bit ones. Shifts by constants too: of two of them, in the branches of an `if`,
- * clang makes one by a variable. `by` < 128.
+ * 128 bits: BPF has no library functions, so shifts and products are made of 64-bit ones. Shifts by
+ * constants too: of two of them, in the branches of an `if`, clang makes one by a variable. `by` <
+ * 128.
  */
 SP_INLINE __u64 sp_high64(sp_u128 v)
 {
@@ -546,8 +550,9 @@ SP_INLINE __u16 sp_csum_fold(__u64 sum)
 	return (__u16)~sum;
 }
 /*
- * The sum of the bytes from `offset` on, zero-padded to whole words; -1: the frame lies in several buffers, of which only the first can be read.
- * Objects that need it define SP_PAYLOAD_SUM. A global function: the verifier checks it once, not on every path to it.
+ * The sum of the bytes from `offset` on, zero-padded to whole words; -1: the frame lies in several
+ * buffers, of which only the first can be read. Objects that need it define SP_PAYLOAD_SUM. A
+ * global function: the verifier checks it once, not on every path to it.
  */
 #ifdef SP_PAYLOAD_SUM
 #define SP_MAX_PAYLOAD_BLOCKS 256

@@ -86,8 +86,8 @@ SP_INLINE __u32 sp_gateway_reason(__u32 verdict)
 /*
  * Where the kernel would send an answer to the source. As its own rp_filter does, this asks as if
  * for a packet of this host's: rules that choose routes by the interface that a packet comes in on
- * (`ip rule add iif`) are for the other direction. An interface that has tables of its own (VRF), or
- * forwards where `lo` may not, is asked itself.
+ * (`ip rule add iif`) are for the other direction. An interface that has tables of its own (VRF),
+ * or forwards where `lo` may not, is asked itself.
  */
 SP_INLINE long sp_gateway_look_up(struct xdp_md *xdp, struct bpf_fib_lookup *route, __u32 ifindex)
 {
@@ -430,7 +430,8 @@ SP_INLINE int sp_gateway_is_usual(const __u8 *frame, const void *end, __u32 port
 	differs |= word[1] & bpf_htonl(0x3fff); /* a fragment */
 	/*
 	 * The header's sum is a multiple of 0xffff (RFC 1071), and below 2^35. Times the inverse of
-	 * 0xffff modulo 2^64 a multiple is its quotient, thus below 2^20, and all else is above 2^48.
+	 * 0xffff modulo 2^64 a multiple is its quotient, thus below 2^20, and all else is above
+	 * 2^48.
 	 */
 	sum = (__u64)word[0] + word[1] + word[2] + word[3] + word[4];
 	differs |= sum * 0xfffefffefffeffffull >> 20;

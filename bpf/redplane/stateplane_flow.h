@@ -1,16 +1,21 @@
 /* stateplane_flow.h: FlowState objects in the data plane.
  *
- * Owns: per-flow entries, leases as the switch sees them, output commit, the pending ring and the packet generator.
- * Must not know: the P4 program. The compiler defines SP_FLOW_OBJECTS(X) and includes this after stateplane_xdp.h.
- * The messages are described in systems/redplane/docs/state-protocol.md; "rule N" below means its rules of the switch.
+ * Owns: per-flow entries, leases as the switch sees them, output commit, the pending ring and the
+ * packet generator. Must not know: the P4 program. The compiler defines SP_FLOW_OBJECTS(X) and
+ * includes this after stateplane_xdp.h. The messages are described in
+ * systems/redplane/docs/state-protocol.md; "rule N" below means its rules of the switch.
  *
  * Invariants:
- * - A value is handed to the program only while the entry's session is the shard's current one and its lease lives, and the entry is not
- *   marked released: all read together (sequence lock, or the entry's spin lock).
+ * - A value is handed to the program only while the entry's session is the shard's current one and
+ *   its lease lives, and the entry is not marked released: all read together (sequence lock, or the
+ *   entry's spin lock).
  * - An entry changes only under its spin lock, with `version` odd meanwhile.
- * - seq >= acked_seq. A packet that saw seq > acked_seq, or made it so, leaves only inside UPDATE or READ_COMMIT (not of an asynchronous object).
- * - An entry with seq > acked_seq, or released and not acknowledged, has SP_FLOW_QUEUED set and stands in the ring (or is in the generator's hands).
- * - An epoch under which an entry was released is never the switch's again: neither a late nor a repeated grant brings it back.
+ * - seq >= acked_seq. A packet that saw seq > acked_seq, or made it so, leaves only inside UPDATE
+ *   or READ_COMMIT (not of an asynchronous object).
+ * - An entry with seq > acked_seq, or released and not acknowledged, has SP_FLOW_QUEUED set and
+ *   stands in the ring (or is in the generator's hands).
+ * - An epoch under which an entry was released is never the switch's again: neither a late nor a
+ *   repeated grant brings it back.
  */
 #ifndef STATEPLANE_FLOW_H
 #define STATEPLANE_FLOW_H

@@ -1,6 +1,7 @@
 /* stateplane_flow_maps.h: what FlowStates keep in BPF maps; included by stateplane_flow.h, which has the layouts.
  *
- * Owns: the maps and their sizes. Those that the agent reads or writes it finds by these names (systems/redplane/switch/src/runtime.rs, BTF).
+ * Owns: the maps and their sizes. Those that the agent reads or writes it finds by these names
+ * (systems/redplane/switch/src/runtime.rs, BTF).
  */
 
 struct {

@@ -148,7 +148,8 @@ static __always_inline int sp_flow_recall(void *map, struct sp_flow_scratch *scr
 
 	if (!entry) {
 		/* The grant is lost or late. Who has said that it released an epoch must never take it again, however late grant and RELEASE are: so the epoch
-		 * is remembered, as of an entry that was never granted before, or beside the entries: where there is no room for one, and of a flow that nobody
+		 * is remembered, as of an entry that was never granted before, or beside the
+		 * entries: where there is no room for one, and of a flow that nobody
 		 * waits for. Without room there, too, there is no answer: a recall costs the session (Sessions 6), a probe comes again. */
 		int beside = scratch->flags & SP_FLAG_PROBE && sp_flow_disown(scratch, key_bytes, 1, now);
 

@@ -223,8 +223,9 @@ static __always_inline int sp_flow_resumed(struct sp_flow_context *flow)
 }
 
 /*
- * Verdict: up to this host's kernel. A packet that comes back from the store does so on another interface than it first came in on, whose address it has: the kernel
- * would take it for somebody else's (PACKET_OTHERHOST) and drop it.
+ * Verdict: up to this host's kernel. A packet that comes back from the store does so on another
+ * interface than it first came in on, whose address it has: the kernel would take it for somebody
+ * else's (PACKET_OTHERHOST) and drop it.
  */
 static __always_inline int sp_flow_to_host(struct xdp_md *xdp, const struct sp_flow_context *flow, __u32 ingress_port)
 {

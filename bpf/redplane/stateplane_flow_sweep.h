@@ -1,6 +1,7 @@
 /* stateplane_flow_sweep.h: releasing and removing flows that this switch no longer needs. Part of stateplane_flow.h.
  *
- * The agent looks for candidates and gives each to this program as a frame; only here, under the entry's lock, can it be told whether the flow
+ * The agent looks for candidates and gives each to this program as a frame; only here, under the
+ * entry's lock, can it be told whether the flow
  * is really idle and a packet on another CPU kept from using it. */
 #ifndef STATEPLANE_FLOW_SWEEP_H
 #define STATEPLANE_FLOW_SWEEP_H

@@ -1,6 +1,7 @@
 /* stateplane_flow_tag.h: the keyed tags of messages: SipHash-2-4 in the data plane (systems/redplane/docs/state-protocol.md, "Tags"). Part of stateplane_flow.h.
  *
- * Of a message in a frame: source and destination address stand together in the IPv4 header, then comes the datagram, with the tag as zero. Packets may lie
+ * Of a message in a frame: source and destination address stand together in the IPv4 header, then
+ * comes the datagram, with the tag as zero. Packets may lie
  * in several fragments, so all after the header is copied in chunks to the scratch. */
 #ifndef STATEPLANE_FLOW_TAG_H
 #define STATEPLANE_FLOW_TAG_H

@@ -3,7 +3,9 @@
 #define STATEPLANE_FLOW_UNHELD_H
 
 /* Epochs of flows that this switch told the store it does not have. Each flow has two places, by its key's hash: one for the answer to a recall, and one for that to a
- * probe, so that probes, for which nobody waits, leave recalls theirs. What it says counts until nothing that contradicts it can be under way: the store takes no RELEASE that is a second older than what it heard last, and
+ * probe, so that probes, for which nobody waits, leave recalls theirs. What it says counts until
+ * nothing that contradicts it can be under way: the store takes no RELEASE that is a second older
+ * than what it heard last, and
  * this switch no reply to a request that is a second old, so two seconds would do. */
 #define SP_UNHELD_PLACES 4096
 #define SP_UNHELD_NS 4000000000ull

@@ -1,18 +1,26 @@
 /* stateplane_snapshot.h: SnapshotState objects in the data plane: arrays of slots that packets update at once, and of which whole snapshots
- * go to the store every period (RedPlane §4.4, §5.4, Algorithm 1). Part of stateplane_flow.h. systems/redplane/docs/snapshots.md has the rules and the messages.
+ * go to the store every period (RedPlane §4.4, §5.4, Algorithm 1). Part of stateplane_flow.h.
+ * systems/redplane/docs/snapshots.md has the rules and the messages.
  *
  * Owns: instances (one entry a key), their slots' two copies, flips. Must not know: the P4 program.
  *
  * Invariants, all under the entry's spin lock:
- * - The interval that is now is seq + 1; a slot's tag is the interval of its last update (or an earlier one, if both copies are equal).
- * - The newest value of a slot is copy[tag & 1]. In snapshot `seq` it was copy[seq & 1] if tag is seq + 1 (updated since), else it is the newest.
- *   Algorithm 1 has one bit for the tag; with a number a part can be read again, for a re-send, at any time before the next flip.
- * - A snapshot is in flight while seq > acked_seq; there is no flip then, so what is read of it in several goes is of one instant: the flip.
- * - unsaved_ns: when the oldest update came that is in no acknowledged snapshot; 0: there is none. The state that a failure falls back to is the state
- *   of just before that moment, so this is what ε is held against.
- * - Without a lease, an object with MARK or CONTINUE goes on with its own copy, unless the store has said that it is another's (released): systems/redplane/docs/snapshots.md,
- *   "Without a lease". The store takes nothing of it if another switch was granted the key meanwhile (its epoch is over), and then the copy goes.
- * Two CPUs: every update and every read of a slot is under the lock, a packet's updates of several slots in one go; so is the flip. Hence a
+ * - The interval that is now is seq + 1; a slot's tag is the interval of its last update (or an
+ *   earlier one, if both copies are equal).
+ * - The newest value of a slot is copy[tag & 1]. In snapshot `seq` it was copy[seq & 1] if tag is
+ *   seq + 1 (updated since), else it is the newest. Algorithm 1 has one bit for the tag; with a
+ *   number a part can be read again, for a re-send, at any time before the next flip.
+ * - A snapshot is in flight while seq > acked_seq; there is no flip then, so what is read of it in
+ *   several goes is of one instant: the flip.
+ * - unsaved_ns: when the oldest update came that is in no acknowledged snapshot; 0: there is none.
+ *   The state that a failure falls back to is the state of just before that moment, so this is what
+ *   ε is held against.
+ * - Without a lease, an object with MARK or CONTINUE goes on with its own copy, unless the store
+ *   has said that it is another's (released): systems/redplane/docs/snapshots.md, "Without a
+ *   lease". The store takes nothing of it if another switch was granted the key meanwhile (its
+ *   epoch is over), and then the copy goes.
+ * Two CPUs: every update and every read of a slot is under the lock, a packet's updates of several
+ * slots in one go; so is the flip. Hence a
  * snapshot holds all of a packet's updates or none. */
 #ifndef STATEPLANE_SNAPSHOT_H
 #define STATEPLANE_SNAPSHOT_H

@@ -16,7 +16,8 @@ struct sp_snapshot_todo {
 };
 
 /* Under the lock: what the place of `part` in the ring stands for now. Part 0's place is the instance's: it flips, and releases. A released
- * instance (recalled, or idle) first hands over what is unsaved, at once; then it says RELEASE until that is acknowledged. One whose packets go on without
+ * instance (recalled, or idle) first hands over what is unsaved, at once; then it says RELEASE
+ * until that is acknowledged. One whose packets go on without
  * a lease asks for it: by the parts of its snapshot, which the store acknowledges or refuses; when there are none under way, by LEASE_REQUEST. */
 static __always_inline void sp_snapshot_decide(struct sp_flow_entry_head *entry, const struct sp_snapshot *object,
 					       const struct sp_session *session, __u32 part, __u64 now,

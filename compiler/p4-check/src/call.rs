@@ -1,4 +1,5 @@
-//! Calls: functions, extern functions and methods, actions, `apply`, built-in methods, constructors.
+//! Calls: functions, extern functions and methods, actions, `apply`, built-in methods,
+//! constructors.
 
 use std::rc::Rc;
 
@@ -403,8 +404,8 @@ impl Checker<'_> {
         self.finish_call(callee, inferred, Some(bound), ret, span)
     }
 
-    /// A parameter without direction takes what is known when the program is compiled (spec §6.8); of actions alone it
-    /// takes what the control plane, or a caller, gives.
+    /// A parameter without direction takes what is known when the program is compiled (spec §6.8);
+    /// of actions alone it takes what the control plane, or a caller, gives.
     fn check_directionless(&mut self, name: &str, params: &[ParamDef], args: &[Option<Expr>]) {
         for (p, a) in params.iter().zip(args) {
             let Some(a) = a.as_ref().filter(|_| p.direction == Direction::None && !p.ty.is_object()) else { continue };

@@ -53,7 +53,8 @@ pub fn unary(op: UnaryOp, value: &BigInt, ty: &Ty) -> Result<BigInt, String> {
     })
 }
 
-/// Folds a binary operator. `ty` is the type of the left operand; the result is in the range of the result's type.
+/// Folds a binary operator. `ty` is the type of the left operand; the result is in the range of the
+/// result's type.
 pub fn binary(op: BinaryOp, a: &BigInt, b: &BigInt, ty: &Ty, right: &Ty) -> Result<BigInt, String> {
     let bits = ty.bits();
     let raw = match op {

@@ -99,7 +99,8 @@ impl Checker<'_> {
         self.declare(name, Entity::Functions(vec![id]));
     }
 
-    /// Parameters, declared in the innermost scope. `kind` says what a parameter is inside of the body.
+    /// Parameters, declared in the innermost scope. `kind` says what a parameter is inside of the
+    /// body.
     pub fn check_params(&mut self, params: &[ast::Parameter], kind: impl Fn(Direction) -> LocalKind) -> Rc<[ParamDef]> {
         let mut out: Vec<ParamDef> = Vec::new();
         for p in params {

@@ -12,7 +12,8 @@ use crate::hir::*;
 use crate::ty::Ty;
 
 impl Checker<'_> {
-    /// Checks an expression. `expected` helps `{...}` and constructors to their types; it is not enforced.
+    /// Checks an expression. `expected` helps `{...}` and constructors to their types; it is not
+    /// enforced.
     pub fn check_expr(&mut self, e: &ast::Expr, expected: Option<&Ty>) -> Expr {
         let span = e.span;
         match &e.kind {

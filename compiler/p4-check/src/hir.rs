@@ -1,7 +1,8 @@
-//! The checked program: names resolved, types known, constants folded, arguments in the order of parameters.
+//! The checked program: names resolved, types known, constants folded, arguments in the order of
+//! parameters.
 //!
-//! Still as declared: not instantiated, not inlined. `check` makes it, `lower` elaborates it into the IR, and
-//! p4-interpreter's `tree` runs it as it is, to hold `lower` against.
+//! Still as declared: not instantiated, not inlined. `check` makes it, `lower` elaborates it into
+//! the IR, and p4-interpreter's `tree` runs it as it is, to hold `lower` against.
 
 use std::rc::Rc;
 
@@ -176,7 +177,8 @@ pub enum Transition {
     Select { keys: Vec<Expr>, cases: Vec<(Vec<Match>, StateTarget, Span)> },
 }
 
-/// How a case or entry matches one key. Expressions are compile-time constants (maybe of constructor parameters).
+/// How a case or entry matches one key. Expressions are compile-time constants (maybe of
+/// constructor parameters).
 #[derive(Clone, Debug)]
 pub enum Match {
     Any,
@@ -253,7 +255,8 @@ pub enum LocalKind {
     Object,
     /// A parser value set.
     ValueSet,
-    /// Bound by what the control plane or caller gives, read-only: an action's parameter without direction.
+    /// Bound by what the control plane or caller gives, read-only: an action's parameter without
+    /// direction.
     ActionData,
 }
 
@@ -304,7 +307,8 @@ pub enum StmtKind {
 /// A compile-time value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// Numbers (serializable enums too: their value), bool as 0 and 1, errors and enum members as indices.
+    /// Numbers (serializable enums too: their value), bool as 0 and 1, errors and enum members as
+    /// indices.
     Int(BigInt),
     Str(Rc<str>),
 }
@@ -332,7 +336,8 @@ pub enum ExprKind {
     Binary(BinaryOp, Box<Expr>, Box<Expr>),
     Cast(Box<Expr>),
     Conditional(Box<Expr>, Box<Expr>, Box<Expr>),
-    /// Fields of a struct, header or tuple, elements of a stack or list, as declared; and how they are evaluated.
+    /// Fields of a struct, header or tuple, elements of a stack or list, as declared; and how they
+    /// are evaluated.
     Aggregate(Vec<Expr>, Order),
     InvalidHeader,
     Call(Box<Call>),
@@ -399,8 +404,8 @@ impl Call {
     }
 }
 
-/// The order in which arguments or fields are evaluated: as written (spec §6.8). With names that can differ from the
-/// order of the declaration, in which the list itself stands.
+/// The order in which arguments or fields are evaluated: as written (spec §6.8). With names that
+/// can differ from the order of the declaration, in which the list itself stands.
 #[derive(Clone, Debug, Default)]
 pub struct Order(Option<Rc<[usize]>>);
 

@@ -1,8 +1,9 @@
 //! Checks P4-16 programs and elaborates them into the typed IR.
 //!
-//! Two steps: the checker ([`context`] and what is beside it) resolves names, infers and checks types, folds constants
-//! and makes the [`hir`]; `lower` starts at `V1Switch(...) main`, instantiates, inlines and makes the IR. All errors of
-//! the first step are reported together; the second runs on programs without errors.
+//! Two steps: the checker ([`context`] and what is beside it) resolves names, infers and checks
+//! types, folds constants and makes the [`hir`]; `lower` starts at `V1Switch(...) main`,
+//! instantiates, inlines and makes the IR. All errors of the first step are reported together; the
+//! second runs on programs without errors.
 //!
 //! It must not know: files and tokens (p4-syntax), C or BPF (back ends).
 
@@ -48,7 +49,8 @@ use p4_syntax::{Diagnostic, Options, ParseResult, SourceMap};
 pub struct Outcome {
     /// The elaborated program; None if there is an error.
     pub program: Option<p4_ir::Program>,
-    /// What it was elaborated from, names resolved and types known, for whoever runs the program as it is written.
+    /// What it was elaborated from, names resolved and types known, for whoever runs the program as
+    /// it is written.
     pub checked: Option<hir::Hir>,
     /// All errors and warnings, in the order of the text.
     pub diagnostics: Vec<Diagnostic>,
@@ -78,7 +80,8 @@ pub fn check_source(name: &str, text: &str, options: &Options) -> Outcome {
     finish(p4_syntax::parse_source(name, text, options))
 }
 
-/// The same for text that needs no preprocessor: no `#include`, no macros. For tests that check thousands of texts.
+/// The same for text that needs no preprocessor: no `#include`, no macros. For tests that check
+/// thousands of texts.
 pub fn check_preprocessed(name: &str, text: &str) -> Outcome {
     let sources = SourceMap::plain(name, text);
     let (tokens, mut diagnostics) = p4_syntax::lexer::lex(sources.text());

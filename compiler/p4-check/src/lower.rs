@@ -1,4 +1,5 @@
-//! Elaboration: from `V1Switch(...) main` to the IR. State and helpers; the rest is in the `lower_*` modules.
+//! Elaboration: from `V1Switch(...) main` to the IR. State and helpers; the rest is in the
+//! `lower_*` modules.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -12,9 +13,9 @@ use crate::hir::{self, Hir, LocalId};
 use crate::names::{self, CNames};
 use crate::ty::{Substitution, Ty};
 
-/// Most statements that inlining may make. A C compiler's time grows with the square of a function's
-/// length: clang 14 takes some 10 s for as many, 20 s for 24,000 and minutes for 65,000. The largest
-/// application has some 1,000.
+/// Most statements that inlining may make. A C compiler's time grows with the square of a
+/// function's length: clang 14 takes some 10 s for as many, 20 s for 24,000 and minutes for 65,000.
+/// The largest application has some 1,000.
 const MAX_STATEMENTS: usize = 16_384;
 /// Deepest inlining.
 pub const MAX_INLINE_DEPTH: usize = 40;
@@ -102,7 +103,8 @@ pub struct Lowerer<'a> {
     statements: usize,
     /// Too large: stop.
     pub stopped: bool,
-    /// An argument that is a list of fields is being evaluated: it matters which of their headers are valid.
+    /// An argument that is a list of fields is being evaluated: it matters which of their headers
+    /// are valid.
     pub in_field_list: bool,
 }
 

@@ -18,7 +18,8 @@ impl<'a> Args<'a> {
         Args { list: &call.args, order: &call.order }
     }
 
-    /// As they are evaluated: which parameter's, the argument, and whether one after it has effects.
+    /// As they are evaluated: which parameter's, the argument, and whether one after it has
+    /// effects.
     pub fn in_order(self) -> impl Iterator<Item = (usize, &'a hir::Expr, bool)> {
         let places = self.order.places(self.list.len());
         let given: Vec<(usize, &hir::Expr)> =
@@ -28,8 +29,8 @@ impl<'a> Args<'a> {
     }
 }
 
-/// Copies out in the order of the arguments as written, from left to right (spec §6.8); each begins with its place in
-/// the list of parameters.
+/// Copies out in the order of the arguments as written, from left to right (spec §6.8); each begins
+/// with its place in the list of parameters.
 pub fn as_written(mut copies: Vec<(usize, ir::Expr, ir::Expr)>, args: Args<'_>) -> Vec<(ir::Expr, ir::Expr)> {
     if !planted(Mutation::CopyOutAsDeclared) {
         let places = args.order.places(args.list.len());

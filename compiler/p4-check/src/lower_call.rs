@@ -1,4 +1,5 @@
-//! Calls: built-in methods, packet operations, externs, and inlining with copy-in and copy-out (spec §6.8).
+//! Calls: built-in methods, packet operations, externs, and inlining with copy-in and copy-out
+//! (spec §6.8).
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -16,7 +17,8 @@ use crate::mutations::{Mutation, planted};
 use crate::ty::Ty;
 
 impl Lowerer<'_> {
-    /// Lowers a call; its value, if it has one. Externs write their result to `target` if there is one.
+    /// Lowers a call; its value, if it has one. Externs write their result to `target` if there is
+    /// one.
     pub fn call(
         &mut self,
         c: &hir::Call,
@@ -164,7 +166,8 @@ impl Lowerer<'_> {
     fn emit(&mut self, v: ir::Expr, span: Span, out: &mut ir::Block) {
         match &v.ty {
             ir::Type::Header(_) | ir::Type::Stack { .. } | ir::Type::Union(_) => {
-                // Back ends write headers at the deparser's end: what can change until then is emitted as it is now.
+                // Back ends write headers at the deparser's end: what can change until then is
+                // emitted as it is now.
                 let fixed = root_of(&v).is_some_and(|r| self.variables[r.index()].scope == ir::Scope::Pipeline);
                 let v = if fixed {
                     v
@@ -260,7 +263,8 @@ impl Lowerer<'_> {
                 }
             };
         }
-        // The result is assigned after the arguments are copied out: it cannot go straight into one of them.
+        // The result is assigned after the arguments are copied out: it cannot go straight into one
+        // of them.
         let target = target.filter(|t| root_of(t).is_none_or(|root| !written.contains(&root)));
         let ret = f.ret.substitute(&self.method_types(instance, c, f));
         let result = match ret {
@@ -322,8 +326,8 @@ impl Lowerer<'_> {
         Some(self.constant(BigInt::from(1), ir::Type::Bool, span))
     }
 
-    /// Back ends get whole variables and fields as out arguments; slices and taken-apart structs go by a temporary, and
-    /// so does what is copied in before another argument's effects (`later`).
+    /// Back ends get whole variables and fields as out arguments; slices and taken-apart structs go
+    /// by a temporary, and so does what is copied in before another argument's effects (`later`).
     fn simple_place(
         &mut self,
         place: ir::Expr,
@@ -435,8 +439,9 @@ impl Lowerer<'_> {
 
     /// Lets parameters stand for arguments or copies of them; gives what must be copied out.
     ///
-    /// An l-value argument stands for the parameter itself when the body cannot reach it by another way: then copying
-    /// in and out makes no difference. `body_reads`: the outer locals that the body uses (actions; others use none).
+    /// An l-value argument stands for the parameter itself when the body cannot reach it by another
+    /// way: then copying in and out makes no difference. `body_reads`: the outer locals that the
+    /// body uses (actions; others use none).
     #[allow(clippy::too_many_arguments)]
     pub fn bind_parameters(
         &mut self,
@@ -536,7 +541,8 @@ impl Lowerer<'_> {
             return params[index].direction != Direction::Out;
         }
         let written = |d: Direction| matches!(d, Direction::Out | Direction::InOut);
-        // A member of a union that becomes valid inside must not oust the others before it is copied out.
+        // A member of a union that becomes valid inside must not oust the others before it is
+        // copied out.
         let member = matches!(v.ty, ir::Type::Header(_)) && in_union(v);
         if !is_plain(v) || member && written(params[index].direction) {
             return false;

@@ -47,7 +47,8 @@ impl Lowerer<'_> {
             }
             hir::ExprKind::Index(base, index) => {
                 let mut b = self.expr(base, out);
-                // Of a variable's stack the element is read when the index is known, as in bmv2's compiler.
+                // Of a variable's stack the element is read when the index is known, as in bmv2's
+                // compiler.
                 if index.has_effects() && !is_plain(&b) {
                     b = self.keep(b, base.span, out);
                 }
@@ -128,8 +129,8 @@ impl Lowerer<'_> {
         values
     }
 
-    /// An element of a field list. What stands for a field of a header, but is not written as one (a
-    /// parameter), is a value like any other: valid, whatever the header is.
+    /// An element of a field list. What stands for a field of a header, but is not written as one
+    /// (a parameter), is a value like any other: valid, whatever the header is.
     fn listed(&mut self, written: &hir::Expr, v: ir::Expr, out: &mut ir::Block) -> ir::Expr {
         let is_header = |ty: &ir::Type| matches!(ty, ir::Type::Header(_));
         let is_field = matches!(&v.kind, ir::ExprKind::Field(base, _) if is_header(&base.ty));
@@ -394,12 +395,14 @@ impl Lowerer<'_> {
         }
     }
 
-    /// A form whose fields can be compared one by one, until two differ: its errors are raised before.
+    /// A form whose fields can be compared one by one, until two differ: its errors are raised
+    /// before.
     fn comparable(&mut self, v: ir::Expr, span: Span, out: &mut ir::Block) -> ir::Expr {
         if raises(&v) { self.keep(v, span, out) } else { self.decomposable(v, span, out) }
     }
 
-    /// `a == b`, taken apart down to scalars (spec §8.16: headers are equal if both are invalid, or both are valid with equal fields).
+    /// `a == b`, taken apart down to scalars (spec §8.16: headers are equal if both are invalid, or
+    /// both are valid with equal fields).
     fn equal(&mut self, a: ir::Expr, b: ir::Expr, span: Span, out: &mut ir::Block) -> ir::Expr {
         match &a.ty {
             ir::Type::Header(_) => {

@@ -11,7 +11,8 @@ use crate::lower_args::Args;
 use crate::mutations::{Mutation, planted};
 
 impl Lowerer<'_> {
-    /// Enters an instance: its constructor parameters and locals get their meaning. The first time they are made.
+    /// Enters an instance: its constructor parameters and locals get their meaning. The first time
+    /// they are made.
     pub fn enter_instance(&mut self, i: &Rc<Instance>, out: &mut ir::Block) {
         let hir = self.hir;
         let def = &hir.blocks[i.block.index()];
@@ -28,7 +29,8 @@ impl Lowerer<'_> {
                 let Some(Binding::Place(p)) = self.env.get(id).cloned() else { continue };
                 match init {
                     Some(init) => self.assign_hir(p, init, s.span, out),
-                    // Locals are new at each application: headers are invalid again (spec §10.2, §12.10).
+                    // Locals are new at each application: headers are invalid again (spec §10.2,
+                    // §12.10).
                     None if !planted(Mutation::SurvivingLocals) => self.invalidate(&p, s.span, out),
                     None => {}
                 }
@@ -100,7 +102,8 @@ impl Lowerer<'_> {
         i
     }
 
-    /// Parameters of an instance that is applied in several places: always in the same variables, which its tables use.
+    /// Parameters of an instance that is applied in several places: always in the same variables,
+    /// which its tables use.
     fn bind_stored(
         &mut self,
         i: &Rc<Instance>,

@@ -91,7 +91,8 @@ impl Lowerer<'_> {
         state.transition = transition;
     }
 
-    /// Appends statements to the state `at`, whose body so far is `body`; where a sub-parser is called the state ends and another goes on.
+    /// Appends statements to the state `at`, whose body so far is `body`; where a sub-parser is
+    /// called the state ends and another goes on.
     fn state_statements(
         &mut self,
         list: &[hir::Stmt],

@@ -225,7 +225,8 @@ impl Lowerer<'_> {
         self.push(out, ir::StatementKind::Assign(target, value), span);
     }
 
-    /// An l-value: its indices are evaluated, nothing else of it is read, so it stays the place itself.
+    /// An l-value: its indices are evaluated, nothing else of it is read, so it stays the place
+    /// itself.
     pub fn place(&mut self, e: &hir::Expr, out: &mut ir::Block) -> ir::Expr {
         let kind = match &e.kind {
             hir::ExprKind::Index(_, index) if index.has_effects() && planted(Mutation::IndexedCopy) => {
@@ -251,7 +252,8 @@ impl Lowerer<'_> {
         ir::Expr { kind, ty: self.ty(&e.ty), location: self.location(e.span) }
     }
 
-    /// Keeps the indices of an l-value aside, also those of `next` and `last`, so that it means the same place afterwards.
+    /// Keeps the indices of an l-value aside, also those of `next` and `last`, so that it means the
+    /// same place afterwards.
     pub fn pin(&mut self, e: ir::Expr, span: Span, out: &mut ir::Block) -> ir::Expr {
         let ir::Expr { kind, ty, location } = e;
         let kind = match kind {
@@ -274,7 +276,8 @@ impl Lowerer<'_> {
         ir::Expr { kind, ty, location }
     }
 
-    /// The element of a stack that is `beyond` its last one now: an error of the parser if there is none.
+    /// The element of a stack that is `beyond` its last one now: an error of the parser if there is
+    /// none.
     fn pin_element(&mut self, stack: ir::Expr, beyond: u32, span: Span, out: &mut ir::Block) -> ir::Expr {
         let stack = self.pin(stack, span, out);
         let ir::Type::Stack { header, size } = stack.ty else { return stack };

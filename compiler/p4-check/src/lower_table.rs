@@ -65,8 +65,8 @@ impl Lowerer<'_> {
         let mut keys = Vec::new();
         let mut stored = Vec::new();
         for (n, k) in def.keys.iter().enumerate() {
-            // Keys are evaluated from left to right: one that a later key changes is kept aside, as is one that takes
-            // statements to compute.
+            // Keys are evaluated from left to right: one that a later key changes is kept aside, as
+            // is one that takes statements to compute.
             let mut before = Vec::new();
             let mut pure = None;
             let behind = if planted(Mutation::UnsavedKeys) { n + 1 } else { def.keys.len() };
@@ -185,7 +185,8 @@ impl Lowerer<'_> {
         out
     }
 
-    /// The priorities of entries that can be changed: those that are not written follow (spec §14.2.1.4).
+    /// The priorities of entries that can be changed: those that are not written follow (spec
+    /// §14.2.1.4).
     fn priorities(&mut self, def: &hir::TableDef, entries: &mut [ir::Entry]) {
         if !has_priorities(def) {
             return entries.iter_mut().for_each(|e| e.priority = None);
@@ -299,7 +300,8 @@ impl Lowerer<'_> {
         exits(self.hir, &self.hir.actions[id.index()].body)
     }
 
-    /// The action as tables run it; one for each instance of its control and list of bound arguments.
+    /// The action as tables run it; one for each instance of its control and list of bound
+    /// arguments.
     fn table_action(&mut self, id: hir::ActionDefId, bound: Args<'_>, span: Span) -> ir::ActionId {
         let hir = self.hir;
         let def = &hir.actions[id.index()];
@@ -349,7 +351,8 @@ impl Lowerer<'_> {
         }
         self.depth -= 1;
         self.copy_outs = owed;
-        // Where arguments are owed to callers, the place that applies the table copies them out, and exits.
+        // Where arguments are owed to callers, the place that applies the table copies them out,
+        // and exits.
         if exits && (owes || !self.in_single) {
             let flag = self.exit_flag(span);
             flag_exits(&mut body, &flag);

@@ -25,7 +25,8 @@ pub enum Mutation {
     ValidOutHeaders,
     /// Parameters are not copies: two of one argument are one.
     AliasedArguments,
-    /// Arguments of extern functions are read after the arguments behind them have had their effects.
+    /// Arguments of extern functions are read after the arguments behind them have had their
+    /// effects.
     UnsavedExternArguments,
     /// What an extern function writes to a slice is lost.
     LostSlices,

@@ -43,7 +43,8 @@ pub fn annotated(list: &[ast::Annotation]) -> Option<String> {
     list.iter().find(|a| a.name.as_str() == "name").map(text).filter(|s| !s.is_empty())
 }
 
-/// The control plane's name: `prefix` ends in a dot or is empty; a leading dot of `@name` drops the prefix.
+/// The control plane's name: `prefix` ends in a dot or is empty; a leading dot of `@name` drops the
+/// prefix.
 pub fn control_plane(prefix: &str, declared: &str, annotations: &[ast::Annotation]) -> String {
     let name = annotated(annotations).unwrap_or_else(|| declared.to_string());
     match name.strip_prefix('.') {
@@ -55,7 +56,8 @@ pub fn control_plane(prefix: &str, declared: &str, annotations: &[ast::Annotatio
 /// Hands out unique C identifiers.
 #[derive(Default)]
 pub struct CNames {
-    /// What all of them begin with, so that none meets a word of C or of the headers that a back end includes.
+    /// What all of them begin with, so that none meets a word of C or of the headers that a back
+    /// end includes.
     prefix: &'static str,
     /// Endings with which a back end makes more names of one.
     endings: &'static [&'static str],

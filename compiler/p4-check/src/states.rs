@@ -198,7 +198,8 @@ impl Checker<'_> {
         let v = self.check_expr(e, Some(ty));
         let v = if matches!(ty, Ty::Enum(_)) { v } else { self.decay(v) };
         let v = match (&v.ty, ty) {
-            // Spec §8.11.2: constants go to the type beneath an enum or new type in key sets, as written in tables.
+            // Spec §8.11.2: constants go to the type beneath an enum or new type in key sets, as
+            // written in tables.
             (Ty::Int, Ty::Enum(_) | Ty::New(_)) => {
                 let base = self.underlying(ty);
                 let v = self.coerce(v, &base);

@@ -204,7 +204,8 @@ impl Checker<'_> {
         }
         let params = self.hir.actions[id.index()].params.clone();
         let data: Rc<[ParamDef]> = params.iter().filter(|p| p.direction == Direction::None).cloned().collect();
-        // The bound arguments of the list may be repeated: `a(hdr.x, 5)` for an action that the list has as `a(hdr.x)`.
+        // The bound arguments of the list may be repeated: `a(hdr.x, 5)` for an action that the
+        // list has as `a(hdr.x)`.
         let args = if data.len() < params.len() && args.len() == params.len() && args.iter().all(|a| a.name.is_none()) {
             let (again, rest) = args.split_at(params.len() - data.len());
             self.check_repeated(path.name.as_str(), &params, again, listed, span)?;
@@ -281,7 +282,8 @@ impl Checker<'_> {
         self.check_priorities(list, def.const_entries, ranked);
     }
 
-    /// Which entries may have a priority, and which must (spec §14.2.1.4); `ranked`: several can match one packet.
+    /// Which entries may have a priority, and which must (spec §14.2.1.4); `ranked`: several can
+    /// match one packet.
     fn check_priorities(&mut self, list: &[ast::TableEntry], const_entries: bool, ranked: bool) {
         let Some(numbered) = list.iter().find(|e| e.priority.is_some()) else { return };
         let at = numbered.priority.as_ref().map_or(numbered.keyset.span, |p| p.span);

@@ -261,7 +261,8 @@ fn a_callers_argument_of_an_action_may_change() {
 
 #[test]
 fn numbers_beyond_their_type_are_cut_and_told() {
-    // Spec §8.11.1: the number is cut, and a warning says so; bounds and masks of sets are numbers like others.
+    // Spec §8.11.1: the number is cut, and a warning says so; bounds and masks of sets are numbers
+    // like others.
     let program = program(
         "",
         "action a() { } table t { key = { hdr.h.a: range; } actions = { a; } const entries = { 3..300: a(); } }",

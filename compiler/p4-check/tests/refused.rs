@@ -1,4 +1,5 @@
-//! Faulty programs: each `§` stands where an error must be reported, and there must be no other errors.
+//! Faulty programs: each `§` stands where an error must be reported, and there must be no other
+//! errors.
 
 mod common;
 

@@ -141,7 +141,8 @@ impl Interpreter<'_> {
                 BinaryOp::SaturatingAdd => saturate(a + b, ty),
                 BinaryOp::SaturatingSub => saturate(a - b, ty),
                 BinaryOp::ShiftLeft => wrap(&shift_left(a, &b, width_a), ty),
-                // Of a negative number the bits that come in are its sign: division that rounds down.
+                // Of a negative number the bits that come in are its sign: division that rounds
+                // down.
                 BinaryOp::ShiftRight => a >> b.to_u32().unwrap_or(u32::MAX).min(width_a),
                 BinaryOp::BitAnd => wrap(&(a & b), ty),
                 BinaryOp::BitOr => wrap(&(a | b), ty),

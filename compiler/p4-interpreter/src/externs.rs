@@ -33,7 +33,8 @@ impl Interpreter<'_> {
         let payload = name.ends_with("_with_payload");
         match name {
             "mark_to_drop" => {
-                // The argument may be a copy of standard_metadata. (In older programs there is none.)
+                // The argument may be a copy of standard_metadata. (In older programs there is
+                // none.)
                 let Some(Argument::InOut(metadata)) = arguments.first() else {
                     self.set_standard("egress_spec", u64::from(crate::DROP_PORT))?;
                     return self.set_standard("mcast_grp", 0);

@@ -8,7 +8,8 @@
 //! together.
 //! It must not know: C, BPF, files, clocks.
 //!
-//! What the specification leaves open and the page does not settle is [`Stop::Undefined`]: nobody can be held against it.
+//! What the specification leaves open and the page does not settle is [`Stop::Undefined`]: nobody
+//! can be held against it.
 
 #![forbid(unsafe_code)]
 
@@ -150,8 +151,8 @@ pub struct Interpreter<'p> {
 const MAX_SEEN: usize = 64;
 
 impl<'p> Interpreter<'p> {
-    /// A switch as it starts: all state zero, the source's entries in the tables. `kinds`: of state objects that the program may have.
-    /// The error says what of the program is not interpreted.
+    /// A switch as it starts: all state zero, the source's entries in the tables. `kinds`: of state
+    /// objects that the program may have. The error says what of the program is not interpreted.
     pub fn new(program: &'p Program, kinds: object::Objects) -> Result<Interpreter<'p>, Stop> {
         let (mut registers, mut counters, mut objects) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for (index, instance) in program.externs.iter().enumerate() {
@@ -202,7 +203,8 @@ impl<'p> Interpreter<'p> {
         self.counters.get(&id).map(Vec::as_slice)
     }
 
-    /// What a table's direct counter has counted: for the entries, in the order in which they came (the source's first), and for the default action.
+    /// What a table's direct counter has counted: for the entries, in the order in which they came
+    /// (the source's first), and for the default action.
     pub fn direct_counters(&self, table: TableId) -> (Vec<Count>, Count) {
         let count = |entry: Option<usize>| self.direct.get(&(table, entry)).copied().unwrap_or_default();
         let entries = self.entries.get(table.index()).map_or(0, Vec::len);

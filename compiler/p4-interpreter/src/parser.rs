@@ -13,8 +13,8 @@ struct Bits {
 }
 
 impl Interpreter<'_> {
-    /// From the start state to accept or reject. How it ended is in standard_metadata then, whatever
-    /// the parser wrote there (simple_switch).
+    /// From the start state to accept or reject. How it ended is in standard_metadata then,
+    /// whatever the parser wrote there (simple_switch).
     pub(crate) fn parse(&mut self) -> Run<()> {
         let error = match self.states() {
             Err(Interrupt::ParserError(error)) => error,
@@ -213,7 +213,8 @@ impl Interpreter<'_> {
     }
 }
 
-/// P4-16 §13.6, §14.2.1.4: does a key have this value? A key without a value is in the set of all values alone (§8.25).
+/// P4-16 §13.6, §14.2.1.4: does a key have this value? A key without a value is in the set of all
+/// values alone (§8.25).
 pub(crate) fn matches_value(matched: &Match, value: Option<&BigInt>, width: u32) -> Run<bool> {
     let value = match (matched, value) {
         (Match::Any, _) => return Ok(true),

@@ -12,7 +12,8 @@ impl Interpreter<'_> {
 
     fn statement(&mut self, statement: &Statement) -> Run<()> {
         match &statement.kind {
-            // `{#}`: the fields' values stay, as with setInvalid (nobody may ask for them; bmv2 keeps them too).
+            // `{#}`: the fields' values stay, as with setInvalid (nobody may ask for them; bmv2
+            // keeps them too).
             StatementKind::Assign(target, Expr { kind: ExprKind::InvalidHeader, ty: Type::Header(_), .. }) => {
                 let place = self.place(target)?;
                 self.set_valid(&place, false)
@@ -73,7 +74,8 @@ impl Interpreter<'_> {
         }
     }
 
-    /// P4-16 §8.18: elements move up or down, those that come in are invalid; the next index follows, within the stack.
+    /// P4-16 §8.18: elements move up or down, those that come in are invalid; the next index
+    /// follows, within the stack.
     fn push_pop(&mut self, stack: &Expr, count: usize, push: bool) -> Run<()> {
         let (place, next, size) = self.stack(stack)?;
         let size = size as usize;
@@ -91,7 +93,8 @@ impl Interpreter<'_> {
         for element in &mut elements[vacated] {
             if let Value::Header { valid, fields } = element {
                 *valid = false;
-                // What is the same in all elements stays (0, if the stack was never used); else nobody says.
+                // What is the same in all elements stays (0, if the stack was never used); else
+                // nobody says.
                 for (index, field) in fields.iter_mut().enumerate() {
                     let same =
                         |one: &Value| matches!(one, Value::Header { fields, .. } if fields.get(index) == Some(&*field));

@@ -72,7 +72,8 @@ impl RuntimeEntry {
     }
 }
 
-/// The entries in the program. A larger priority wins; those without are in the order of the source.
+/// The entries in the program. A larger priority wins; those without are in the order of the
+/// source.
 pub(crate) fn source_entries(table: &Table) -> Result<Vec<RuntimeEntry>, Stop> {
     let count = table.entries.len() as i128;
     Ok((0..count)
@@ -122,7 +123,8 @@ impl Interpreter<'_> {
         }
     }
 
-    /// The best entry: the longest prefix if a table has an lpm key and none with priorities, else the highest priority.
+    /// The best entry: the longest prefix if a table has an lpm key and none with priorities, else
+    /// the highest priority.
     fn lookup(&self, id: TableId, keys: &[Option<BigInt>], widths: &[u32]) -> Run<Option<usize>> {
         if keys.is_empty() {
             return Ok(None);

@@ -1,4 +1,5 @@
-//! Values: integers of any width, headers with their validity, stacks with their next index; and places in them.
+//! Values: integers of any width, headers with their validity, stacks with their next index; and
+//! places in them.
 
 use crate::{Interpreter, Run, Stop, broken};
 use num_bigint::BigInt;
@@ -41,7 +42,8 @@ pub(crate) fn pattern(value: &BigInt, width: u32) -> BigInt {
     value.mod_floor(&(BigInt::one() << width))
 }
 
-/// The value that these bits (of any sign and length) are of this type: P4-16 §8.6, §8.7: modulo 2^W, two's complement.
+/// The value that these bits (of any sign and length) are of this type: P4-16 §8.6, §8.7: modulo
+/// 2^W, two's complement.
 pub(crate) fn wrap(value: &BigInt, ty: &Type) -> BigInt {
     match ty {
         Type::Bits { width, signed } => {
@@ -52,7 +54,8 @@ pub(crate) fn wrap(value: &BigInt, ty: &Type) -> BigInt {
     }
 }
 
-/// What a variable of this type holds at first. Fields of headers are 0 (docs/p4-support.md), as are those of metadata (`zero`).
+/// What a variable of this type holds at first. Fields of headers are 0 (docs/p4-support.md), as
+/// are those of metadata (`zero`).
 pub(crate) fn initial(program: &Program, ty: &Type, zero: bool) -> Result<Value, Stop> {
     let all = |fields: &[p4_ir::Field], zero: bool| {
         fields.iter().map(|field| initial(program, &field.ty, zero)).collect::<Result<Vec<Value>, Stop>>()

@@ -1,15 +1,20 @@
 //! The typed IR: what the P4 front end hands to a back end.
 //!
-//! It owns: the shape of a checked, elaborated, monomorphic program. It must not know: P4 syntax, C, BPF, files.
+//! It owns: the shape of a checked, elaborated, monomorphic program. It must not know: P4 syntax,
+//! C, BPF, files.
 //!
 //! What the front end guarantees (back ends may rely on it, and assert it):
-//! - Everything is resolved: generics instantiated, constants folded, sub-parsers, sub-controls, functions and directly called actions
-//!   inlined (copy-in/copy-out made explicit by assignments), serializable enums and `type`/`typedef` replaced by their bit types.
-//! - Expressions are pure: calls with effects (table apply, extern methods, functions) stand alone as statements, their results in variables, in P4's order of evaluation
-//!   (left to right, `&&`, `||` and `?:` short-circuit).
-//! - `==`/`!=` compare scalars only (headers, structs and tuples are taken apart); implicit casts are explicit; both operands of a binary operator have
-//!   the same type (but for shifts, whose right side is any unsigned type, and concatenation).
-//! - All storage is a [`Variable`] with a unique, C-safe name; the parser and all controls share `headers`, `metadata` and `standard_metadata`.
+//! - Everything is resolved: generics instantiated, constants folded, sub-parsers, sub-controls,
+//!   functions and directly called actions inlined (copy-in/copy-out made explicit by assignments),
+//!   serializable enums and `type`/`typedef` replaced by their bit types.
+//! - Expressions are pure: calls with effects (table apply, extern methods, functions) stand alone
+//!   as statements, their results in variables, in P4's order of evaluation (left to right, `&&`,
+//!   `||` and `?:` short-circuit).
+//! - `==`/`!=` compare scalars only (headers, structs and tuples are taken apart); implicit casts
+//!   are explicit; both operands of a binary operator have the same type (but for shifts, whose
+//!   right side is any unsigned type, and concatenation).
+//! - All storage is a [`Variable`] with a unique, C-safe name; the parser and all controls share
+//!   `headers`, `metadata` and `standard_metadata`.
 //! - Integer constants are already reduced to the range of their type.
 
 #![forbid(unsafe_code)]
@@ -113,7 +118,8 @@ impl Type {
 pub struct Field {
     /// As written.
     pub name: String,
-    /// Any type; in headers only bits, bool (one bit), varbit, and structs of these flattened by the front end into `outer_inner` names.
+    /// Any type; in headers only bits, bool (one bit), varbit, and structs of these flattened by
+    /// the front end into `outer_inner` names.
     pub ty: Type,
     /// Annotations, as written.
     pub annotations: Vec<Annotation>,
@@ -146,7 +152,8 @@ pub struct EnumType {
 pub struct Annotation {
     /// Without the `@`.
     pub name: String,
-    /// What stood between the parentheses or brackets; string literals without their quotes when the body is one string.
+    /// What stood between the parentheses or brackets; string literals without their quotes when
+    /// the body is one string.
     pub body: String,
 }
 
@@ -211,7 +218,8 @@ pub enum BinaryOp {
     Add,
     Sub,
     Mul,
-    /// Compile-time constants only on the right side for run-time operands (spec: `/` and `%` need positive known divisors); the front end checks.
+    /// Compile-time constants only on the right side for run-time operands (spec: `/` and `%` need
+    /// positive known divisors); the front end checks.
     Div,
     Mod,
     /// `|+|`
@@ -272,7 +280,8 @@ pub enum ExprKind {
     Unary(UnaryOp, Box<Expr>),
     /// An operator with two.
     Binary(BinaryOp, Box<Expr>, Box<Expr>),
-    /// To the expression's type: bits to bits (truncate, or extend by the source's sign; same width changes sign interpretation), bit<1> to and from bool.
+    /// To the expression's type: bits to bits (truncate, or extend by the source's sign; same width
+    /// changes sign interpretation), bit<1> to and from bool.
     Cast(Box<Expr>),
     /// `condition ? then : otherwise`
     Ternary(Box<Expr>, Box<Expr>, Box<Expr>),
@@ -282,7 +291,8 @@ pub enum ExprKind {
     HeaderValue(Vec<Expr>),
     /// `{#}`: an invalid header, or union with no valid member.
     InvalidHeader,
-    /// `packet.lookahead<T>()`, parsers only; T is the expression's type (bits, bool, a header or struct of these). Too short: error.PacketTooShort.
+    /// `packet.lookahead<T>()`, parsers only; T is the expression's type (bits, bool, a header or
+    /// struct of these). Too short: error.PacketTooShort.
     Lookahead,
 }
 
@@ -325,7 +335,8 @@ pub enum StatementKind {
         /// When false.
         otherwise: Block,
     },
-    /// `switch` on a scalar; no fall-through. `switch (t.apply().action_run)` is an [`StatementKind::Apply`] and a switch on its `action_run` variable.
+    /// `switch` on a scalar; no fall-through. `switch (t.apply().action_run)` is an
+    /// [`StatementKind::Apply`] and a switch on its `action_run` variable.
     Switch {
         /// Bits, bool, error or enum.
         on: Expr,
@@ -363,7 +374,8 @@ pub enum StatementKind {
         table: TableId,
         /// A bool variable that takes `.hit`, if used.
         hit: Option<VariableId>,
-        /// A `bit<32>` variable that takes the index, in [`Table::actions`], of the action that ran, if used.
+        /// A `bit<32>` variable that takes the index, in [`Table::actions`], of the action that
+        /// ran, if used.
         action_run: Option<VariableId>,
     },
     /// A call of an extern function, or method of an extern instance.
@@ -374,12 +386,14 @@ pub enum StatementKind {
         name: String,
         /// Instantiated type parameters, in order (the method's own).
         type_arguments: Vec<Type>,
-        /// In the order of the declared parameters; defaults filled in; left-out optional ones are [`Argument::DontCare`].
+        /// In the order of the declared parameters; defaults filled in; left-out optional ones are
+        /// [`Argument::DontCare`].
         arguments: Vec<Argument>,
         /// An l-value that takes the result.
         result: Option<Expr>,
     },
-    /// Parser: `packet.extract(header)`, or `extract(header, bits)` for a varbit. Too short: error.PacketTooShort, then reject.
+    /// Parser: `packet.extract(header)`, or `extract(header, bits)` for a varbit. Too short:
+    /// error.PacketTooShort, then reject.
     Extract {
         /// An l-value of header type (maybe [`ExprKind::StackNext`]).
         header: Expr,
@@ -392,7 +406,8 @@ pub enum StatementKind {
     Advance(Expr),
     /// Parser: `verify(condition, error)`
     Verify(Expr, Expr),
-    /// Deparser: `packet.emit(x)` of a header, stack or union (structs are taken apart); nothing for what is not valid.
+    /// Deparser: `packet.emit(x)` of a header, stack or union (structs are taken apart); nothing
+    /// for what is not valid.
     Emit(Expr),
 }
 
@@ -417,7 +432,8 @@ pub enum Match {
         /// Highest that matches.
         high: BigInt,
     },
-    /// Matches what the control plane puts in this value set (index into [`Program::externs`]; later issues).
+    /// Matches what the control plane puts in this value set (index into [`Program::externs`];
+    /// later issues).
     ValueSet(ExternId),
 }
 
@@ -529,7 +545,8 @@ pub struct Control {
     pub body: Block,
 }
 
-/// An action as a table runs it: direction-less parameters only, others bound by the table's action list.
+/// An action as a table runs it: direction-less parameters only, others bound by the table's action
+/// list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Action {
     /// The control plane's name, such as `ingress.forward` (`@name` respected).
@@ -551,7 +568,8 @@ pub struct Action {
 /// A key of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
-    /// The control plane's name: `@name`, or the expression as written (`hdr.ipv4.dst_addr`; `isValid()` as `hdr.x.$valid$`).
+    /// The control plane's name: `@name`, or the expression as written (`hdr.ipv4.dst_addr`;
+    /// `isValid()` as `hdr.x.$valid$`).
     pub name: String,
     /// A scalar, evaluated when the table is applied.
     pub expr: Expr,
@@ -588,7 +606,8 @@ pub struct Entry {
     pub matches: Vec<Match>,
     /// What it runs.
     pub action: ActionCall,
-    /// Larger wins, as of entries that the control plane adds. None, of all entries of a table: the first that matches.
+    /// Larger wins, as of entries that the control plane adds. None, of all entries of a table: the
+    /// first that matches.
     pub priority: Option<BigInt>,
     /// Cannot be changed.
     pub is_const: bool,

@@ -1,7 +1,8 @@
 //! Finding a token of a preprocessed line on the original line.
 //!
-//! Equal tokens are matched by a longest common subsequence. A token that has no counterpart came out of a macro:
-//! its place is the original text between the nearest tokens that have one, which is the macro's use.
+//! Equal tokens are matched by a longest common subsequence. A token that has no counterpart came
+//! out of a macro: its place is the original text between the nearest tokens that have one, which
+//! is the macro's use.
 
 /// A token as the preprocessor sees it: a word, a string or one other character.
 #[derive(Clone, Copy, Debug)]
@@ -67,9 +68,10 @@ fn string_end(bytes: &[u8], from: usize) -> usize {
     i
 }
 
-/// The original byte range for the byte `at` of the preprocessed line `pp_text`: from that byte's counterpart to just
-/// after it if its token is unchanged, else the place of the macro. `point`: `at` is a place between
-/// bytes, so just after a token belongs to that token. `None` if the original line has no tokens.
+/// The original byte range for the byte `at` of the preprocessed line `pp_text`: from that byte's
+/// counterpart to just after it if its token is unchanged, else the place of the macro. `point`:
+/// `at` is a place between bytes, so just after a token belongs to that token. `None` if the
+/// original line has no tokens.
 pub(crate) fn locate(
     pp_text: &str,
     pp: &[RawToken],

@@ -105,7 +105,8 @@ impl Diagnostic {
         self.severity == Severity::Error
     }
 
-    /// The message for a person, with source excerpts; ends with a newline. `color`: with terminal escapes.
+    /// The message for a person, with source excerpts; ends with a newline. `color`: with terminal
+    /// escapes.
     pub fn render(&self, sources: &SourceMap, color: bool) -> String {
         let mut out = String::new();
         let place = self.span.map(|s| sources.resolve(s));
@@ -150,7 +151,8 @@ impl Diagnostic {
     }
 }
 
-/// An error of a later stage, at a place of the preprocessed program, as [`Diagnostic::render`] shows one.
+/// An error of a later stage, at a place of the preprocessed program, as [`Diagnostic::render`]
+/// shows one.
 pub fn render_error(
     place: Option<&SourceSpan>,
     message: &str,
@@ -281,7 +283,8 @@ fn push_shown(line: &mut String, c: char, column: usize) -> usize {
     char_width(c)
 }
 
-/// Columns of a character on a terminal: 0 for combining marks, 2 for East Asian wide ones and emoji.
+/// Columns of a character on a terminal: 0 for combining marks, 2 for East Asian wide ones and
+/// emoji.
 fn char_width(c: char) -> usize {
     match c as u32 {
         0x300..=0x36f | 0x200b..=0x200f | 0xfe00..=0xfe0f => 0,

@@ -1,7 +1,8 @@
-//! P4-16 text to syntax tree: preprocessing, tokens, grammar, and the form of every message about a program.
+//! P4-16 text to syntax tree: preprocessing, tokens, grammar, and the form of every message about a
+//! program.
 //!
-//! This crate knows the language's grammar (P4-16 1.2.5) and nothing of its meaning: names are not resolved and
-//! types not checked here, see `p4-check`.
+//! This crate knows the language's grammar (P4-16 1.2.5) and nothing of its meaning: names are not
+//! resolved and types not checked here, see `p4-check`.
 //!
 //! ```
 //! let (program, sources) = p4_syntax::parse_source("a.p4", "const bit<8> x = 5;", &Default::default()).unwrap();
@@ -36,8 +37,9 @@ pub type ParseResult = Result<(Program, SourceMap), (Vec<Diagnostic>, SourceMap)
 /// Reads, preprocesses and parses a file.
 ///
 /// # Errors
-/// All syntax errors of the file (or all of the preprocessor's, if there are any), with the warnings, in the order of
-/// the text. Warnings of a program that parses are in [`Program::warnings`].
+/// All syntax errors of the file (or all of the preprocessor's, if there are any), with the
+/// warnings, in the order of the text. Warnings of a program that parses are in
+/// [`Program::warnings`].
 pub fn parse_file(path: &Path, options: &Options) -> ParseResult {
     match read_text(path) {
         Ok(text) => parse_input(&Input::File(path), &text, options),

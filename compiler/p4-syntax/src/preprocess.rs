@@ -1,6 +1,8 @@
-//! The C preprocessor: `clang -E`, run on the user's file, with our include files behind the user's own.
+//! The C preprocessor: `clang -E`, run on the user's file, with our include files behind the user's
+//! own.
 //!
-//! A text without any directive is not preprocessed at all, which saves a process and keeps every column.
+//! A text without any directive is not preprocessed at all, which saves a process and keeps every
+//! column.
 
 use std::ffi::OsString;
 use std::fs;
@@ -16,7 +18,8 @@ use crate::diagnostic::{Diagnostic, Severity};
 use crate::source::SourceMap;
 use crate::span::Span;
 
-/// Longest text, before and after preprocessing, in bytes. Spans are 32 bits wide, and no program comes near.
+/// Longest text, before and after preprocessing, in bytes. Spans are 32 bits wide, and no program
+/// comes near.
 pub const MAX_TEXT: usize = 64 << 20;
 
 /// How long the preprocessor may take: includes can be read from a pipe that never ends.

@@ -1,9 +1,9 @@
 //! Where a byte of the preprocessed text comes from: file, line and column as the user wrote them.
 //!
-//! The preprocessor says by `# line "file"` markers which file and line follow, but not where on the line a
-//! token stood: it removes comments, folds white space and expands macros. So for a message the tokens of the
-//! preprocessed line are aligned with those of the original line (`align.rs`); that costs nothing while
-//! there is no message.
+//! The preprocessor says by `# line "file"` markers which file and line follow, but not where on
+//! the line a token stood: it removes comments, folds white space and expands macros. So for a
+//! message the tokens of the preprocessed line are aligned with those of the original line
+//! (`align.rs`); that costs nothing while there is no message.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -61,7 +61,8 @@ pub struct SourceSpan {
     pub line_text: String,
 }
 
-/// Longest preprocessed line, in bytes, whose tokens are aligned; in a longer one the whole line is shown.
+/// Longest preprocessed line, in bytes, whose tokens are aligned; in a longer one the whole line is
+/// shown.
 const MAX_ALIGNED: usize = 1 << 16;
 
 impl SourceMap {
@@ -84,7 +85,8 @@ impl SourceMap {
             lines += body.lines().count().max(1);
             map.files.push(SourceFile::new(name, body.into(), false));
         }
-        // The last line keeps the end it has in its file: an error at the end of the file points there.
+        // The last line keeps the end it has in its file: an error at the end of the file points
+        // there.
         text.pop();
         map.line_starts = line_starts(&text);
         map.text = text;
@@ -140,7 +142,8 @@ impl SourceMap {
         self.segment_at(span.start).is_some_and(|(s, _)| self.files[s.file].builtin)
     }
 
-    /// Names of the files that the text came from, in order of first appearance; built-in ones included.
+    /// Names of the files that the text came from, in order of first appearance; built-in ones
+    /// included.
     pub fn file_names(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(|f| &*f.name)
     }
@@ -195,8 +198,9 @@ impl SourceMap {
         }
     }
 
-    /// The original byte range of the token at `offset`, cut at `offset` where the token is unchanged:
-    /// the start is that of the byte itself, the end is that just after it for the last byte of a span.
+    /// The original byte range of the token at `offset`, cut at `offset` where the token is
+    /// unchanged: the start is that of the byte itself, the end is that just after it for the last
+    /// byte of a span.
     fn aligned_token(&self, offset: u32, file: usize, line: u32, point: bool) -> (usize, usize) {
         let file = &self.files[file];
         let index = self.line_index(offset);
@@ -217,8 +221,9 @@ impl SourceMap {
         align::locate(pp_line, &pp, &file.text, originals, in_line, point).unwrap_or((from, to))
     }
 
-    /// The preprocessor joins lines (a macro's arguments, a backslash at a line's end) and leaves empty ones
-    /// behind: the line of the file that the next line with text comes from, or the one after `line`.
+    /// The preprocessor joins lines (a macro's arguments, a backslash at a line's end) and leaves
+    /// empty ones behind: the line of the file that the next line with text comes from, or the one
+    /// after `line`.
     fn next_used_line(&self, index: usize, file: &SourceFile, line: u32) -> u32 {
         const MOST_JOINED: usize = 64;
         let mut last = line + 1;
@@ -272,7 +277,8 @@ impl SourceFile {
         (index as u32 + 1, column as u32 + 1)
     }
 
-    /// Byte range of a line, from 1, without its line end; empty at the end of the file for a line it has not.
+    /// Byte range of a line, from 1, without its line end; empty at the end of the file for a line
+    /// it has not.
     fn line_range(&self, line: u32) -> (usize, usize) {
         let index = (line as usize).saturating_sub(1);
         let start = self.line_starts.get(index).map_or(self.text.len(), |&s| s as usize);

@@ -88,7 +88,8 @@ fn sx(e: &Expr) -> String {
     }
 }
 
-/// Declarations that the expressions below refer to; `T`, `G` and `E` are types, `a`, `b`, `c` values.
+/// Declarations that the expressions below refer to; `T`, `G` and `E` are types, `a`, `b`, `c`
+/// values.
 const CONTEXT: &str = "struct T {} struct G<X> {} enum E { A } const int a = 1; const int b = 2; const int c = 3;\n";
 
 #[track_caller]

@@ -141,7 +141,8 @@ pub fn compile_for_kernel(
                     std::fs::File::create(object).map_err(file_error(object))?;
                 }
                 let too_big = log.contains("stack limit") || log.contains("BPF stack");
-                // What the kernel said of an attempt before says more than that there is no other way.
+                // What the kernel said of an attempt before says more than that there is no other
+                // way.
                 if let Some(CompileError::Kernel { compiled, .. }) = &refused {
                     std::fs::write(&source, &compiled.generated.c_source).map_err(file_error(&source))?;
                     run_clang(&source, object, &options.defines)?;
@@ -262,9 +263,9 @@ fn clang_error(program: &Program, log: String, lines: &LineMap) -> CompileError 
     if far { CompileError::Unsupported(vec![error]) } else { CompileError::Clang { error: Box::new(error), log } }
 }
 
-/// Older clangs (14, for one) cut the distance of a far jump to 16 bits, and say nothing. In a section up to
-/// this length such a jump leads outside of it, which the kernel refuses; in a longer one it may lead to
-/// other code.
+/// Older clangs (14, for one) cut the distance of a far jump to 16 bits, and say nothing. In a
+/// section up to this length such a jump leads outside of it, which the kernel refuses; in a longer
+/// one it may lead to other code.
 const MAX_INSTRUCTIONS: u64 = 65_535;
 
 /// Instructions of the longest section with code in an ELF file of 64 bits, little endian.
@@ -286,7 +287,8 @@ const STACK_BYTES: u32 = 512;
 /// Kernels round each frame up to this.
 const FRAME_BYTES: u32 = 32;
 
-/// Reads, and removes, what clang's -fstack-usage wrote beside the object: functions and their frames.
+/// Reads, and removes, what clang's -fstack-usage wrote beside the object: functions and their
+/// frames.
 fn stack_usage(object: &Path) -> Vec<(String, u32)> {
     let path = object.with_extension("su");
     let text = std::fs::read_to_string(&path).unwrap_or_default();
@@ -300,7 +302,8 @@ fn stack_usage(object: &Path) -> Vec<(String, u32)> {
         .collect()
 }
 
-/// With more stack than this, variables live there and not in registers: moving back and forth costs more than the scratch map.
+/// With more stack than this, variables live there and not in registers: moving back and forth
+/// costs more than the scratch map.
 const SPILLING_BYTES: u32 = 256;
 
 /// Is the placement good for the frames that came of it?
@@ -369,7 +372,8 @@ fn run_clang_within(
     command.args(["-Wno-unused-const-variable", "-Wno-unused-function", "-Wno-parentheses-equality"]);
     command.args(["-Wno-tautological-compare", "-Wno-constant-conversion", "-fno-color-diagnostics"]);
     command.args(defines.iter().map(|define| format!("-D{define}")));
-    // Line information names files relative to here, so that objects do not depend on the temporary folder.
+    // Line information names files relative to here, so that objects do not depend on the temporary
+    // folder.
     if let Some(folder) = source.parent() {
         command.current_dir(folder);
         command.arg(format!("-fdebug-prefix-map={}=.", folder.display()));

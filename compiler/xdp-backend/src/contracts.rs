@@ -1,9 +1,9 @@
 //! Rules that a system has for programs that use its state objects, on each way of a packet through
 //! them. A system asks [`Question`]s of the ways (`paths`), which compare keys (`values`).
 //!
-//! docs/p4-support.md shows all rules. Where it cannot be decided whether a rule is broken (keys that
-//! are computed, conditions that belong together), the program is accepted, but for rules that hold
-//! on any path, and for keys that were written between two calls.
+//! docs/p4-support.md shows all rules. Where it cannot be decided whether a rule is broken (keys
+//! that are computed, conditions that belong together), the program is accepted, but for rules that
+//! hold on any path, and for keys that were written between two calls.
 
 mod assumed;
 mod paths;
@@ -24,8 +24,8 @@ pub struct Rule {
     pub remedy: &'static str,
     /// What is said of the earlier call that this one collides with, if there is one.
     pub note: Option<&'static str>,
-    /// Is it enough that one way breaks the rule, unless its own conditions exclude it? Else ways that
-    /// a condition may tell apart have the benefit of the doubt.
+    /// Is it enough that one way breaks the rule, unless its own conditions exclude it? Else ways
+    /// that a condition may tell apart have the benefit of the doubt.
     pub on_any_path: bool,
 }
 

@@ -1,4 +1,5 @@
-//! The deparser in C: in place where the packet's layout stays, else one move of the head and only what changed or moved is written.
+//! The deparser in C: in place where the packet's layout stays, else one move of the head and only
+//! what changed or moved is written.
 
 use crate::generator::Generator;
 use crate::layout::{HeaderPlace, Place};
@@ -14,7 +15,8 @@ pub(crate) struct Emitted {
     location: Location,
 }
 
-/// With more headers than this the verifier is kept from following each combination of valid ones (`sp_blur`).
+/// With more headers than this the verifier is kept from following each combination of valid ones
+/// (`sp_blur`).
 const FEW_HEADERS: usize = 4;
 
 impl Generator<'_> {
@@ -138,7 +140,8 @@ impl Generator<'_> {
         Some(format!("{}.{}", place.c, crate::layout::member_name(&field.name)))
     }
 
-    /// The header's fixed part as runs of whole bytes; those without a dirty field are left out if `dirty`.
+    /// The header's fixed part as runs of whole bytes; those without a dirty field are left out if
+    /// `dirty`.
     fn header_runs(&mut self, place: &HeaderPlace, dirty: bool) -> Vec<Run> {
         let mut values = Vec::new();
         let mut changed = Vec::new();

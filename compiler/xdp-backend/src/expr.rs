@@ -1,4 +1,5 @@
-//! Expressions in C. Every emitted expression is unsigned and below 2^width; signed operations extend the sign where they need it.
+//! Expressions in C. Every emitted expression is unsigned and below 2^width; signed operations
+//! extend the sign where they need it.
 
 use crate::generator::Generator;
 use crate::layout::{HeaderPlace, Place, Scalar, c_type, header_bits, member_name, scalar_width};
@@ -53,7 +54,8 @@ pub(crate) fn truncate(value: &str, width: u32) -> String {
     }
 }
 
-/// A value of `width` bits shifted by a constant; above 64 bits never by C's own shift (stateplane_xdp.h, `sp_shl128`).
+/// A value of `width` bits shifted by a constant; above 64 bits never by C's own shift
+/// (stateplane_xdp.h, `sp_shl128`).
 pub(crate) fn shift_left(value: &str, by: u32, width: u32) -> String {
     match (by, width) {
         (0, _) => value.into(),
@@ -196,8 +198,9 @@ impl Generator<'_> {
         }
     }
 
-    /// A constant of more than 128 bits: bytes, the highest first. Set one by one: what clang 14 copies from constant memory lets it forget stores before it
-    /// (it replaces the load by its value, and the load's place in the order of accesses by the same).
+    /// A constant of more than 128 bits: bytes, the highest first. Set one by one: what clang 14
+    /// copies from constant memory lets it forget stores before it (it replaces the load by its
+    /// value, and the load's place in the order of accesses by the same).
     fn wide_literal(&mut self, value: &BigInt, width: u32) -> String {
         let value = if value.is_negative() { value + (BigInt::one() << width) } else { value.clone() };
         let bytes = width.div_ceil(8);
@@ -417,7 +420,8 @@ impl Generator<'_> {
         format!("{}({})", if op == BinaryOp::Ne { "!" } else { "" }, same.join(" && "))
     }
 
-    /// Bits of a value wider than 128, kept as big-endian bytes with the unused bits of the first byte zero.
+    /// Bits of a value wider than 128, kept as big-endian bytes with the unused bits of the first
+    /// byte zero.
     fn wide_slice(&mut self, location: Location, value: &str, base: u32, high: u32, low: u32) -> String {
         let width = high - low + 1;
         if width > 128 {
@@ -456,8 +460,8 @@ impl Generator<'_> {
                     return None;
                 };
                 if let ExprKind::Const(value) = &index.kind {
-                    // In the source that is an error; what was inlined may come to it, and then it is
-                    // undefined as at run time.
+                    // In the source that is an error; what was inlined may come to it, and then it
+                    // is undefined as at run time.
                     let inside = value.to_u32().filter(|value| *value < stack.size);
                     let guard = inside.is_none().then(|| "0".to_string());
                     return Some(Place::Header(stack.element(&inside.unwrap_or(0).to_string(), guard)));
@@ -470,7 +474,8 @@ impl Generator<'_> {
                 } else {
                     value
                 };
-                // Hidden before the check, so that what is checked is what the address is made of, also to the verifier.
+                // Hidden before the check, so that what is checked is what the address is made of,
+                // also to the verifier.
                 let at = self.temporary("__u64", &format!("sp_index({whole})"));
                 let guard = format!("{at} < {}", stack.size);
                 Some(Place::Header(stack.element(&at, Some(guard))))

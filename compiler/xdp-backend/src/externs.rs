@@ -1,4 +1,5 @@
-//! Extern functions and objects (registers: registers.rs): counters, hashes, checksums, random numbers, routes.
+//! Extern functions and objects (registers: registers.rs): counters, hashes, checksums, random
+//! numbers, routes.
 
 use crate::field_list::Odd;
 use crate::generator::Generator;
@@ -89,7 +90,8 @@ impl Generator<'_> {
         }
         match name {
             "mark_to_drop" => {
-                // The argument may be a copy of standard_metadata, which nobody looks at in the end.
+                // The argument may be a copy of standard_metadata, which nobody looks at in the
+                // end.
                 let given = operand(arguments, 0).and_then(|argument| self.place(argument));
                 for (field, value) in [("egress_spec", "SP_DROP_PORT"), ("mcast_grp", "0")] {
                     let scalar = match &given {

@@ -1,4 +1,5 @@
-//! What holds on every run of the program: which header fields may change, whether the layout of the packet may, where headers stand.
+//! What holds on every run of the program: which header fields may change, whether the layout of
+//! the packet may, where headers stand.
 
 use crate::layout::header_bits;
 use crate::mutations::{Mutation, planted};
@@ -82,8 +83,8 @@ impl Facts {
         whole || self.varbit_reads.contains(&(header.to_string(), field))
     }
 
-    /// Which fields of a header must be kept beside the packet: those that are read, and those that are written back. The others stay in the packet
-    /// only, if its layout stays.
+    /// Which fields of a header must be kept beside the packet: those that are read, and those that
+    /// are written back. The others stay in the packet only, if its layout stays.
     pub(crate) fn kept_fields(&self, program: &Program, header: &str, ty: HeaderTypeId) -> Vec<bool> {
         let fields = &program.header_types[ty.index()].fields;
         if !self.same_layout || has_prefix(&self.whole_reads, header) || has_prefix(&self.dirty, header) {
@@ -92,7 +93,8 @@ impl Facts {
         let mut kept: Vec<bool> = (0..fields.len() as u32)
             .map(|field| self.field_reads.contains(&(header.to_string(), field)) || self.is_dirty(header, field))
             .collect();
-        // Written back are runs of whole bytes (packet.rs): a dirty field takes those along that share its bytes.
+        // Written back are runs of whole bytes (packet.rs): a dirty field takes those along that
+        // share its bytes.
         let mut run = 0..0;
         let mut bits = 0;
         for (index, field) in fields.iter().enumerate() {
@@ -151,7 +153,8 @@ impl Collector<'_> {
         }
     }
 
-    /// A member of a header union that becomes valid makes the others invalid, emitted with it or not.
+    /// A member of a header union that becomes valid makes the others invalid, emitted with it or
+    /// not.
     fn note_rivals(&mut self, header: &Expr) {
         if let ExprKind::Field(union, _) = &header.kind
             && matches!(union.ty, Type::Union(_))
@@ -205,7 +208,8 @@ impl Visitor for Collector<'_> {
             StatementKind::Extern { instance: None, name, .. } if effects::is_to_host(name) => {
                 self.facts.uses_to_host = true
             }
-            // It sets fields of standard_metadata and reads none: a read of them all would mean calls for the time in every packet.
+            // It sets fields of standard_metadata and reads none: a read of them all would mean
+            // calls for the time in every packet.
             StatementKind::Extern { instance: None, name, arguments, .. } if effects::marks_to_drop(name) => {
                 for argument in arguments {
                     if let Argument::InOut(value) = argument {
@@ -319,7 +323,8 @@ fn find_depths(program: &Program, facts: &mut Facts) {
 fn find_loops(program: &Program, facts: &mut Facts) {
     let states = &program.parser.states;
     let mut colour = vec![0u8; states.len()];
-    // (state, its targets, next one to follow): an explicit stack, since programs may be long chains.
+    // (state, its targets, next one to follow): an explicit stack, since programs may be long
+    // chains.
     let mut path: Vec<(u32, Vec<u32>)> = Vec::new();
     if !states.is_empty() {
         colour[0] = 1;
@@ -518,7 +523,8 @@ fn follow(
     last
 }
 
-/// Is every packet emitted with the headers that were parsed, in the order in which they were parsed?
+/// Is every packet emitted with the headers that were parsed, in the order in which they were
+/// parsed?
 fn same_layout(program: &Program, facts: &Facts) -> bool {
     let mut order = Vec::new();
     if !emitted(program, &program.deparser.body, &mut order) {
@@ -566,7 +572,8 @@ fn same_layout(program: &Program, facts: &Facts) -> bool {
         })
 }
 
-/// May a way through the parser extract two members of one header union? The second ousts the first, which is then not emitted.
+/// May a way through the parser extract two members of one header union? The second ousts the
+/// first, which is then not emitted.
 fn ousts(program: &Program, pairs: &HashSet<(String, String)>) -> bool {
     let mut unions = UnionMembers::default();
     walk::program(program, &mut unions);

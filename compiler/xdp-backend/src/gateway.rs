@@ -1,5 +1,5 @@
-//! What a gateway needs beyond headers and tables: checks of what came in, routes' MTUs, packets that
-//! the kernel sends on, ICMP errors, fragments, TCP's maximum segment size.
+//! What a gateway needs beyond headers and tables: checks of what came in, routes' MTUs, packets
+//! that the kernel sends on, ICMP errors, fragments, TCP's maximum segment size.
 //!
 //! The C is in `include/stateplane_gateway*.h`. An object has only the parts that its program uses.
 

@@ -263,7 +263,8 @@ impl<'a> Generator<'a> {
                     Type::Varbit { max_width } => format!("struct sp_varbit{} {name};", max_width.div_ceil(8)),
                     other => {
                         let width = scalar_width(other).unwrap_or(32);
-                        // Without this a 128-bit member would align the struct to 16, which the stack of BPF has not.
+                        // Without this a 128-bit member would align the struct to 16, which the
+                        // stack of BPF has not.
                         let ty = if (65..=128).contains(&width) { "sp_u128".to_string() } else { c_type(width) };
                         format!("{ty} {name}; /* {width} bits */")
                     }
@@ -316,7 +317,8 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Sets a field of standard_metadata anew, as simple_switch does whatever the program wrote there.
+    /// Sets a field of standard_metadata anew, as simple_switch does whatever the program wrote
+    /// there.
     pub(crate) fn overwrite(&mut self, name: &str, value: &str) {
         if self.facts.standard_writes.contains(name)
             && self.facts.standard_reads.contains(name)

@@ -1,4 +1,5 @@
-//! Where P4 storage lives in C: every variable taken apart into scalars, headers, stacks and unions.
+//! Where P4 storage lives in C: every variable taken apart into scalars, headers, stacks and
+//! unions.
 
 use crate::Placement;
 use crate::facts::Facts;
@@ -12,7 +13,8 @@ pub(crate) struct Scalar {
     pub c: String,
     /// In bits.
     pub width: u32,
-    /// C condition under which it exists (an index in bounds); reads give 0 and writes vanish otherwise.
+    /// C condition under which it exists (an index in bounds); reads give 0 and writes vanish
+    /// otherwise.
     pub guard: Option<String>,
 }
 
@@ -21,7 +23,8 @@ pub(crate) struct Scalar {
 pub(crate) struct HeaderPlace {
     /// C l-value of the struct.
     pub c: String,
-    /// C l-value of the byte offset in the packet that it was extracted at; empty if nobody asks for it.
+    /// C l-value of the byte offset in the packet that it was extracted at; empty if nobody asks
+    /// for it.
     pub offset: String,
     /// Its type.
     pub ty: HeaderTypeId,
@@ -89,7 +92,8 @@ pub(crate) struct Layout {
     pub wide: HashSet<u32>,
     /// Byte sizes of varbits: each has a struct type.
     pub varbits: HashSet<u32>,
-    /// Struct types of headers in the scratch map that lack fields: name, header, which fields are there.
+    /// Struct types of headers in the scratch map that lack fields: name, header, which fields are
+    /// there.
     pub kept_types: Vec<(String, HeaderTypeId, Vec<bool>)>,
     names: HashSet<String>,
 }
@@ -121,9 +125,10 @@ fn c_characters(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect()
 }
 
-// P4's names must not meet C's keywords, the macros, types and functions of kernel headers, or those of the runtime. So: variables begin with
-// `v_`, header types with `h_`, tables, actions and extern objects with `p4_` (names.rs in p4-check). Nothing else that is emitted or included
-// begins so.
+// P4's names must not meet C's keywords, the macros, types and functions of kernel headers, or
+// those of the runtime. So: variables begin with `v_`, header types with `h_`, tables, actions and
+// extern objects with `p4_` (names.rs in p4-check). Nothing else that is emitted or included begins
+// so.
 
 /// The C name of a P4 variable.
 fn variable_name(name: &str) -> String {
@@ -135,7 +140,8 @@ pub(crate) fn header_tag(name: &str) -> String {
     format!("h_{}", c_characters(name))
 }
 
-/// The name of a field as a struct member. Only keywords and macros can be in its way: all macros of the headers have capitals or begin with `__`.
+/// The name of a field as a struct member. Only keywords and macros can be in its way: all macros
+/// of the headers have capitals or begin with `__`.
 pub(crate) fn member_name(name: &str) -> String {
     const KEYWORDS: &[&str] = &[
         "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
@@ -303,7 +309,8 @@ impl Layout {
         }
     }
 
-    /// The C type of a header. In the scratch map, where clang removes nothing, it has only the fields that are needed.
+    /// The C type of a header. In the scratch map, where clang removes nothing, it has only the
+    /// fields that are needed.
     fn header_struct(&mut self, context: &Context<'_>, key: &str, header: HeaderTypeId, scratch: bool) -> String {
         let Context { program, facts, .. } = *context;
         self.note_fields(program, header);

@@ -1,10 +1,11 @@
 //! The XDP back end: typed IR → restricted C → `clang -target bpf` → an object and its manifest.
 //!
-//! It owns: v1model's behaviour on XDP (simple_switch.md), the layout of maps, the emitted C and its runtime headers (`bpf/`).
-//! It must not know: P4 syntax, how objects are run on ports.
+//! It owns: v1model's behaviour on XDP (simple_switch.md), the layout of maps, the emitted C and
+//! its runtime headers (`bpf/`). It must not know: P4 syntax, how objects are run on ports.
 //!
-//! The pipeline is one function of labels and gotos over local variables; clang keeps what is hot in registers, and what nobody reads vanishes.
-//! Headers are values, as P4 says; the packet is only written by the deparser, in place where its layout stays.
+//! The pipeline is one function of labels and gotos over local variables; clang keeps what is hot
+//! in registers, and what nobody reads vanishes. Headers are values, as P4 says; the packet is only
+//! written by the deparser, in place where its layout stays.
 
 #![forbid(unsafe_code)]
 
@@ -51,7 +52,8 @@ pub enum Placement {
     /// Locals: registers and the 512 bytes of stack. The fastest.
     #[default]
     Registers,
-    /// Headers that are first extracted more than so many parser states behind `start`, or never, in a per-CPU scratch map; the rest as above.
+    /// Headers that are first extracted more than so many parser states behind `start`, or never,
+    /// in a per-CPU scratch map; the rest as above.
     Partial(u32),
     /// Headers and user metadata in the scratch map.
     Scratch,
@@ -69,7 +71,8 @@ pub struct Options {
     pub program_name: String,
     /// Where storage goes.
     pub placement: Placement,
-    /// Macros of the emitted C (`NAME` or `NAME=VALUE`): seeded bugs, for tests that must find them.
+    /// Macros of the emitted C (`NAME` or `NAME=VALUE`): seeded bugs, for tests that must find
+    /// them.
     pub defines: Vec<String>,
     /// The systems whose state objects programs may use.
     pub systems: Systems,
@@ -97,7 +100,8 @@ pub struct LineMap {
 }
 
 impl LineMap {
-    /// The place that C line `line` (from 1) comes from: its own, or that of the nearest line before it within a few lines.
+    /// The place that C line `line` (from 1) comes from: its own, or that of the nearest line
+    /// before it within a few lines.
     pub fn place(&self, line: usize) -> Option<Location> {
         let last = line.min(self.lines.len());
         (last.saturating_sub(8)..last).rev().find_map(|index| self.lines[index])

@@ -15,7 +15,8 @@ const MAX_MAP_BYTES: u64 = 1 << 30;
 const HASH_ENTRY_BYTES: u64 = 48;
 
 impl Generator<'_> {
-    /// Maps that are too large, and objects that are used as they cannot be. After everything is declared.
+    /// Maps that are too large, and objects that are used as they cannot be. After everything is
+    /// declared.
     pub(crate) fn check_limits(&mut self) {
         self.check_map_sizes();
         self.check_map_count();

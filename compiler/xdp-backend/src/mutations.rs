@@ -32,13 +32,15 @@ pub enum Mutation {
     SetValidKeeps,
     /// Stacks: `push_front` and `pop_front` leave the next index.
     NextIndexKept,
-    /// Stacks: elements that `push_front` and `pop_front` move count as where they were in the packet.
+    /// Stacks: elements that `push_front` and `pop_front` move count as where they were in the
+    /// packet.
     ElementPlacesKept,
     /// Unions: the other members stay valid.
     UnionMembersKept,
     /// Standard metadata: what the target sets anew is what the program wrote there.
     StandardKept,
-    /// Headers: a varbit field that is read with all of its header only is not taken from the packet.
+    /// Headers: a varbit field that is read with all of its header only is not taken from the
+    /// packet.
     VarbitNotTaken,
 }
 

@@ -3,7 +3,8 @@
 use crate::expr::{mask_text, shift_left, shift_right, truncate};
 use crate::layout::c_type;
 
-/// A C expression for `width` (at most 128) bits at `bit` from `pointer`; `limit` bytes there may be read.
+/// A C expression for `width` (at most 128) bits at `bit` from `pointer`; `limit` bytes there may
+/// be read.
 pub(crate) fn load_bits(pointer: &str, bit: u32, width: u32, limit: u32) -> String {
     let first = bit / 8;
     let last = (bit + width - 1) / 8;

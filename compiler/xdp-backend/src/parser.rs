@@ -1,4 +1,5 @@
-//! The parser in C: states are labels, the cursor is a byte offset, every access is checked against the packet's end.
+//! The parser in C: states are labels, the cursor is a byte offset, every access is checked against
+//! the packet's end.
 
 use crate::expr::{is_signed, literal, signed, truncate};
 use crate::generator::Generator;
@@ -10,8 +11,9 @@ use num_traits::ToPrimitive;
 use p4_ir::MAX_PARSER_ROUNDS;
 use p4_ir::{Expr, ExprKind, HeaderTypeId, Location, Match, StructTypeId, Target, Transition, Type};
 
-/// With more ways through the parser, times tables behind it, the verifier is kept from following the pipeline once for each. It costs a few
-/// nanoseconds for each header, so not where the verifier can do without.
+/// With more ways through the parser, times tables behind it, the verifier is kept from following
+/// the pipeline once for each. It costs a few nanoseconds for each header, so not where the
+/// verifier can do without.
 const FEW_PATHS: u64 = 400;
 
 impl Generator<'_> {
@@ -67,8 +69,8 @@ impl Generator<'_> {
         self.read_anew();
     }
 
-    /// clang reads from memory again what it has in registers. Where the verifier forgets all, clang
-    /// computes addresses again, too, which it would keep on the stack.
+    /// clang reads from memory again what it has in registers. Where the verifier forgets all,
+    /// clang computes addresses again, too, which it would keep on the stack.
     pub(crate) fn read_anew(&mut self) {
         let outputs = if self.forgets { "\"+r\"(state), \"+r\"(data) " } else { "" };
         self.out.line(format!("asm volatile(\"\" : {outputs}: : \"memory\");"));
@@ -79,7 +81,8 @@ impl Generator<'_> {
         self.forgets || self.facts.parser_paths.saturating_mul(1 + self.program.tables.len() as u64) > FEW_PATHS
     }
 
-    /// From here on the verifier holds any header for valid or not, so that the parser's paths are one.
+    /// From here on the verifier holds any header for valid or not, so that the parser's paths are
+    /// one.
     fn forget_validity(&mut self) {
         fn headers(place: &Place, found: &mut Vec<String>) {
             match place {
@@ -106,7 +109,8 @@ impl Generator<'_> {
 
     fn go(&mut self, target: Target) {
         let text = match target {
-            // What goes wrong sets parser_error; a plain `transition reject` has NoError, as in bmv2.
+            // What goes wrong sets parser_error; a plain `transition reject` has NoError, as in
+            // bmv2.
             Target::Accept | Target::Reject => {
                 let no_error = self.error_constant("NoError");
                 self.overwrite("parser_error", &no_error);
@@ -331,8 +335,8 @@ impl Generator<'_> {
         size
     }
 
-    /// Ends the parser if a varbit's size is beyond its type. The packet has the `bytes` before it, at `pointer`;
-    /// if it has not that size, it is that which is wrong (P4-16 §13.8.2).
+    /// Ends the parser if a varbit's size is beyond its type. The packet has the `bytes` before it,
+    /// at `pointer`; if it has not that size, it is that which is wrong (P4-16 §13.8.2).
     fn check_varbit_size(&mut self, pointer: &str, size: &str, bytes: u32, max: u32) {
         self.open(&format!("if ({size} > {max})"));
         // What an offset cannot say is more than any packet has.
@@ -364,7 +368,8 @@ impl Generator<'_> {
             || self.facts.is_dirty(&place.key, index as u32)
             || self.facts.reads_varbit(&place.key, index as u32);
         if copied {
-            // What clang knows of the size makes the loop's own bound superfluous to it; the verifier may not know it.
+            // What clang knows of the size makes the loop's own bound superfluous to it; the
+            // verifier may not know it.
             self.out.line("__u32 sp_copied = sp_varbit_bytes;");
             self.out.line("asm volatile(\"\" : \"+r\"(sp_copied));");
             self.open(&format!("for (__u32 sp_i = 0; sp_i < {}; sp_i++)", max.div_ceil(8)));

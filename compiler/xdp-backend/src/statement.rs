@@ -265,7 +265,8 @@ impl Generator<'_> {
             }
             let computed = matches!(value.kind, ExprKind::Binary(..));
             let mut value = self.expr(value);
-            // What a parser's loop counts has other bounds in each round and on each way through it: one state for each, to the verifier.
+            // What a parser's loop counts has other bounds in each round and on each way through
+            // it: one state for each, to the verifier.
             let width = self.width(target);
             if computed && width <= 16 && self.section == Section::Parser && !self.facts.loop_heads.is_empty() {
                 let zero = self.hidden_zero();
@@ -469,8 +470,9 @@ impl Generator<'_> {
         self.out.line(text);
     }
 
-    /// Writes to intrinsic metadata that this target does not act on are errors, not silence. `value`: None if it is not known here. Copies of
-    /// standard_metadata count too: they come back into it as a whole.
+    /// Writes to intrinsic metadata that this target does not act on are errors, not silence.
+    /// `value`: None if it is not known here. Copies of standard_metadata count too: they come back
+    /// into it as a whole.
     pub(crate) fn check_intrinsic(&mut self, target: &Expr, value: Option<&Expr>) {
         let standard = &self.program.variables[self.program.standard_metadata.index()].ty;
         if let (true, Some(ExprKind::StructValue(fields))) = (target.ty == *standard, value.map(|value| &value.kind)) {

@@ -112,7 +112,8 @@ impl Pipeline {
         self.call(text, port, "sp_length(xdp)", true);
     }
 
-    /// `again`: the frame did not come in just now, so only its port tells by which interface it did.
+    /// `again`: the frame did not come in just now, so only its port tells by which interface it
+    /// did.
     fn call(&self, text: &mut Writer, port: &str, bytes: &str, again: bool) {
         let arguments: String = self.contexts.iter().map(|it| format!(", {}", it.name)).collect();
         text.line(format!("return sp_pipeline(xdp, {port}, {bytes}, {}{arguments});", u32::from(again)));

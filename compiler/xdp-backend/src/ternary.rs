@@ -1,4 +1,5 @@
-//! Ternary tables in C: tuple space search, one hash lookup a mask, masks in order of falling priority, until none can win.
+//! Ternary tables in C: tuple space search, one hash lookup a mask, masks in order of falling
+//! priority, until none can win.
 
 use crate::emit::Writer;
 use crate::generator::Generator;
@@ -7,8 +8,9 @@ use crate::table::MAX_MASKS;
 use manifest::TableKind;
 use p4_ir::Table;
 
-/// Up to this many (ways through the parser × ternary tables) the search is a plain loop. The verifier follows that one round by round, each time
-/// that it comes by; a callback of bpf_loop() only until nothing new happens.
+/// Up to this many (ways through the parser × ternary tables) the search is a plain loop. The
+/// verifier follows that one round by round, each time that it comes by; a callback of bpf_loop()
+/// only until nothing new happens.
 const FEW_SEARCHES: u64 = 8;
 
 impl Generator<'_> {

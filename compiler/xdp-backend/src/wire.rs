@@ -1,5 +1,5 @@
-//! Keys and values of state objects in their wire form: each field in whole bytes, right-aligned, in
-//! network byte order, one behind the other.
+//! Keys and values of state objects in their wire form: each field in whole bytes, right-aligned,
+//! in network byte order, one behind the other.
 
 use crate::generator::Generator;
 use crate::layout::{Place, scalar_width};

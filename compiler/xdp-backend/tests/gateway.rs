@@ -1,5 +1,5 @@
-//! What a gateway's program hands to the switch agent, as it leaves the kernel in the ring `sp_slow`.
-//! (Packet tests see verdicts only: p4/tests/gateway_*.stf.) Needs root.
+//! What a gateway's program hands to the switch agent, as it leaves the kernel in the ring
+//! `sp_slow`. (Packet tests see verdicts only: p4/tests/gateway_*.stf.) Needs root.
 
 mod slow_path;
 

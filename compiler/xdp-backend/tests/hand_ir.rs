@@ -44,7 +44,8 @@ fn control(name: &str, body: Block) -> Control {
     Control { name: name.into(), body }
 }
 
-/// headers { ethernet; ipv4 }: variable 0; metadata: 1; standard metadata: 2; parameters: 3 (port), 4 (mac).
+/// headers { ethernet; ipv4 }: variable 0; metadata: 1; standard metadata: 2; parameters: 3 (port),
+/// 4 (mac).
 fn router() -> Program {
     let ethernet = || field(var(0, Type::Struct(StructTypeId(0))), 0, Type::Header(HeaderTypeId(0)));
     let ipv4 = || field(var(0, Type::Struct(StructTypeId(0))), 1, Type::Header(HeaderTypeId(1)));
@@ -232,7 +233,8 @@ fn what_xdp_cannot_do_is_an_error_with_its_place() {
     assert!(errors[0].message.contains("selector"), "{}", errors[0].message);
 }
 
-/// A call for the time costs a fifth of a NAT's packet, and clang keeps one whose result nobody reads.
+/// A call for the time costs a fifth of a NAT's packet, and clang keeps one whose result nobody
+/// reads.
 #[test]
 fn a_program_asks_for_the_time_only_if_it_reads_it() {
     let asks = |program: &Program| {

@@ -1,4 +1,5 @@
-//! A toy system proves that the seam holds. (Beside others: systems/registry/tests/beside_a_toy.rs.)
+//! A toy system proves that the seam holds. (Beside others:
+//! systems/registry/tests/beside_a_toy.rs.)
 
 mod toy;
 

@@ -133,7 +133,8 @@ fn what_was_refused_is_told() {
     }
 }
 
-/// clang knows more of a remainder than the verifier: it must not leave out what the verifier needs.
+/// clang knows more of a remainder than the verifier: it must not leave out what the verifier
+/// needs.
 #[test]
 fn a_varbits_size_that_only_clang_knows() {
     if dataplane::check_permitted().is_err() {

@@ -1,4 +1,5 @@
-//! What all configuration files have in common: they are TOML, and every error names the file, the line or field, and the remedy.
+//! What all configuration files have in common: they are TOML, and every error names the file, the
+//! line or field, and the remedy.
 //!
 //! Owns how a file is read and what its errors look like; what is in it belongs to who reads it.
 

@@ -35,7 +35,8 @@ pub struct EtcdConfig {
     pub access: EtcdAccess,
 }
 
-/// Files that are read each time that a controller connects, so that new certificates and passwords need no restart.
+/// Files that are read each time that a controller connects, so that new certificates and passwords
+/// need no restart.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EtcdAccess {
     /// Who signs the members' certificates (PEM); without it whoever this machine believes.
@@ -290,7 +291,8 @@ fn check_keep(file: &File, directory: &Path) -> Result<Keep, Problem> {
 fn check_etcd(file: &File, endpoints: &[String], directory: &Path) -> Result<EtcdConfig, Problem> {
     let endpoints = endpoints.iter().map(|endpoint| check_endpoint(endpoint)).collect::<Result<Vec<_>, _>>()?;
     require(!endpoints.is_empty(), "etcd", || "is empty; write at least one address".to_owned())?;
-    // Each is asked in turn, for as long as a member may take: one written twice is waited for twice. Hosts' names are the same in any case.
+    // Each is asked in turn, for as long as a member may take: one written twice is waited for
+    // twice. Hosts' names are the same in any case.
     let plainly: Vec<_> = endpoints.iter().map(|endpoint| endpoint.to_ascii_lowercase()).collect();
     require_distinct(&plainly, "etcd", "member")?;
     let prefix = file.etcd_prefix.clone();

@@ -1,6 +1,8 @@
-//! Five servers, a controller and three model switches on a network that loses, repeats, delays, reorders and cuts. Servers crash and come back empty (never
-//! all that have a shard's state), the controller crashes between a decision and its sending, links are cut. Everything follows from one seed, which a failure
-//! prints; `SIMULATION_SEED=n` replays it, `CHAIN_SEEDS=n` tries so many (24), `SIMULATION_TRACE=1` prints faults, decisions and what servers make of them.
+//! Five servers, a controller and three model switches on a network that loses, repeats, delays,
+//! reorders and cuts. Servers crash and come back empty (never all that have a shard's state), the
+//! controller crashes between a decision and its sending, links are cut. Everything follows from
+//! one seed, which a failure prints; `SIMULATION_SEED=n` replays it, `CHAIN_SEEDS=n` tries so many
+//! (24), `SIMULATION_TRACE=1` prints faults, decisions and what servers make of them.
 
 mod world;
 
@@ -58,7 +60,8 @@ proptest! {
     }
 }
 
-/// One death at a time, at every place of the chain: how long nobody is served. In virtual time, so the same on every machine.
+/// One death at a time, at every place of the chain: how long nobody is served. In virtual time, so
+/// the same on every machine.
 #[test]
 fn service_is_back_in_under_a_second() {
     for (place, name) in ["head", "middle", "tail"].into_iter().enumerate() {
@@ -78,7 +81,8 @@ fn service_is_back_in_under_a_second() {
     }
 }
 
-/// A server that sends but hears nothing loses its own places. Its complaints about its successors, which it cannot hear, cost nobody else's.
+/// A server that sends but hears nothing loses its own places. Its complaints about its successors,
+/// which it cannot hear, cost nobody else's.
 #[test]
 fn a_deaf_server_takes_nobody_with_it() {
     for (place, name) in ["head", "middle", "tail"].into_iter().enumerate() {
@@ -107,7 +111,8 @@ fn a_deaf_server_takes_nobody_with_it() {
     }
 }
 
-/// A server that everybody hears, and that hears its neighbours, but not the controller: it cannot follow into the next view, and its predecessor waits for it.
+/// A server that everybody hears, and that hears its neighbours, but not the controller: it cannot
+/// follow into the next view, and its predecessor waits for it.
 #[test]
 fn a_member_that_never_learns_of_a_view_is_taken_out() {
     let mut world = World::calm(7);
@@ -130,7 +135,8 @@ fn a_member_that_never_learns_of_a_view_is_taken_out() {
     world.finish(world.time + 10 * SECOND);
 }
 
-/// A controller that is cut off from everybody, for however long, takes nobody out: neither meanwhile nor when it hears some of them again.
+/// A controller that is cut off from everybody, for however long, takes nobody out: neither
+/// meanwhile nor when it hears some of them again.
 #[test]
 fn a_controller_that_hears_nobody_takes_nobody_out() {
     for seed in 0..20 {
@@ -173,8 +179,9 @@ fn run_with_reports(world: &mut World, duration: u64) {
     }
 }
 
-/// A switch whose agent is away forwards, and asks the heads that it knew: those that live stay heads until it is back. (Found by chaos: heads were spread while an agent was being
-/// restarted, and its switch asked the wrong servers until then.)
+/// A switch whose agent is away forwards, and asks the heads that it knew: those that live stay
+/// heads until it is back. (Found by chaos: heads were spread while an agent was being restarted,
+/// and its switch asked the wrong servers until then.)
 #[test]
 fn heads_stay_while_a_switch_does_not_listen() {
     let mut world = World::calm(7);
@@ -194,7 +201,8 @@ fn heads_stay_while_a_switch_does_not_listen() {
     world.finish(world.time + 10 * SECOND);
 }
 
-/// Heads after two of three servers died, one after the other, and came back: the third headed everything, and does so no more.
+/// Heads after two of three servers died, one after the other, and came back: the third headed
+/// everything, and does so no more.
 #[test]
 fn heads_are_spread_again() {
     let mut world = World::calm(7);
@@ -205,7 +213,8 @@ fn heads_are_spread_again() {
         heads
     };
     let reorders = world.checks.reorders;
-    // All but one of the servers die, one after the other, and return: it is the head of whatever it is in.
+    // All but one of the servers die, one after the other, and return: it is the head of whatever
+    // it is in.
     let survivor = world.member(0, 0);
     for victim in (0..SERVERS).filter(|at| *at != survivor) {
         world.kill(victim);
@@ -225,7 +234,8 @@ fn heads_are_spread_again() {
     world.finish(world.time + 10 * SECOND);
 }
 
-/// Machines with two workers each: both die at once, and every chain loses one server. (Each decision of the run is checked: no chain has two workers of a machine.)
+/// Machines with two workers each: both die at once, and every chain loses one server. (Each
+/// decision of the run is checked: no chain has two workers of a machine.)
 #[test]
 fn workers_of_a_machine_are_in_no_chain_together() {
     let mut world = World::paired(7);

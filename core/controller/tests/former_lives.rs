@@ -1,4 +1,5 @@
-//! What servers sent in earlier lives, sent again by somebody with good tags, takes nothing from those that live now.
+//! What servers sent in earlier lives, sent again by somebody with good tags, takes nothing from
+//! those that live now.
 
 use controller::core::{Controller, Input, Outputs, Settings};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -69,7 +70,8 @@ fn decided_from(
 
 #[test]
 fn no_state_counts_as_lost_by_reports_of_a_life_before_the_one_that_is_missed() {
-    // A controller that was started anew: it has heard nobody of those that its database names. They have no power, and come back with their logs.
+    // A controller that was started anew: it has heard nobody of those that its database names.
+    // They have no power, and come back with their logs.
     let mut controller = Controller::new(settings(1), views(), true, 0);
     assert_eq!(decided(&mut controller, 0, 1, 6), None, "the first life knew no views that name the second");
     // Others in their places, who were told of them, have nothing.
@@ -84,7 +86,8 @@ fn a_server_that_has_caught_up_survives_all_that_it_has_it_from() {
     let view = ShardView { number: 7, founded: 1, members: vec![member(1)], joining, draining: false };
     let views = Views { version: 7, shards: vec![view] };
     let replica = |view, whole| vec![ShardReport { view, whole, ..ShardReport::default() }];
-    // The only member died just when the other had everything, and is back in another life, with nothing.
+    // The only member died just when the other had everything, and is back in another life, with
+    // nothing.
     let reports =
         |version, whole| [(1, 3, version, vec![]), (2, 2, version, replica(version, whole)), (3, 2, version, vec![])];
     let mut controller = Controller::new(settings(1), views.clone(), true, 0);
@@ -99,8 +102,9 @@ fn a_server_that_has_caught_up_survives_all_that_it_has_it_from() {
     assert_eq!(lost.shards[0].founded, 8);
 }
 
-/// Found by the simulation, seed 12511420456192549164: no controller ran while a server that was catching up died, so the whole chain stood still; the next controller took the
-/// tail out for that, when the head had just died as well, unnoticed.
+/// Found by the simulation, seed 12511420456192549164: no controller ran while a server that was
+/// catching up died, so the whole chain stood still; the next controller took the tail out for
+/// that, when the head had just died as well, unnoticed.
 #[test]
 fn a_joining_server_that_holds_up_the_chain_costs_no_member() {
     let member = |at| Member { address: address(at), incarnation: 2 };
@@ -111,7 +115,8 @@ fn a_joining_server_that_holds_up_the_chain_costs_no_member() {
         vec![ShardReport { view: 7, whole: true, ready: true, stalled_ms, unreachable_ms, ..ShardReport::default() }]
     };
     for (third, tail) in [(3, waits(0, 0)), (2, waits(260, 0)), (2, waits(0, 250))] {
-        // Of server 3 either another life reports, or it is up and does not confirm, or it is up and cut off from the tail.
+        // Of server 3 either another life reports, or it is up and does not confirm, or it is up
+        // and cut off from the tail.
         let reports = [(1, 2, 7, waits(1_000, 0)), (2, 2, 7, tail), (3, third, 7, vec![])];
         let mut controller = Controller::new(settings(1), views.clone(), true, 0);
         let kept = decided_from(&mut controller, 0, &reports).map(|views| views.shards[0].clone());

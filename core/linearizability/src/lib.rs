@@ -1,11 +1,13 @@
 //! What went in and came out, per flow, and whether that is linearizable.
 //!
-//! The checked program counts packets of a flow and writes the count into the packet, so a history is easy to judge exactly: in any sequential order S each
-//! input takes the next number, and inputs without outputs may stand anywhere or nowhere (RedPlane Definition 3). A history is linearizable if and
-//! only if no two outputs of a flow have the same number, and whenever an output precedes an input, the input's number is greater, and a number n needs at least
-//! n inputs before its output.
+//! The checked program counts packets of a flow and writes the count into the packet, so a history
+//! is easy to judge exactly: in any sequential order S each input takes the next number, and inputs
+//! without outputs may stand anywhere or nowhere (RedPlane Definition 3). A history is linearizable
+//! if and only if no two outputs of a flow have the same number, and whenever an output precedes an
+//! input, the input's number is greater, and a number n needs at least n inputs before its output.
 //!
-//! The simulator keeps its histories in virtual time; `lab chaos` those of a real network, also in files of JSON lines ([`Timed`]).
+//! The simulator keeps its histories in virtual time; `lab chaos` those of a real network, also in
+//! files of JSON lines ([`Timed`]).
 
 #![forbid(unsafe_code)]
 
@@ -38,8 +40,9 @@ pub enum Event {
     },
 }
 
-/// An event and when it was. On a real network an input's time is taken before the packet is sent and an output's after it was received: then an output that
-/// is earlier than an input here was so there, too.
+/// An event and when it was. On a real network an input's time is taken before the packet is sent
+/// and an output's after it was received: then an output that is earlier than an input here was so
+/// there, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timed {
     /// Nanoseconds since the recording began.
@@ -49,7 +52,8 @@ pub struct Timed {
     pub event: Event,
 }
 
-/// Appends events to a file of JSON lines, such as `{"ns":812,"output":{"flow":1,"packet":7,"count":3}}`.
+/// Appends events to a file of JSON lines, such as
+/// `{"ns":812,"output":{"flow":1,"packet":7,"count":3}}`.
 ///
 /// # Errors
 /// What `out` reports.
@@ -75,7 +79,8 @@ pub fn read_lines(lines: impl BufRead) -> IoResult<Vec<Timed>> {
     Ok(events)
 }
 
-/// Each flow's operations, for [`linearizable::check`]. Of a packet that the network doubled the first output counts.
+/// Each flow's operations, for [`linearizable::check`]. Of a packet that the network doubled the
+/// first output counts.
 pub fn operations(events: &[Timed]) -> BTreeMap<u32, Vec<Operation<Counter>>> {
     let mut flows: BTreeMap<u32, Vec<Operation<Counter>>> = BTreeMap::new();
     let mut places: BTreeMap<(u32, u32), usize> = BTreeMap::new();
@@ -97,7 +102,8 @@ pub fn operations(events: &[Timed]) -> BTreeMap<u32, Vec<Operation<Counter>>> {
                     operation.returned = Some((timed.ns, count));
                 }
             }
-            // What never came in cannot be explained by any order: its input is as late as its output.
+            // What never came in cannot be explained by any order: its input is as late as its
+            // output.
             None => operations.push(Operation {
                 input: Counter::Read,
                 invoked: timed.ns,
@@ -147,7 +153,8 @@ pub struct History {
 }
 
 impl History {
-    /// The history of events that were recorded in several places: in the order of their times, inputs first among equals.
+    /// The history of events that were recorded in several places: in the order of their times,
+    /// inputs first among equals.
     pub fn of(mut events: Vec<Timed>) -> Self {
         events.sort_by_key(|timed| (timed.ns, matches!(timed.event, Event::Output { .. })));
         Self { events: events.into_iter().map(|timed| timed.event).collect() }

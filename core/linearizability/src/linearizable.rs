@@ -1,9 +1,13 @@
-//! Is a history linearizable? The algorithm of Wing and Gong (Testing and verifying concurrent objects, 1993) as Lowe made it fast (Testing for linearizability, 2017): a
-//! search for an order of the operations that the sequential object could have had, depth first, that remembers which (set of operations, state) led nowhere.
-//! Objects that share nothing are judged one by one by the caller: a history is linearizable if and only if each object's part is (Herlihy and Wing's locality; "P-compositionality"
-//! with Horn and Kroening, Faster linearizability checking via P-compositionality, 2015). For us a flow is an object.
+//! Is a history linearizable? The algorithm of Wing and Gong (Testing and verifying concurrent
+//! objects, 1993) as Lowe made it fast (Testing for linearizability, 2017): a search for an order
+//! of the operations that the sequential object could have had, depth first, that remembers which
+//! (set of operations, state) led nowhere. Objects that share nothing are judged one by one by the
+//! caller: a history is linearizable if and only if each object's part is (Herlihy and Wing's
+//! locality; "P-compositionality" with Horn and Kroening, Faster linearizability checking via
+//! P-compositionality, 2015). For us a flow is an object.
 //!
-//! Operations without an output may have taken effect at any time after their input, or never (RedPlane, Definitions 2 to 4).
+//! Operations without an output may have taken effect at any time after their input, or never
+//! (RedPlane, Definitions 2 to 4).
 
 use std::collections::HashSet;
 use std::fmt;
@@ -22,7 +26,8 @@ pub trait Model: Copy + Eq {
     /// The operation, done in this state: the next state and the output.
     fn step(self, state: &Self::State) -> (Self::State, Self::Output);
 
-    /// Can it give this output neither in this state nor in any that may follow? With it the search sees early that a choice was wrong; `false` is always right.
+    /// Can it give this output neither in this state nor in any that may follow? With it the search
+    /// sees early that a choice was wrong; `false` is always right.
     fn is_past(self, state: &Self::State, output: &Self::Output) -> bool;
 
     /// Does it leave every state as it is? Without an output such an operation says nothing.
@@ -66,10 +71,12 @@ impl Model for Counter {
     }
 }
 
-/// A register that is written once, by whoever uses it first: what a translator allocates for a flow.
+/// A register that is written once, by whoever uses it first: what a translator allocates for a
+/// flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Binding {
-    /// What this one would have written, had it been the first. Of an operation with an output that is its output.
+    /// What this one would have written, had it been the first. Of an operation with an output that
+    /// is its output.
     pub allocated: u64,
 }
 
@@ -212,12 +219,14 @@ pub fn check<M: Model>(operations: &[Operation<M>]) -> Result<(), NotLinearizabl
     let mut events = Events::new(&operations);
     let mut done = vec![0u64; operations.len().div_ceil(64)];
     let mut seen: HashSet<(Vec<u64>, M::State)> = HashSet::new();
-    // Operations in the order so far, the states before them, and whether another choice in their places could be any better.
+    // Operations in the order so far, the states before them, and whether another choice in their
+    // places could be any better.
     let mut path: Vec<(usize, M::State, bool)> = Vec::new();
     let mut state = M::initial();
     let (mut explained, mut best, mut stuck) = (0, 0, String::new());
     let mut place = events.next[HEAD];
-    // Of the unanswered operations with one input only the first is tried: they are alike, but for it having been there earlier.
+    // Of the unanswered operations with one input only the first is tried: they are alike, but for
+    // it having been there earlier.
     let mut tried: Vec<M> = Vec::new();
     while explained < of {
         if place != events.end() && events.event[place].1 {
@@ -256,7 +265,8 @@ pub fn check<M: Model>(operations: &[Operation<M>]) -> Result<(), NotLinearizabl
             place = events.next[place];
             continue;
         }
-        // A return is reached whose operation is in no place of the order, or the end: the last choice was wrong.
+        // A return is reached whose operation is in no place of the order, or the end: the last
+        // choice was wrong.
         if explained >= best {
             best = explained;
             let waits = (place != events.end()).then(|| operations[events.event[place].0].returned).flatten();
@@ -270,7 +280,8 @@ pub fn check<M: Model>(operations: &[Operation<M>]) -> Result<(), NotLinearizabl
             explained -= usize::from(operations[at].returned.is_some());
             done[at / 64] &= !(1 << (at % 64));
             events.unlift(at);
-            // What only reads, and fits, stands in nobody's way: no order without it here does more.
+            // What only reads, and fits, stands in nobody's way: no order without it here does
+            // more.
             if open {
                 break at;
             }

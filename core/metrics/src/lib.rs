@@ -1,8 +1,9 @@
-//! Prometheus' text format (version 0.0.4), written so that each family has its HELP and TYPE, also while it has no samples: what a dashboard may ask for
-//! can be seen on a daemon that has just started.
+//! Prometheus' text format (version 0.0.4), written so that each family has its HELP and TYPE, also
+//! while it has no samples: what a dashboard may ask for can be seen on a daemon that has just
+//! started.
 //!
-//! Names: `stateplane_WHAT_UNIT`, counters end in `_total`; units are `seconds`, `bytes`, or nothing for counts
-//! (<https://prometheus.io/docs/practices/naming/>).
+//! Names: `stateplane_WHAT_UNIT`, counters end in `_total`; units are `seconds`, `bytes`, or
+//! nothing for counts (<https://prometheus.io/docs/practices/naming/>).
 
 mod server;
 
@@ -57,7 +58,8 @@ impl Text {
     }
 
     fn head(&mut self, name: &str, kind: &str, help: &str) {
-        // Writing to a string cannot fail. The format's help ends at the line's end and has `\` escaped.
+        // Writing to a string cannot fail. The format's help ends at the line's end and has `\`
+        // escaped.
         let help = help.replace('\\', "\\\\").replace('\n', " ");
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
@@ -97,7 +99,8 @@ pub struct Histogram<const BUCKETS: usize> {
 }
 
 impl<const BUCKETS: usize> Histogram<BUCKETS> {
-    /// `bounds` ascend, in the metric's unit; observations are whole multiples of `unit` (1e-9: nanoseconds of a metric in seconds).
+    /// `bounds` ascend, in the metric's unit; observations are whole multiples of `unit` (1e-9:
+    /// nanoseconds of a metric in seconds).
     pub fn new(bounds: [f64; BUCKETS], unit: f64) -> Histogram<BUCKETS> {
         let counts = std::array::from_fn(|_| AtomicU64::new(0));
         Histogram { bounds, unit, counts, beyond: AtomicU64::new(0), sum: AtomicU64::new(0) }

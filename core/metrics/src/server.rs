@@ -1,4 +1,5 @@
-//! The smallest HTTP server that gives out metrics. It never blocks the thread that it lives on: few connections, short requests, one answer each.
+//! The smallest HTTP server that gives out metrics. It never blocks the thread that it lives on:
+//! few connections, short requests, one answer each.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -39,17 +40,20 @@ impl Server {
         std::iter::once((self.listener.as_fd(), false)).chain(connections)
     }
 
-    /// Whether somebody is connected: then `serve` is to be called now and then, to give up who says nothing.
+    /// Whether somebody is connected: then `serve` is to be called now and then, to give up who
+    /// says nothing.
     pub fn has_connections(&self) -> bool {
         !self.connections.is_empty()
     }
 
-    /// Takes new connections, and answers those whose request is complete. `now_ns` is of any clock that never goes back; `body` is made only when it is asked for.
+    /// Takes new connections, and answers those whose request is complete. `now_ns` is of any clock
+    /// that never goes back; `body` is made only when it is asked for.
     pub fn serve(&mut self, now_ns: u64, body: impl Fn() -> String) {
         self.connections.retain(|connection| now_ns < connection.since_ns + MOST_CONNECTION_NS);
         while let Ok((stream, _)) = self.listener.accept() {
             if stream.set_nonblocking(true).is_ok() {
-                // Whoever has said nothing for longest goes first: idle connections must not keep Prometheus out.
+                // Whoever has said nothing for longest goes first: idle connections must not keep
+                // Prometheus out.
                 let too_many = (self.connections.len() + 1).saturating_sub(MOST_CONNECTIONS);
                 self.connections.drain(..too_many);
                 self.connections.push(Connection { stream, request: vec![], answer: vec![], since_ns: now_ns });
@@ -91,7 +95,8 @@ fn advance(connection: &mut Connection, body: &impl Fn() -> String) -> bool {
     send(connection)
 }
 
-/// Sends as much of the answer as the socket takes: a page may be longer than its buffer. Whether there is more.
+/// Sends as much of the answer as the socket takes: a page may be longer than its buffer. Whether
+/// there is more.
 fn send(connection: &mut Connection) -> bool {
     loop {
         match connection.stream.write(&connection.answer) {
@@ -114,7 +119,8 @@ mod tests {
         let mut client = TcpStream::connect(server.listener.local_addr().unwrap()).unwrap();
         client.write_all(request.as_bytes()).unwrap();
         client.shutdown(std::net::Shutdown::Write).unwrap();
-        // The client is done once the server closed: its request may take several looks to come through.
+        // The client is done once the server closed: its request may take several looks to come
+        // through.
         client.set_nonblocking(true).unwrap();
         let mut answer = Vec::new();
         loop {
@@ -143,7 +149,8 @@ mod tests {
         let text = "a 1\n".repeat(8 << 20);
         let mut client = TcpStream::connect(server.listener.local_addr().unwrap()).unwrap();
         client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
-        // One that never reads what it asked for is given up after a while, like one that says nothing.
+        // One that never reads what it asked for is given up after a while, like one that says
+        // nothing.
         let mut lazy = TcpStream::connect(server.listener.local_addr().unwrap()).unwrap();
         lazy.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
         client.set_nonblocking(true).unwrap();

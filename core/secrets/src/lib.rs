@@ -1,4 +1,5 @@
-//! The file of shared secrets that switches, store servers and controllers read: reading, checking, changing, writing.
+//! The file of shared secrets that switches, store servers and controllers read: reading, checking,
+//! changing, writing.
 //!
 //! Owns the file's format and its permissions; what a tag is belongs to `wire`.
 //!
@@ -42,7 +43,8 @@ pub enum SecretsError {
         /// Its permission bits.
         mode: u32,
     },
-    /// Not TOML, a field's value makes no sense, or an operation does not fit the file. Never names a secret.
+    /// Not TOML, a field's value makes no sense, or an operation does not fit the file. Never names
+    /// a secret.
     #[error(transparent)]
     Content(#[from] ConfigError),
     /// The file cannot be written.
@@ -208,8 +210,9 @@ impl SecretsFile {
         Ok(())
     }
 
-    /// Writes the file anew, in one step: whoever reads it meanwhile sees the old one or the new one. Owner, group and mode stay, so that the daemon that could
-    /// read it still can, also when root changes it.
+    /// Writes the file anew, in one step: whoever reads it meanwhile sees the old one or the new
+    /// one. Owner, group and mode stay, so that the daemon that could read it still can, also when
+    /// root changes it.
     pub fn save(&self) -> Result<(), SecretsError> {
         let mut name = self.path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}.new", std::process::id()));

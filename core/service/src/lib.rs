@@ -1,11 +1,12 @@
-//! What a daemon tells the service manager that started it (systemd's `Type=notify`; sd_notify(3)). A daemon that nobody manages has no `NOTIFY_SOCKET`, and
-//! tells nobody.
+//! What a daemon tells the service manager that started it (systemd's `Type=notify`; sd_notify(3)).
+//! A daemon that nobody manages has no `NOTIFY_SOCKET`, and tells nobody.
 //!
 //! Owns how it is told; when a daemon is ready is its own to know.
 
 use sd_notify::NotifyState;
 
-/// It does what it is for, or will without anybody's help: what is ordered behind it begins. `status` is a line for people, in `systemctl status`.
+/// It does what it is for, or will without anybody's help: what is ordered behind it begins.
+/// `status` is a line for people, in `systemctl status`.
 pub fn tell_ready(status: Option<&str>) {
     let status = status.map(NotifyState::Status);
     tell(&[NotifyState::Ready].into_iter().chain(status).collect::<Vec<_>>());

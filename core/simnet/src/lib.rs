@@ -1,5 +1,5 @@
-//! The ground of every simulation: virtual time, a faulty network, clocks, disks, and one vocabulary
-//! of faults. README.md has the parts.
+//! The ground of every simulation: virtual time, a faulty network, clocks, disks, and one
+//! vocabulary of faults. README.md has the parts.
 //!
 //! Times are nanoseconds of virtual time. Whatever is drawn follows from a seed.
 

@@ -2,7 +2,8 @@
 
 use crate::EncodeError;
 
-/// Takes big-endian integers and runs of bytes off the front of a slice; `None` when too little is left.
+/// Takes big-endian integers and runs of bytes off the front of a slice; `None` when too little is
+/// left.
 pub struct Reader<'a> {
     rest: &'a [u8],
 }

@@ -14,7 +14,8 @@ pub const ENTRY_HEADER_BYTES: usize = 12;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ChainType {
-    /// Predecessor to successor: I am at this view, and have entries up to here; answered by an `Ack`.
+    /// Predecessor to successor: I am at this view, and have entries up to here; answered by an
+    /// `Ack`.
     Hello = 32,
     /// Predecessor to successor: entries in order.
     Data = 33,
@@ -57,9 +58,11 @@ impl ChainFlags {
     pub const GAP: ChainFlags = ChainFlags(2);
     /// `Ack`: the sender's configuration is not the receiver's.
     pub const MISMATCH: ChainFlags = ChainFlags(4);
-    /// The sender has everything that was acknowledged up to `index`: it is a member, or its copy is done.
+    /// The sender has everything that was acknowledged up to `index`: it is a member, or its copy
+    /// is done.
     pub const WHOLE: ChainFlags = ChainFlags(8);
-    /// `Copy`: that was all. The message carries no effects, but the number of the last entry that the copy has the effect of: `Handover`.
+    /// `Copy`: that was all. The message carries no effects, but the number of the last entry that
+    /// the copy has the effect of: `Handover`.
     pub const DONE: ChainFlags = ChainFlags(16);
 
     /// Whether all bits of `other` are set.
@@ -90,17 +93,20 @@ pub struct ChainHeader {
     pub sender: u64,
     /// The receiver's incarnation, as the view names it.
     pub receiver: u64,
-    /// `Hello`, `Ack`: the last entry that the sender has. `Data`: the first entry in this message. `Copy`: the number of this message, from 1.
-    /// `CopyAck`: the last of them that was taken in order.
+    /// `Hello`, `Ack`: the last entry that the sender has. `Data`: the first entry in this message.
+    /// `Copy`: the number of this message, from 1. `CopyAck`: the last of them that was taken in
+    /// order.
     pub index: u64,
-    /// The last entry that the sender knows to be at the tail. `Copy`, `CopyAck`: the view in which the joining began.
+    /// The last entry that the sender knows to be at the tail. `Copy`, `CopyAck`: the view in which
+    /// the joining began.
     pub committed: u64,
     /// Digest of the configuration that all servers of a chain must share.
     pub config_digest: u32,
 }
 
 impl ChainHeader {
-    /// Reads the header of a chain message, and refuses anything after it in one that carries nothing.
+    /// Reads the header of a chain message, and refuses anything after it in one that carries
+    /// nothing.
     pub fn decode(datagram: &[u8]) -> Result<ChainHeader, Malformed> {
         let Kind::Chain(chain_type) = kind(datagram)? else { return Err(Malformed::Type) };
         let header = Self::read(datagram, chain_type).ok_or(Malformed::TooShort)?;

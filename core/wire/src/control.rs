@@ -79,7 +79,8 @@ pub struct ShardView {
     pub members: Vec<Member>,
     /// Catches up behind the tail.
     pub joining: Option<Joining>,
-    /// The head orders nothing any more: when all members have the same, the chain's order is to change.
+    /// The head orders nothing any more: when all members have the same, the chain's order is to
+    /// change.
     pub draining: bool,
 }
 
@@ -92,7 +93,8 @@ pub struct Views {
     pub shards: Vec<ShardView>,
 }
 
-/// Number, founded, members, joining and since when, draining: servers by their place in `CompactViews::servers`.
+/// Number, founded, members, joining and since when, draining: servers by their place in
+/// `CompactViews::servers`.
 type CompactShard = (u64, u64, Vec<usize>, Option<(usize, u64)>, bool);
 
 /// `Views` with each server named once.
@@ -158,17 +160,20 @@ pub struct ShardReport {
     pub index: u64,
     /// All links from here to the tail are up.
     pub ready: bool,
-    /// Has everything that was acknowledged. A server that joins says so once the copy is done and the tail answers through it.
+    /// Has everything that was acknowledged. A server that joins says so once the copy is done and
+    /// the tail answers through it.
     pub whole: bool,
     /// Its records do not fit the chain's entries: it cannot go on.
     pub broken: bool,
-    /// Head of a chain that drains: it has ordered nothing since, and all that it ever ordered is confirmed.
+    /// Head of a chain that drains: it has ordered nothing since, and all that it ever ordered is
+    /// confirmed.
     pub drained: bool,
     /// Tail: copy messages that the joining server has taken.
     pub copied: u64,
     /// For how long the successor has not answered, in ms; 0: it does.
     pub unreachable_ms: u32,
-    /// For how long the successor, whether it answers or not, has confirmed nothing of what is under way to it, in ms.
+    /// For how long the successor, whether it answers or not, has confirmed nothing of what is
+    /// under way to it, in ms.
     pub stalled_ms: u32,
     /// Records.
     pub records: u64,
@@ -219,7 +224,8 @@ pub struct Report {
     /// Server: for how long it has heard nothing from anybody, in ms.
     #[serde(default)]
     pub heard_ms: u32,
-    /// Server: the machine, or whatever else it dies with others of: no chain has two servers of one. Empty: it is alone.
+    /// Server: the machine, or whatever else it dies with others of: no chain has two servers of
+    /// one. Empty: it is alone.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub machine: String,
     /// Server: one for each shard that it has.
@@ -246,7 +252,8 @@ pub struct SwitchLoad {
     pub owned: u64,
     /// Changes that are not acknowledged.
     pub pending: u64,
-    /// How late the packet generator's last look at these was, in microseconds; none for a program without one.
+    /// How late the packet generator's last look at these was, in microseconds; none for a program
+    /// without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generator_lag_us: Option<u64>,
 }
@@ -265,7 +272,8 @@ pub enum Control {
     },
     /// Controller to server or switch; server to a controller that wants them.
     Views(Views),
-    /// Controller to server or switch: the answer to each report. Who is answered by nobody knows that it is deaf.
+    /// Controller to server or switch: the answer to each report. Who is answered by nobody knows
+    /// that it is deaf.
     Heard,
     /// Controller to server: answered by `Views`, unless another controller is heard.
     ViewsWanted,

@@ -20,7 +20,8 @@ const TAG_BYTES: usize = 8;
 pub struct Secret(pub [u8; SECRET_BYTES]);
 
 impl Secret {
-    /// A number that tells secrets apart and gives nothing away about them: SipHash of a fixed text under the secret.
+    /// A number that tells secrets apart and gives nothing away about them: SipHash of a fixed text
+    /// under the secret.
     pub fn fingerprint(&self) -> u64 {
         SipHasher24::new_with_key(&self.0).hash(b"stateplane secret fingerprint")
     }
@@ -60,7 +61,8 @@ impl KeyRing {
         ring.accept(id, secret).then_some(ring)
     }
 
-    /// Also accepts `secret`, in the place of what had that number. `false`: `id` is above 3, and nothing changed.
+    /// Also accepts `secret`, in the place of what had that number. `false`: `id` is above 3, and
+    /// nothing changed.
     #[must_use]
     pub fn accept(&mut self, id: u8, secret: Secret) -> bool {
         match self.secrets.get_mut(usize::from(id)) {
@@ -92,7 +94,8 @@ impl KeyRing {
         self.secrets.get(usize::from(id))?.as_ref()
     }
 
-    /// Writes `key_id` and the tag into a whole encoded message. `false`: it is shorter than a header, and nothing changed.
+    /// Writes `key_id` and the tag into a whole encoded message. `false`: it is shorter than a
+    /// header, and nothing changed.
     pub fn sign(&self, datagram: &mut [u8], source: Ipv4Addr, destination: Ipv4Addr) -> bool {
         let Some(secret) = self.secret(self.send).filter(|_| datagram.len() >= HEADER_BYTES) else { return false };
         datagram[KEY_ID_AT] = self.send;
@@ -119,8 +122,10 @@ pub fn tag_of(datagram: &[u8]) -> u64 {
     tag.map_or(0, u64::from_be_bytes)
 }
 
-/// The tag of a datagram that is at least a header long: SipHash of its addresses and all of it, its tag taken as zero. All of these begin at multiples of
-/// eight bytes, so it is hashed word by word: several times as fast as by a hasher that takes bytes as they come, and tags are most of what a server does.
+/// The tag of a datagram that is at least a header long: SipHash of its addresses and all of it,
+/// its tag taken as zero. All of these begin at multiples of eight bytes, so it is hashed word by
+/// word: several times as fast as by a hasher that takes bytes as they come, and tags are most of
+/// what a server does.
 fn tag(secret: &Secret, datagram: &[u8], source: Ipv4Addr, destination: Ipv4Addr) -> u64 {
     let addresses = u64::from(source.to_bits().swap_bytes()) | u64::from(destination.to_bits().swap_bytes()) << 32;
     let (before, rest) = datagram.split_at(TAG_AT);
@@ -146,7 +151,8 @@ mod tests {
         bytes
     }
 
-    /// Aumasson and Bernstein, "SipHash: a fast short-input PRF", appendix A; and the first vectors of their reference code.
+    /// Aumasson and Bernstein, "SipHash: a fast short-input PRF", appendix A; and the first vectors
+    /// of their reference code.
     #[test]
     fn the_hash_is_the_papers() {
         let input: Vec<u8> = (0..15).collect();
@@ -157,7 +163,8 @@ mod tests {
         assert_eq!(hash(8).to_le_bytes(), [0x62, 0x24, 0x93, 0x9a, 0x79, 0xf5, 0xf5, 0x93]);
     }
 
-    /// The tag as the document describes it, by the other implementation, for all lengths of the last word.
+    /// The tag as the document describes it, by the other implementation, for all lengths of the
+    /// last word.
     #[test]
     fn the_tag_is_that_of_the_bytes_in_a_row() {
         for length in HEADER_BYTES..HEADER_BYTES + 40 {

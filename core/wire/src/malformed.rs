@@ -2,7 +2,8 @@
 
 use thiserror::Error;
 
-/// Why a received datagram is not a message of this protocol. Each reason has its own counter in a server.
+/// Why a received datagram is not a message of this protocol. Each reason has its own counter in a
+/// server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Error)]
 pub enum Malformed {
     /// Shorter than the fixed header.

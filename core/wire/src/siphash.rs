@@ -1,4 +1,5 @@
-//! SipHash-2-4 of what comes in whole words: Aumasson and Bernstein, "SipHash: a fast short-input PRF" (2012), section 2.
+//! SipHash-2-4 of what comes in whole words: Aumasson and Bernstein, "SipHash: a fast short-input
+//! PRF" (2012), section 2.
 
 use crate::keys::Secret;
 
@@ -54,7 +55,8 @@ impl SipHash {
         rest
     }
 
-    /// The hash; `tail` is what is left of the input, less than a word, and `input_bytes` the length of all of it.
+    /// The hash; `tail` is what is left of the input, less than a word, and `input_bytes` the
+    /// length of all of it.
     pub(crate) fn finish(mut self, tail: &[u8], input_bytes: usize) -> u64 {
         let mut last = [0; WORD_BYTES];
         last[..tail.len()].copy_from_slice(tail);

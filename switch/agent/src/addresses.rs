@@ -41,12 +41,14 @@ impl Watch {
             .map_err(|e| failed(e.into()))?;
         let groups = libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
         bind(descriptor.as_raw_fd(), &NetlinkAddr::new(0, groups as u32)).map_err(|e| failed(e.into()))?;
-        // SAFETY: an `OwnedFd` is the same open descriptor for as long as it lives, and the `AsyncFd` owns it.
+        // SAFETY: an `OwnedFd` is the same open descriptor for as long as it lives, and the
+        // `AsyncFd` owns it.
         let registered = unsafe { AsyncFd::register(descriptor) };
         Ok(Watch(registered.map_err(|error| failed(error.into()))?))
     }
 
-    /// Returns when something has changed, having read all that is known by now. What changed is not said: the caller looks for itself.
+    /// Returns when something has changed, having read all that is known by now. What changed is
+    /// not said: the caller looks for itself.
     pub async fn changed(&self) {
         let Ok(mut ready) = self.0.readable().await else { return };
         let mut buffer = [0u8; 8192];

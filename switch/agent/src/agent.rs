@@ -125,8 +125,9 @@ async fn serve(config: Arc<Config>, fresh: bool, systems: &[&dyn System]) -> Res
     tracing::info!("switch {}: {how} {}", agent.config.name, agent.dataplane.manifest().program);
     let mut told_ready = false;
     let detach = loop {
-        // With Type=notify routing may begin now. Views are not waited for: without them the program drops what needs them, and a switch that boots while no
-        // controller answers must not be taken for one that failed.
+        // With Type=notify routing may begin now. Views are not waited for: without them the
+        // program drops what needs them, and a switch that boots while no controller answers must
+        // not be taken for one that failed.
         if !told_ready && agent.is_on_all_ports() {
             told_ready = true;
             service::tell_ready(Some(&agent.summary()));
@@ -185,7 +186,8 @@ fn sweep(agent: Arc<Agent>) {
     });
 }
 
-/// The control socket; one that a dead agent left is replaced (the run directory's lock says that it is dead).
+/// The control socket; one that a dead agent left is replaced (the run directory's lock says that
+/// it is dead).
 fn listen(run: &RunDirectory) -> Result<UnixListener> {
     let path = run.socket();
     let _ = std::fs::remove_file(&path);
@@ -342,7 +344,8 @@ pub(crate) fn read_secrets(path: &Path) -> Result<SecretsFile> {
     SecretsFile::load(path).map_err(|error| Error::Other(error.to_string()))
 }
 
-/// Takes a switch off its ports whose agent is dead. A live agent must be asked instead ([`Request::Stop`]).
+/// Takes a switch off its ports whose agent is dead. A live agent must be asked instead
+/// ([`Request::Stop`]).
 pub fn detach(run: &RunDirectory) -> Result<()> {
     if !run.path().is_dir() {
         return Err(Error::Other(format!("there is no switch {}: no {}", run.name(), run.path().display())));

@@ -32,7 +32,8 @@ pub fn ask(run: &RunDirectory, request: &Request) -> Result<Reply> {
     ask_within(run, request, PATIENCE)
 }
 
-/// Asks a switch's agent, and waits so long at most for each part of the way: an agent that hangs or is stopped keeps its socket open, and says nothing.
+/// Asks a switch's agent, and waits so long at most for each part of the way: an agent that hangs
+/// or is stopped keeps its socket open, and says nothing.
 pub fn ask_within(run: &RunDirectory, request: &Request, timeout: Duration) -> Result<Reply> {
     match read(run, &exchange(run, request, timeout)?)? {
         Reply::Error { error } => Err(Error::Other(error)),
@@ -102,8 +103,9 @@ fn remedy(run: &RunDirectory) -> String {
     format!("start it with `stateplane switch --config switch.toml`; switches that run: {running}")
 }
 
-/// A connection to a control socket. Never waits: whoever listens and has stopped accepting lets connections queue up, and the one that the queue has no
-/// room for would wait for ever; it fails with [`ErrorKind::WouldBlock`] instead.
+/// A connection to a control socket. Never waits: whoever listens and has stopped accepting lets
+/// connections queue up, and the one that the queue has no room for would wait for ever; it fails
+/// with [`ErrorKind::WouldBlock`] instead.
 pub(crate) fn connected(path: &Path) -> std::io::Result<UnixStream> {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;

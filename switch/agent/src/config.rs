@@ -32,16 +32,20 @@ pub struct Config {
     /// The controllers, which say who the heads are.
     #[serde(default)]
     pub controllers: Vec<SocketAddrV4>,
-    /// The fabric's shared secrets (`stateplane keys`); relative to the configuration file. SIGHUP has it read again.
+    /// The fabric's shared secrets (`stateplane keys`); relative to the configuration file. SIGHUP
+    /// has it read again.
     pub secrets: Option<PathBuf>,
-    /// Keeps what must outlive a reboot: the number of the switch's last life, so that the next has a higher one, also if the clock is behind then; and the
-    /// controllers' last views, so that the next knows the store from its first packet on. Relative to the configuration file; made if it is not there.
+    /// Keeps what must outlive a reboot: the number of the switch's last life, so that the next has
+    /// a higher one, also if the clock is behind then; and the controllers' last views, so that the
+    /// next knows the store from its first packet on. Relative to the configuration file; made if
+    /// it is not there.
     pub state_directory: Option<PathBuf>,
     /// ARP, neighbour discovery and packets for the host's own addresses go to the kernel.
     #[serde(default = "yes")]
     pub host_traffic: bool,
-    /// On SIGTERM and SIGINT the program is taken off the ports, and Linux forwards what comes, untranslated and unfiltered. If false, as by default, it stays
-    /// and goes on forwarding, as after SIGKILL.
+    /// On SIGTERM and SIGINT the program is taken off the ports, and Linux forwards what comes,
+    /// untranslated and unfiltered. If false, as by default, it stays and goes on forwarding, as
+    /// after SIGKILL.
     #[serde(default)]
     pub detach: bool,
     /// Where to serve Prometheus metrics.

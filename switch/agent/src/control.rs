@@ -1,5 +1,5 @@
-//! The control socket: one JSON request a line, one JSON reply a line. Systems have requests of their
-//! own (`Running::request`).
+//! The control socket: one JSON request a line, one JSON reply a line. Systems have requests of
+//! their own (`Running::request`).
 
 use crate::agent::Agent;
 use crate::error::Result;
@@ -198,8 +198,8 @@ impl Agent {
     }
 
     fn try_answer(&self, request: Request) -> Result<Reply> {
-        // One change at a time: a ternary table's masks are read, changed and written back. Who only reads, perhaps a million entries, holds nobody up: new views
-        // wait for the same lock.
+        // One change at a time: a ternary table's masks are read, changed and written back. Who
+        // only reads, perhaps a million entries, holds nobody up: new views wait for the same lock.
         let changes = matches!(
             request,
             Request::TableAdd { .. }

@@ -14,7 +14,8 @@ const PROGRAM: &str = "sp_generator";
 const BURST: u64 = 1024;
 /// Frames that are made one by one, at about 10 µs each, if the program cannot be kept ready.
 const MOST_SINGLE: u32 = 256;
-/// The program makes of it what it needs; long enough for a protocol message, so that it need only shrink.
+/// The program makes of it what it needs; long enough for a protocol message, so that it need only
+/// shrink.
 const FRAME_BYTES: usize = 256;
 
 /// Upper ends of the histogram of a run's time, in seconds.
@@ -70,7 +71,8 @@ pub(crate) fn start(
         return None;
     }
     let run = move || {
-        // The kernel's default lets a sleep end 50 µs late, in each look; without it, only the figures are a little worse.
+        // The kernel's default lets a sleep end 50 µs late, in each look; without it, only the
+        // figures are a little worse.
         let _ = nix::sys::prctl::set_timerslack(1);
         let ready = dataplane.keep_ready(PROGRAM);
         if let Err(error) = &ready {
@@ -82,7 +84,8 @@ pub(crate) fn start(
         while !generator.stop.load(Ordering::Relaxed) {
             let look = Instant::now();
             tick(&dataplane, &generator, systems.due(now_ns()), ready.is_ok());
-            // One that was late does not make the next ones late; and however long it took, others get the CPU in between.
+            // One that was late does not make the next ones late; and however long it took, others
+            // get the CPU in between.
             next_look = (next_look + interval).max(Instant::now() + interval / 2);
             std::thread::sleep(next_look.saturating_duration_since(Instant::now()));
             let late = look.elapsed().saturating_sub(interval);
@@ -98,7 +101,8 @@ pub(crate) fn start(
     }
 }
 
-/// Makes frames. A program that is not kept ready waits tens of milliseconds for the kernel if it is run for several frames, but not for single ones.
+/// Makes frames. A program that is not kept ready waits tens of milliseconds for the kernel if it
+/// is run for several frames, but not for single ones.
 fn run(dataplane: &Dataplane, ifindex: u32, frames: u32, ready: bool) -> dataplane::Result<()> {
     let frame = [0; FRAME_BYTES];
     if ready || frames > MOST_SINGLE {

@@ -1,8 +1,9 @@
 //! The numbers that a switch's lives have: by the wall clock, and larger than all before.
 //!
-//! The store refuses what comes from a lower one than it has seen, because it takes it for a dead life's; so a switch that reboots with its clock behind would be
-//! refused for as long as it runs. The run directory remembers the last number, but a reboot empties it. `state_directory` of the configuration
-//! is where it outlives one.
+//! The store refuses what comes from a lower one than it has seen, because it takes it for a dead
+//! life's; so a switch that reboots with its clock behind would be refused for as long as it runs.
+//! The run directory remembers the last number, but a reboot empties it. `state_directory` of the
+//! configuration is where it outlives one.
 
 use crate::config::Config;
 use crate::durable;
@@ -21,12 +22,14 @@ pub(crate) fn ms_since_1970() -> u64 {
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// By the wall clock: a later life of a switch has a higher number, so that the store can tell an old one's messages.
+/// By the wall clock: a later life of a switch has a higher number, so that the store can tell an
+/// old one's messages.
 fn by_the_clock(now_ms: u64) -> u32 {
     (now_ms / TICK_MS).saturating_sub(START_OF_2025_MS / TICK_MS).clamp(1, u64::from(u32::MAX)) as u32
 }
 
-/// A new life's number: by the clock, and higher than `last` and than what the switch's file of the configuration's `state_directory` has, which has it from now on.
+/// A new life's number: by the clock, and higher than `last` and than what the switch's file of the
+/// configuration's `state_directory` has, which has it from now on.
 pub(crate) fn next(config: &Config, last: u32) -> Result<u32> {
     next_at(config, last, ms_since_1970())
 }
@@ -62,8 +65,10 @@ fn read(path: &Path) -> Result<u32> {
     }))
 }
 
-/// Nothing is sent in the tick that an incarnation is named after: a life of which no state was left, and which is followed at once by another, had nothing to do with the store then,
-/// and the next one's tick is a later one. (A number that is ahead of the clock came from the last life's state, and is not waited for: that takes as long as the clock went back.)
+/// Nothing is sent in the tick that an incarnation is named after: a life of which no state was
+/// left, and which is followed at once by another, had nothing to do with the store then, and the
+/// next one's tick is a later one. (A number that is ahead of the clock came from the last life's
+/// state, and is not waited for: that takes as long as the clock went back.)
 pub(crate) fn rest_of_first_tick(incarnation: u32, now_ms: u64) -> Duration {
     let end_ms = START_OF_2025_MS + (u64::from(incarnation) + 1) * TICK_MS;
     Duration::from_millis(end_ms.saturating_sub(now_ms).min(TICK_MS))
@@ -105,7 +110,8 @@ mod tests {
             std::fs::write(&file, bad).expect("written");
             assert_eq!(at(7, 20_000), 80_000, "{bad:?}: the clock alone");
         }
-        // A relative one is beside the configuration; one that cannot be made is at fault before anything begins.
+        // A relative one is beside the configuration; one that cannot be made is at fault before
+        // anything begins.
         std::fs::write(folder.path().join("file"), "").expect("written");
         let config = Config::parse(&path, &text.replace(&format!("{directory:?}"), "\"file\""), &[]).expect("good");
         let error = next_at(&config, 0, START_OF_2025_MS).expect_err("no directory").to_string();

@@ -1,5 +1,7 @@
-//! The controllers' last views, kept in the configuration's `state_directory`, or in the run directory, which a reboot empties: an agent that starts with new maps
-//! sends requests where they went before until a controller answers. No controller can answer before there are routes to this switch, and with them come packets.
+//! The controllers' last views, kept in the configuration's `state_directory`, or in the run
+//! directory, which a reboot empties: an agent that starts with new maps sends requests where they
+//! went before until a controller answers. No controller can answer before there are routes to this
+//! switch, and with them come packets.
 //!
 //! Old views of a cluster do no harm in it. A server that is no head any more answers nothing by
 //! itself, and passes requests on or drops them; what a switch acts upon are tails' answers, under
@@ -49,7 +51,8 @@ pub(crate) fn write(path: &Path, controllers: &[SocketAddrV4], views: &Views) ->
     durable::write(path, &text)
 }
 
-/// The views of these controllers that were written last, if they can be used; `Err` says why a file that is there cannot.
+/// The views of these controllers that were written last, if they can be used; `Err` says why a
+/// file that is there cannot.
 pub(crate) fn read(path: &Path, controllers: &[SocketAddrV4]) -> Result<Option<Views>> {
     let file = match std::fs::File::open(path) {
         Ok(file) => file,

@@ -5,7 +5,8 @@
 //! controllers' views, the control socket and metrics. It must not know: P4, map layouts, or any
 //! system: those plug in ([`system`]).
 //!
-//! The agent may die at any time: program, tables and state are pinned, and forwarding goes on. The next agent of the same name takes them over.
+//! The agent may die at any time: program, tables and state are pinned, and forwarding goes on. The
+//! next agent of the same name takes them over.
 
 mod addresses;
 mod agent;

@@ -36,7 +36,8 @@ pub struct Load {
     pub views_version: u64,
     /// State objects of all systems.
     pub objects: Vec<ObjectLoad>,
-    /// How late the packet generator's last look at its work was, in microseconds; none for a program without one.
+    /// How late the packet generator's last look at its work was, in microseconds; none for a
+    /// program without one.
     pub generator_lag_us: Option<u64>,
     /// Ports with the program on them.
     pub ports_attached: usize,
@@ -115,7 +116,8 @@ fn narrow_ports(config: &Config, mtus: &BTreeMap<u32, u32>, beside: u32) -> Vec<
 }
 
 impl Agent {
-    /// How the switch knows where the store is; `None`: its program has nothing there, or the configuration names the store itself.
+    /// How the switch knows where the store is; `None`: its program has nothing there, or the
+    /// configuration names the store itself.
     pub(crate) fn views_known(&self) -> Option<ViewsKnown> {
         if self.config.controllers.is_empty() {
             return None;

@@ -1,7 +1,9 @@
 //! `/run/stateplane/NAME`: where a switch keeps what outlives its agent.
 //!
-//! `bpf/` is a bpffs of its own: `gN/` holds generation N's programs and maps, `links/port_N` the XDP links. `state.json` says which generation runs;
-//! `views.json` is what the controllers said last, without a `state_directory`; `control.sock` is the control socket; `lock` is held by the agent.
+//! `bpf/` is a bpffs of its own: `gN/` holds generation N's programs and maps, `links/port_N` the
+//! XDP links. `state.json` says which generation runs; `views.json` is what the controllers said
+//! last, without a `state_directory`; `control.sock` is the control socket; `lock` is held by the
+//! agent.
 
 use crate::error::{Error, Result};
 use dataplane::{ActionSpec, EntrySpec};
@@ -25,7 +27,8 @@ pub struct State {
     pub generation: u32,
     /// Of object file, manifest and settings.
     pub hash: String,
-    /// Drawn when the maps were made; in the state protocol it tells this state from an earlier, lost one.
+    /// Drawn when the maps were made; in the state protocol it tells this state from an earlier,
+    /// lost one.
     pub incarnation: u32,
     /// `(P4 port, interface index)` that the maps have.
     pub ports: Vec<(u32, u32)>,
@@ -109,7 +112,8 @@ impl RunDirectory {
         Ok(manifest::Manifest::read(&self.manifest(state.generation))?)
     }
 
-    /// The controllers' last views without a `state_directory` (`kept_views.rs`); stays when an agent starts with `--fresh`.
+    /// The controllers' last views without a `state_directory` (`kept_views.rs`); stays when an
+    /// agent starts with `--fresh`.
     pub(crate) fn views(&self) -> PathBuf {
         self.path.join("views.json")
     }
@@ -144,7 +148,8 @@ impl RunDirectory {
         }
     }
 
-    /// A bpffs of its own: `/sys/fs/bpf` is another one after `ip netns exec`, which mounts a new `/sys`.
+    /// A bpffs of its own: `/sys/fs/bpf` is another one after `ip netns exec`, which mounts a new
+    /// `/sys`.
     fn mount(&self) -> Result<()> {
         let path = self.bpffs();
         if is_bpffs(&path) {
@@ -161,7 +166,8 @@ impl RunDirectory {
         })
     }
 
-    /// What the last agent left, if its pins are still there. What cannot be read is as good as nothing, and the log says so.
+    /// What the last agent left, if its pins are still there. What cannot be read is as good as
+    /// nothing, and the log says so.
     pub(crate) fn state(&self) -> Option<State> {
         let path = self.state_path();
         let unusable = |why: String| {
@@ -259,14 +265,15 @@ fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Names of the switches whose agents live; one that hangs does, too ([`crate::client::ask_within`] tells).
+/// Names of the switches whose agents live; one that hangs does, too ([`crate::client::ask_within`]
+/// tells).
 pub fn running() -> Vec<String> {
     let names = std::fs::read_dir(ROOT).into_iter().flatten().flatten();
     let mut found: Vec<String> = names
         .filter(|entry| match crate::client::connected(&entry.path().join("control.sock")) {
             Ok(_) => true,
-            // No room in the queue: somebody holds the socket, and accepts nothing. Or this user may
-            // not ask: the first question says so.
+            // No room in the queue: somebody holds the socket, and accepts nothing. Or this user
+            // may not ask: the first question says so.
             Err(error) => matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::PermissionDenied),
         })
         .filter_map(|entry| entry.file_name().into_string().ok())

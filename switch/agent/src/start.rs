@@ -182,7 +182,8 @@ fn last_views(systems: &Systems, config: &Config, run: &RunDirectory) -> Result<
     Ok(())
 }
 
-/// Of each interface of the configuration that this network namespace does not have now: the field, and that it is not there.
+/// Of each interface of the configuration that this network namespace does not have now: the field,
+/// and that it is not there.
 pub fn missing_interfaces(config: &Config) -> Vec<String> {
     let missing = config.port.iter().enumerate().filter(|(_, port)| ifindex(&port.interface).is_none());
     let say = |(position, port): (usize, &crate::config::Port)| {
@@ -191,8 +192,9 @@ pub fn missing_interfaces(config: &Config) -> Vec<String> {
     missing.map(say).collect()
 }
 
-/// Are all interfaces there? At a first start one that is not is taken for a mistake. When the program runs already, the others' traffic must not go without its agent, and so
-/// without heartbeats, for one that is away: it is served when it comes back.
+/// Are all interfaces there? At a first start one that is not is taken for a mistake. When the
+/// program runs already, the others' traffic must not go without its agent, and so without
+/// heartbeats, for one that is away: it is served when it comes back.
 fn interfaces(config: &Config, runs: bool) -> Result<()> {
     for position in 0..config.port.len() {
         if port_index(config, position)?.is_none() {
@@ -246,7 +248,8 @@ fn load(
 
 fn take_over(config: &Config, run: &RunDirectory, manifest: Manifest, state: &State) -> Result<Dataplane> {
     let dataplane = Dataplane::open_pinned(&run.generation(state.generation), manifest)?;
-    // A replacement that failed half-way, or whose agent died, may have left another generation's program on some.
+    // A replacement that failed half-way, or whose agent died, may have left another generation's
+    // program on some.
     for port in run.linked_ports() {
         if !dataplane.is_on("sp_main", &Link::open(&run.link(port))?)? {
             return Err(Error::Other(format!("port {port} has the program of another generation")));
@@ -256,7 +259,8 @@ fn take_over(config: &Config, run: &RunDirectory, manifest: Manifest, state: &St
     Ok(dataplane)
 }
 
-/// Loads the new object beside the old one, and moves over the entries that were added at run time. The ports follow in [`sync_ports`].
+/// Loads the new object beside the old one, and moves over the entries that were added at run time.
+/// The ports follow in [`sync_ports`].
 fn replace(
     config: &Config,
     run: &RunDirectory,
@@ -264,8 +268,9 @@ fn replace(
     hash: String,
     old: &State,
 ) -> Result<(Dataplane, State, &'static str)> {
-    // What a replacement before this one left when it failed must not pile up: its maps take as much memory as the running ones. (Where its program is on a port, it
-    // stays there until this one comes.)
+    // What a replacement before this one left when it failed must not pile up: its maps take as
+    // much memory as the running ones. (Where its program is on a port, it stays there until this
+    // one comes.)
     for left in run.generations().into_iter().filter(|generation| *generation != old.generation) {
         run.remove_generation(left)?;
     }
@@ -321,7 +326,8 @@ fn config_defaults(config: &Config) -> Vec<(String, dataplane::ActionSpec)> {
     config.table.iter().filter_map(|table| Some((table.name.clone(), table.default.as_ref()?.spec()))).collect()
 }
 
-/// Makes the tables hold what the configuration says. Entries of an earlier configuration go; entries that were added at run time stay.
+/// Makes the tables hold what the configuration says. Entries of an earlier configuration go;
+/// entries that were added at run time stay.
 fn apply_tables(dataplane: &Dataplane, config: &Config, previous: Option<&State>) -> Result<()> {
     let mut wanted = vec![];
     for (name, spec) in config_entries(config) {
@@ -352,8 +358,9 @@ fn apply_tables(dataplane: &Dataplane, config: &Config, previous: Option<&State>
     Ok(())
 }
 
-/// Puts the program on the configured ports, and takes it off others. Ports that have it already are not touched, unless `replace` says that the
-/// program is another one now. Interfaces that are not there are skipped: they may come back.
+/// Puts the program on the configured ports, and takes it off others. Ports that have it already
+/// are not touched, unless `replace` says that the program is another one now. Interfaces that are
+/// not there are skipped: they may come back.
 pub(crate) fn sync_ports(
     dataplane: &Dataplane,
     run: &RunDirectory,

@@ -1,8 +1,8 @@
 //! Where a system plugs into the agent.
 //!
-//! A [`System`] is what is known before an object is loaded; the command line hands the agent all of
-//! them. [`System::begin`] makes a [`Running`] for an object that has state of the system. The agent
-//! calls its places in this order:
+//! A [`System`] is what is known before an object is loaded; the command line hands the agent all
+//! of them. [`System::begin`] makes a [`Running`] for an object that has state of the system. The
+//! agent calls its places in this order:
 //!
 //! | when | places |
 //! | --- | --- |
@@ -154,7 +154,8 @@ pub struct ObjectLoad {
     pub name: String,
     /// `local`, `linearizable`, …
     pub consistency: String,
-    /// Entries held, counted at most 5 s ago: also of flows that have gone to another switch, until they are idle.
+    /// Entries held, counted at most 5 s ago: also of flows that have gone to another switch, until
+    /// they are idle.
     pub flows: u64,
     /// Those of them that are this switch's to use now; of a `local` object all are.
     #[serde(default)]
@@ -206,7 +207,8 @@ impl Systems {
         self.0.is_empty()
     }
 
-    /// Time between two looks of the packet generator: as configured, or less where a system needs it.
+    /// Time between two looks of the packet generator: as configured, or less where a system needs
+    /// it.
     pub fn interval(&self, configured: Duration) -> Duration {
         self.each().filter_map(Running::interval).fold(configured, Duration::min)
     }

@@ -15,11 +15,13 @@ use std::time::{Duration, Instant};
 use wire::{Control, KeyRing, Report, Reporter, Views};
 
 const REPORT_EVERY: Duration = Duration::from_millis(50);
-/// Until views are here: what comes on the routes that bring a controller's answer may be lost until then. 200 small datagrams a second, as long as no controller lives.
+/// Until views are here: what comes on the routes that bring a controller's answer may be lost
+/// until then. 200 small datagrams a second, as long as no controller lives.
 const ASK_EVERY: Duration = Duration::from_millis(5);
 /// After an error that will not go away by itself.
 const PAUSE: Duration = Duration::from_secs(1);
-/// For so long after a controller's first answer: it sends views at most every 20 ms, and the first may have been lost where there was no route yet.
+/// For so long after a controller's first answer: it sends views at most every 20 ms, and the first
+/// may have been lost where there was no route yet.
 const FIRST_VIEWS: Duration = Duration::from_secs(1);
 const MOST_BYTES: usize = 65_536;
 
@@ -61,7 +63,8 @@ fn follow(agent: &Agent, own: Ipv4Addr) -> Result<(), String> {
     let path = agent.config.secrets.as_ref().ok_or("no `secrets`")?;
     let Some(socket) = bind(agent, own)? else { return Ok(()) };
     let mut buffer = vec![0; MOST_BYTES];
-    // Not the kept ones: a cluster that was begun anew counts from 1 again, and the first views that a controller sends to a new agent count, whatever their number.
+    // Not the kept ones: a cluster that was begun anew counts from 1 again, and the first views
+    // that a controller sends to a new agent count, whatever their number.
     let mut views = Views::default();
     let mut answered_at: Option<Instant> = None;
     let mut keys = ring(path)?;
@@ -70,7 +73,8 @@ fn follow(agent: &Agent, own: Ipv4Addr) -> Result<(), String> {
     while !agent.generator.stop.load(Ordering::Relaxed) {
         if report_at <= Instant::now() {
             if read_at.elapsed() >= PAUSE {
-                // Secrets change while the agent runs; a file that is being changed can be unreadable.
+                // Secrets change while the agent runs; a file that is being changed can be
+                // unreadable.
                 keys = ring(path).unwrap_or(keys);
                 read_at = Instant::now();
             }
@@ -102,14 +106,16 @@ fn follow(agent: &Agent, own: Ipv4Addr) -> Result<(), String> {
     Ok(())
 }
 
-/// From a report to the next, with these views, so long after a controller's first answer. (A cluster that has not begun has no views: it answers.)
+/// From a report to the next, with these views, so long after a controller's first answer. (A
+/// cluster that has not begun has no views: it answers.)
 fn pause(version: u64, since_answer: Option<Duration>) -> Duration {
     let asks = version == 0 && since_answer.is_none_or(|since| since < FIRST_VIEWS);
     if asks { ASK_EVERY } else { REPORT_EVERY }
 }
 
-/// A socket with a port of the kernel's choice: the data plane takes what comes to the protocol's own port. Whatever brings up the loopback interface may give it
-/// the protocol address after the agent started: that is waited for. `None`: the agent stops.
+/// A socket with a port of the kernel's choice: the data plane takes what comes to the protocol's
+/// own port. Whatever brings up the loopback interface may give it the protocol address after the
+/// agent started: that is waited for. `None`: the agent stops.
 fn bind(agent: &Agent, own: Ipv4Addr) -> Result<Option<UdpSocket>, String> {
     let mut told = false;
     while !agent.generator.stop.load(Ordering::Relaxed) {

@@ -44,7 +44,8 @@ impl Dataplane {
         &self.manifest
     }
 
-    /// Only the manifest, nothing in the kernel: resolves names and values, for checking a configuration.
+    /// Only the manifest, nothing in the kernel: resolves names and values, for checking a
+    /// configuration.
     pub fn description_only(manifest: Manifest) -> Dataplane {
         Dataplane { manifest, programs: BTreeMap::new(), maps: BTreeMap::new(), own_changes: Mutex::default() }
     }
@@ -73,7 +74,8 @@ impl Dataplane {
         self.maps.get(name).ok_or_else(|| Error::NoMap { map: name.to_owned(), owner: owner.to_owned() })
     }
 
-    /// A table by its control-plane name; a last part (`routes` for `ingress.routes`) will do if only one table has it.
+    /// A table by its control-plane name; a last part (`routes` for `ingress.routes`) will do if
+    /// only one table has it.
     pub fn table(&self, name: &str) -> Result<TableRef<'_>> {
         let index = crate::spec::find("table", name, self.manifest.tables.iter().map(|table| table.name.as_str()))?;
         Ok(TableRef { dataplane: self, table: &self.manifest.tables[index] })
@@ -87,7 +89,8 @@ impl Dataplane {
         Ok(())
     }
 
-    /// Pins every program and every map below a directory on a bpffs, as `programs/NAME` and `maps/NAME`.
+    /// Pins every program and every map below a directory on a bpffs, as `programs/NAME` and
+    /// `maps/NAME`.
     pub fn pin(&self, directory: &Path) -> Result<()> {
         let failed = |path: &Path, error| Error::kernel(format!("pin {}", path.display()), error);
         for (kind, names) in [("programs", true), ("maps", false)] {
@@ -97,7 +100,8 @@ impl Dataplane {
                 true => self.programs.iter().map(|(name, object)| (name, object.as_fd())).collect(),
                 false => self.maps.iter().map(|(name, object)| (name, object.as_fd())).collect(),
             };
-            // The programs hold the object's data sections (`.rodata`); a bpffs takes no names with dots.
+            // The programs hold the object's data sections (`.rodata`); a bpffs takes no names with
+            // dots.
             for (name, object) in objects.into_iter().filter(|(name, _)| !name.contains('.')) {
                 let path = directory.join(name);
                 sys::pin(object, &path).map_err(|error| failed(&path, error))?;
@@ -106,7 +110,8 @@ impl Dataplane {
         Ok(())
     }
 
-    /// Opens what [`Dataplane::pin`] pinned; `manifest` must be the one of the object that was pinned.
+    /// Opens what [`Dataplane::pin`] pinned; `manifest` must be the one of the object that was
+    /// pinned.
     pub fn open_pinned(directory: &Path, manifest: Manifest) -> Result<Dataplane> {
         let failed = |path: &Path, error| Error::kernel(format!("open pin {}", path.display()), error);
         let mut dataplane =
@@ -193,7 +198,8 @@ impl Dataplane {
             .ok_or_else(|| Error::Index { name: map.to_owned(), index, size: handle.max_entries() })
     }
 
-    /// Tells the program which addresses are the host's own; returns how many were added and removed.
+    /// Tells the program which addresses are the host's own; returns how many were added and
+    /// removed.
     pub fn set_local_addresses(&self, ipv4: &[Ipv4Addr], ipv6: &[Ipv6Addr]) -> Result<(usize, usize)> {
         let four: Vec<Vec<u8>> = ipv4.iter().map(|address| address.octets().to_vec()).collect();
         let six: Vec<Vec<u8>> = ipv6.iter().map(|address| address.octets().to_vec()).collect();
@@ -226,8 +232,8 @@ impl Dataplane {
     }
 }
 
-/// The broadcast address of an address's network, as Linux makes a route to it; none: the network is
-/// too small (RFC 3021), or not on a link.
+/// The broadcast address of an address's network, as Linux makes a route to it; none: the network
+/// is too small (RFC 3021), or not on a link.
 pub fn broadcast_of(address: Ipv4Addr, prefix_length: u32) -> Option<Ipv4Addr> {
     let hosts = u32::MAX.checked_shr(prefix_length).unwrap_or(0);
     (prefix_length < 31 && !address.is_loopback()).then(|| Ipv4Addr::from(u32::from(address) | hosts))

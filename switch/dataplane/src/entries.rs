@@ -11,9 +11,11 @@ const BATCH: usize = 4_096;
 /// A hash map's bucket is fetched whole; one with more entries than this is no map of ours.
 const MOST_BATCH: usize = 1 << 20;
 
-/// Shows `visit` every entry of a hash map, key and value, until it says `false`. Of entries that come or go meanwhile some may be missed or seen twice.
+/// Shows `visit` every entry of a hash map, key and value, until it says `false`. Of entries that
+/// come or go meanwhile some may be missed or seen twice.
 ///
-/// libbpf-rs' own iterator takes a batch that is not full for the last. The kernel's are seldom full: a bucket that has no room in one comes with the next.
+/// libbpf-rs' own iterator takes a batch that is not full for the last. The kernel's are seldom
+/// full: a bucket that has no room in one comes with the next.
 ///
 /// # Errors
 /// The kernel refuses.

@@ -132,8 +132,8 @@ impl Error {
     }
 }
 
-/// The C source lines that a verifier log names, in order: `(file, line)` of each `; … @ file.c:123`.
-/// The compiler maps the last of them back to the P4 program.
+/// The C source lines that a verifier log names, in order: `(file, line)` of each `; … @
+/// file.c:123`. The compiler maps the last of them back to the P4 program.
 pub fn verifier_source_lines(log: &str) -> Vec<(String, u32)> {
     log.lines()
         .filter(|line| line.starts_with(';'))

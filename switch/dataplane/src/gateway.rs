@@ -182,8 +182,8 @@ impl Dataplane {
         names.iter().filter_map(count).collect()
     }
 
-    /// One of [`GATEWAY_DROPS`] or [`GATEWAY_EVENTS`], summed over CPUs; None: there is no count of that
-    /// name, or the program does not have it.
+    /// One of [`GATEWAY_DROPS`] or [`GATEWAY_EVENTS`], summed over CPUs; None: there is no count of
+    /// that name, or the program does not have it.
     pub fn gateway_count(&self, name: &str) -> Result<Option<u64>> {
         let in_drops = GATEWAY_DROPS.iter().position(|known| *known == name).map(|at| ("sp_gateway_drops", at));
         let in_events = GATEWAY_EVENTS.iter().position(|known| *known == name).map(|at| ("sp_gateway_events", at));

@@ -58,7 +58,8 @@ pub(crate) fn value(table: &Table, action: usize, parameters: &[Parameter], argu
     bytes
 }
 
-/// Where each key of an LPM table lies in the packed key: `(key's index, offset, bytes)`, exact ones first, the LPM key last.
+/// Where each key of an LPM table lies in the packed key: `(key's index, offset, bytes)`, exact
+/// ones first, the LPM key last.
 fn lpm_fields(table: &Table) -> Vec<(usize, usize, usize)> {
     let mut offset = 4;
     let exact = table.keys.iter().enumerate().filter(|(_, key)| key.match_kind != "lpm");

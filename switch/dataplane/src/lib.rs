@@ -1,10 +1,12 @@
 //! The data plane: a compiled object in the kernel, driven by its manifest.
 //!
-//! It owns: loading, pins, XDP links, tables, registers, counters, ports, and runs of single frames. It must not know: configuration files,
-//! sockets, P4 source, or when to do any of it.
+//! It owns: loading, pins, XDP links, tables, registers, counters, ports, and runs of single
+//! frames. It must not know: configuration files, sockets, P4 source, or when to do any of it.
 //!
-//! [`Object::open`] → [`Object::set`] → [`Object::load`] gives a [`Dataplane`]; so does [`Dataplane::open_pinned`] for one that runs already.
-//! The data path never stops: every change here is a sequence of atomic steps, between which the tables mean what they meant before or after.
+//! [`Object::open`] → [`Object::set`] → [`Object::load`] gives a [`Dataplane`]; so does
+//! [`Dataplane::open_pinned`] for one that runs already. The data path never stops: every change
+//! here is a sequence of atomic steps, between which the tables mean what they meant before or
+//! after.
 
 mod arrays;
 mod dataplane;
@@ -38,7 +40,8 @@ pub use spec::{ActionSpec, EntrySpec, KeySpec, ListedEntry};
 pub use table::{ActionCall, Entry, Listed, TableRef, Write};
 pub use value::Match;
 
-/// The errno that creating a small map fails with, as an [`Error`]: tells at once whether this process may use BPF.
+/// The errno that creating a small map fails with, as an [`Error`]: tells at once whether this
+/// process may use BPF.
 pub fn check_permitted() -> Result<()> {
     let options = libbpf_rs::libbpf_sys::bpf_map_create_opts {
         sz: std::mem::size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>() as _,

@@ -38,7 +38,8 @@ impl Dataplane {
         sys::link_xdp(descriptor, ifindex, flags).map(Link).map_err(|error| Error::kernel(action, error))
     }
 
-    /// Puts this object's program under a link that carries another, atomically: no packet sees none.
+    /// Puts this object's program under a link that carries another, atomically: no packet sees
+    /// none.
     pub fn replace(&self, program: &str, link: &Link) -> Result<()> {
         let action = format!("replace the program by {program}");
         let Some(descriptor) = self.program(program) else {

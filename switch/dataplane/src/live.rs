@@ -11,9 +11,11 @@ const LOOPBACK: u32 = 1;
 
 /// Keeps a program ready for BPF_PROG_RUN with several frames, until it is dropped.
 ///
-/// The kernel calls XDP programs through a dispatcher, code that it patches whenever the set of programs in use changes. A run of more than one frame puts its
-/// program there and takes it away again: each time with a wait for an RCU grace period (8 to 80 ms measured) and a patch on all CPUs. A program that is
-/// attached somewhere is in there already, and a run of 64 frames takes 14 µs. So this attaches it where no packet ever comes: to the loopback interface, which stays down,
+/// The kernel calls XDP programs through a dispatcher, code that it patches whenever the set of
+/// programs in use changes. A run of more than one frame puts its program there and takes it away
+/// again: each time with a wait for an RCU grace period (8 to 80 ms measured) and a patch on all
+/// CPUs. A program that is attached somewhere is in there already, and a run of 64 frames takes 14
+/// µs. So this attaches it where no packet ever comes: to the loopback interface, which stays down,
 /// of a network namespace that nobody else has and that goes with this value.
 #[derive(Debug)]
 pub struct LiveReady {
@@ -25,10 +27,12 @@ impl LiveReady {
     /// Makes a program ready.
     ///
     /// # Errors
-    /// No network namespace can be made (CAP_SYS_ADMIN), or the program cannot be attached. Runs work all the same, slowly.
+    /// No network namespace can be made (CAP_SYS_ADMIN), or the program cannot be attached. Runs
+    /// work all the same, slowly.
     pub fn new(program: BorrowedFd<'_>) -> io::Result<LiveReady> {
         let attach = || -> io::Result<LiveReady> {
-            // SAFETY: a plain system call; it changes the namespace of this thread only, which ends below.
+            // SAFETY: a plain system call; it changes the namespace of this thread only, which ends
+            // below.
             if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
                 return Err(io::Error::last_os_error());
             }

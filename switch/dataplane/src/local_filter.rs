@@ -1,5 +1,5 @@
-//! The bitmap in front of the host's own addresses (`sp_local_filter`): a packet for an address whose
-//! bit is not set costs the program no look-up.
+//! The bitmap in front of the host's own addresses (`sp_local_filter`): a packet for an address
+//! whose bit is not set costs the program no look-up.
 
 use crate::Dataplane;
 use crate::error::Result;

@@ -13,12 +13,14 @@ use std::sync::{Mutex, Once};
 /// Room for a verifier's log; the kernel keeps the end when it is not enough.
 const LOG_BYTES: usize = 4 << 20;
 
-/// What the object's settings (its constants) are before it is loaded: branches that a setting rules out vanish from the loaded program.
+/// What the object's settings (its constants) are before it is loaded: branches that a setting
+/// rules out vanish from the loaded program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Settings {
     /// Packets come from a test, verdicts go to the test (map `sp_test`).
     pub test_mode: bool,
-    /// ARP, neighbour discovery and packets for the host's own addresses go to the kernel before the P4 program sees them.
+    /// ARP, neighbour discovery and packets for the host's own addresses go to the kernel before
+    /// the P4 program sees them.
     pub host_traffic: bool,
     /// Time comes from map `sp_test`.
     pub virtual_clock: bool,
@@ -98,7 +100,8 @@ impl Object {
     /// Where in `.rodata` a constant lies.
     fn constant_offset(&self, name: &str) -> Result<Option<usize>> {
         let no_types = |reason: String| Error::Object { path: self.path.display().to_string(), reason };
-        // SAFETY: the pointer is to the object that `self.open` owns, and the reference does not outlive this function.
+        // SAFETY: the pointer is to the object that `self.open` owns, and the reference does not
+        // outlive this function.
         let raw = unsafe { self.open.as_libbpf_object().as_ref() };
         let btf = Btf::from_bpf_object(raw)
             .map_err(|error| no_types(format!("its type information cannot be read: {error}")))?
@@ -121,12 +124,14 @@ impl Object {
         Ok(false)
     }
 
-    /// Loads programs and maps into the kernel, and fills in the tables' default actions and initial entries.
+    /// Loads programs and maps into the kernel, and fills in the tables' default actions and
+    /// initial entries.
     pub fn load(mut self) -> Result<Dataplane> {
         let path = self.path.display().to_string();
         let mut log = vec![0u8; LOG_BYTES];
         for program in self.open.progs_mut() {
-            // SAFETY: the program belongs to `self.open`; `log` outlives the load below, after which libbpf no longer writes to it.
+            // SAFETY: the program belongs to `self.open`; `log` outlives the load below, after
+            // which libbpf no longer writes to it.
             let result = unsafe {
                 libbpf_rs::libbpf_sys::bpf_program__set_log_buf(
                     program.as_libbpf_object().as_ptr(),
@@ -168,7 +173,8 @@ impl Object {
 fn load_error(path: &str, log: &[u8], error: libbpf_rs::Error) -> Error {
     let text = String::from_utf8_lossy(log.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned();
     let warnings = take_warnings();
-    // "prog 'sp_main': failed to load: -EACCES" is libbpf's; a verifier log without missing rights is a rejection.
+    // "prog 'sp_main': failed to load: -EACCES" is libbpf's; a verifier log without missing rights
+    // is a rejection.
     let failed = warnings.iter().find_map(|line| line.strip_prefix("libbpf: prog '")?.split_once('\'')?.0.into());
     if !text.trim().is_empty() {
         let program = failed.map_or_else(|| "?".to_owned(), |name: &str| name.to_owned());

@@ -1,5 +1,5 @@
-//! Destinations that the network has and no host (`@own_destination`): virtual addresses, a NAT's pool,
-//! a tunnel's end. Routes may know nothing of them, so the program of a gateway is told
+//! Destinations that the network has and no host (`@own_destination`): virtual addresses, a NAT's
+//! pool, a tunnel's end. Routes may know nothing of them, so the program of a gateway is told
 //! (`sp_gateway_own_ipv4`): what has one as its source is forged.
 
 use crate::Dataplane;

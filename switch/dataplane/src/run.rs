@@ -45,10 +45,12 @@ pub struct Outcome {
 }
 
 impl Dataplane {
-    /// Runs one frame through the program, as if it came in on `ingress_port` at `clock_ns`. The object must be loaded in test mode.
+    /// Runs one frame through the program, as if it came in on `ingress_port` at `clock_ns`. The
+    /// object must be loaded in test mode.
     ///
-    /// The kernel takes no frame under 14 bytes: such a one gets zeros before its first byte, whose number the program finds in
-    /// `sp_test.padding_bytes` and skips, and which are taken off again.
+    /// The kernel takes no frame under 14 bytes: such a one gets zeros before its first byte, whose
+    /// number the program finds in `sp_test.padding_bytes` and skips, and which are taken off
+    /// again.
     pub fn run(&self, frame: &[u8], ingress_port: u32, clock_ns: u64) -> Result<Outcome> {
         // The frame may also shrink at the head, and must not go below the limit then either.
         let padding = if frame.len() < LEAST_FRAME_BYTES { LEAST_FRAME_BYTES } else { 0 };
@@ -60,14 +62,15 @@ impl Dataplane {
         }
     }
 
-    /// Runs one generated frame through the packet generator's program at `clock_ns`: the message that it became, if any. The object must be
-    /// loaded in test mode.
+    /// Runs one generated frame through the packet generator's program at `clock_ns`: the message
+    /// that it became, if any. The object must be loaded in test mode.
     pub fn run_generator(&self, clock_ns: u64) -> Result<Option<Vec<u8>>> {
         let outcome = self.run_program("sp_generator", &[0; GENERATED_FRAME_BYTES], 0, 0, clock_ns)?;
         Ok(matches!(outcome.verdict, Verdict::Forward { .. }).then_some(outcome.frame))
     }
 
-    /// Runs a request through one of the object's helper programs, without any effect on the network; its XDP verdict (1 drop, 2 pass).
+    /// Runs a request through one of the object's helper programs, without any effect on the
+    /// network; its XDP verdict (1 drop, 2 pass).
     pub fn run_request(&self, program: &str, request: &[u8]) -> Result<u32> {
         let descriptor = self
             .program(program)
@@ -133,17 +136,20 @@ impl Dataplane {
             .map_err(|error| Error::kernel("time a frame", error))
     }
 
-    /// Keeps a program ready for [`Dataplane::run_live`]: without it, each run of more than one frame waits for tens of milliseconds.
+    /// Keeps a program ready for [`Dataplane::run_live`]: without it, each run of more than one
+    /// frame waits for tens of milliseconds.
     pub fn keep_ready(&self, program: &str) -> Result<LiveReady> {
         let descriptor = self
             .program(program)
             .ok_or_else(|| Error::NoMap { map: program.to_owned(), owner: "programs".to_owned() })?;
-        // Not as "not permitted": that names what loading needs, and this needs more ([`LiveReady::new`]).
+        // Not as "not permitted": that names what loading needs, and this needs more
+        // ([`LiveReady::new`]).
         LiveReady::new(descriptor)
             .map_err(|source| Error::Kernel { action: format!("keep {program} ready in a network namespace"), source })
     }
 
-    /// The packet generator: `repeat` copies of `frame` go through `program` as if they came in on the interface, and its verdicts are carried out.
+    /// The packet generator: `repeat` copies of `frame` go through `program` as if they came in on
+    /// the interface, and its verdicts are carried out.
     pub fn run_live(&self, program: &str, frame: &[u8], ingress_ifindex: u32, repeat: u32) -> Result<()> {
         let descriptor = self
             .program(program)

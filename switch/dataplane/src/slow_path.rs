@@ -1,5 +1,5 @@
-//! What a gateway's program hands to the agent (stateplane_gateway_slow.h): packets that the kernel is
-//! to send, and fragments that wait for their first.
+//! What a gateway's program hands to the agent (stateplane_gateway_slow.h): packets that the kernel
+//! is to send, and fragments that wait for their first.
 
 use crate::Dataplane;
 use crate::error::{Error, Result};
@@ -57,8 +57,8 @@ impl SlowRecord {
 }
 
 impl Dataplane {
-    /// Whether the ports of these fragments are known, to the program too: it goes by no record that
-    /// is older than [`FRAGMENT_LIFE_NS`].
+    /// Whether the ports of these fragments are known, to the program too: it goes by no record
+    /// that is older than [`FRAGMENT_LIFE_NS`].
     pub fn knows_fragment(&self, key: &FragmentKey) -> bool {
         let found = self.map("sp_fragments").map(|map| map.lookup(key, MapFlags::ANY));
         let Some(Ok(Some(value))) = found else { return false };

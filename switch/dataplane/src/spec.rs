@@ -1,5 +1,5 @@
-//! Entries as people write them, by names, and how they resolve to a table's own numbers. What configuration files, the control socket and
-//! packet tests share.
+//! Entries as people write them, by names, and how they resolve to a table's own numbers. What
+//! configuration files, the control socket and packet tests share.
 
 use crate::error::{Error, Result};
 use crate::table::{ActionCall, Entry, Listed, TableRef};
@@ -29,8 +29,8 @@ pub struct ActionSpec {
 pub struct EntrySpec {
     /// Keys.
     pub keys: Vec<KeySpec>,
-    /// Higher wins, or smaller if the table says so (`largest_priority_wins = false`); ternary tables only. Without one
-    /// an entry yields to all others.
+    /// Higher wins, or smaller if the table says so (`largest_priority_wins = false`); ternary
+    /// tables only. Without one an entry yields to all others.
     #[serde(default)]
     pub priority: Option<u32>,
     /// What it runs.
@@ -54,7 +54,8 @@ pub struct ListedEntry {
     pub constant: bool,
 }
 
-/// A name in one form, whoever wrote it: `hdr.vlan[0].isValid()`, `hdr.vlan$0.$valid$` and `.hdr.vlan[0].$valid$` are the same.
+/// A name in one form, whoever wrote it: `hdr.vlan[0].isValid()`, `hdr.vlan$0.$valid$` and
+/// `.hdr.vlan[0].$valid$` are the same.
 fn plain(name: &str) -> String {
     let name = name.trim().trim_start_matches('.');
     name.replace("isValid()", "$valid$").replace('[', "$").replace(']', "")
@@ -68,7 +69,8 @@ pub(crate) fn find<'a>(kind: &'static str, name: &str, known: impl Iterator<Item
         return Ok(index);
     }
     let ends = |candidate: &str, end: &str| candidate.strip_suffix(end).is_some_and(|before| before.ends_with('.'));
-    // `routes` for `ingress.routes`; and `my_ingress.routes` for `routes`, when a program hides the control's name.
+    // `routes` for `ingress.routes`; and `my_ingress.routes` for `routes`, when a program hides the
+    // control's name.
     let fits: Vec<usize> = (0..known.len())
         .filter(|index| ends(&plain(known[*index]), &wanted) || ends(&wanted, &plain(known[*index])))
         .collect();

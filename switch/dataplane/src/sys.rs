@@ -1,4 +1,5 @@
-//! The BPF system calls that libbpf-rs does not offer: pins, XDP links with flags, test runs with a context. No policy.
+//! The BPF system calls that libbpf-rs does not offer: pins, XDP links with flags, test runs with a
+//! context. No policy.
 
 use libbpf_rs::libbpf_sys as sys;
 use std::ffi::CString;
@@ -20,7 +21,8 @@ fn c_path(path: &Path) -> io::Result<CString> {
 /// Pins a map, program or link on a bpffs.
 pub(crate) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let path = c_path(path)?;
-    // SAFETY: the descriptor is open and the path is a NUL-terminated string that outlives the call.
+    // SAFETY: the descriptor is open and the path is a NUL-terminated string that outlives the
+    // call.
     check(unsafe { sys::bpf_obj_pin(object.as_raw_fd(), path.as_ptr()) }).map(drop)
 }
 
@@ -33,8 +35,8 @@ pub(crate) fn open_pin(path: &Path) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// Fetches up to `batch` entries of a hash map from `place` on (`None`: from its beginning): how many, and whether these were the last. `next` becomes the place
-/// after them.
+/// Fetches up to `batch` entries of a hash map from `place` on (`None`: from its beginning): how
+/// many, and whether these were the last. `next` becomes the place after them.
 pub(crate) fn map_lookup_batch(
     map: BorrowedFd<'_>,
     place: Option<&[u8]>,
@@ -45,8 +47,9 @@ pub(crate) fn map_lookup_batch(
 ) -> io::Result<(usize, bool)> {
     let options = sys::bpf_map_batch_opts { sz: size_of::<sys::bpf_map_batch_opts>() as _, ..Default::default() };
     let mut count = u32::try_from(batch).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-    // SAFETY: the map is open; the kernel reads a place (4 bytes, for a hash map) from `place`, writes one to `next`, and at most `batch` keys and values to
-    // buffers that the caller made for as many.
+    // SAFETY: the map is open; the kernel reads a place (4 bytes, for a hash map) from `place`,
+    // writes one to `next`, and at most `batch` keys and values to buffers that the caller made for
+    // as many.
     let result = unsafe {
         sys::bpf_map_lookup_batch(
             map.as_raw_fd(),
@@ -98,7 +101,8 @@ pub(crate) fn link_info(link: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     let mut length = size_of::<sys::bpf_link_info>() as u32;
     // SAFETY: `info` has room for `length` bytes, and both outlive the call.
     check(unsafe { sys::bpf_obj_get_info_by_fd(link.as_raw_fd(), (&raw mut info).cast(), &raw mut length) })?;
-    // SAFETY: every variant of the union is plain integers, so reading the XDP one is defined whatever the kernel wrote.
+    // SAFETY: every variant of the union is plain integers, so reading the XDP one is defined
+    // whatever the kernel wrote.
     let ifindex = unsafe { info.__bindgen_anon_1.xdp.ifindex };
     Ok((ifindex, info.prog_id))
 }
@@ -148,8 +152,8 @@ pub(crate) fn test_run(
     Ok(TestRun { verdict: options.retval, bytes: options.data_size_out as usize, duration_ns: options.duration })
 }
 
-/// BPF_PROG_TEST_RUN with live frames: the kernel makes `repeat` frames out of `frame`, as if they came in on the interface, and carries out the
-/// program's verdicts. This is the packet generator.
+/// BPF_PROG_TEST_RUN with live frames: the kernel makes `repeat` frames out of `frame`, as if they
+/// came in on the interface, and carries out the program's verdicts. This is the packet generator.
 pub(crate) fn test_run_live(
     program: BorrowedFd<'_>,
     frame: &[u8],

@@ -24,7 +24,8 @@ pub struct ActionCall {
 pub struct Entry {
     /// One a key.
     pub matches: Vec<Match>,
-    /// Ternary tables: higher wins, or smaller if the table says so (`largest_priority_wins = false`). Others: 0.
+    /// Ternary tables: higher wins, or smaller if the table says so (`largest_priority_wins =
+    /// false`). Others: 0.
     pub priority: u32,
     /// What it runs.
     pub action: ActionCall,
@@ -118,8 +119,9 @@ impl<'a> TableRef<'a> {
         Ok(())
     }
 
-    /// The entries that the program starts with, and that can be changed. Of those that match the same (`_` and `0 &&& 0`, say) only the first to match is
-    /// there: a map has one place for them.
+    /// The entries that the program starts with, and that can be changed. Of those that match the
+    /// same (`_` and `0 &&& 0`, say) only the first to match is there: a map has one place for
+    /// them.
     pub fn initial_entries(&self) -> Result<Vec<Entry>> {
         self.read_entries(&self.table.initial_entries)
     }
@@ -142,7 +144,8 @@ impl<'a> TableRef<'a> {
         self.read_manifest_call(&self.table.default_action)
     }
 
-    /// Would this entry be taken? Looks at names, values and the action, not at what the table holds.
+    /// Would this entry be taken? Looks at names, values and the action, not at what the table
+    /// holds.
     pub fn check(&self, entry: &Entry) -> Result<()> {
         self.fillable()?;
         self.normalise(&entry.matches)?;

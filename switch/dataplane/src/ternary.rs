@@ -1,8 +1,11 @@
-//! Tuple space search: how a ternary table's entries and masks are kept, safely under the data path.
+//! Tuple space search: how a ternary table's entries and masks are kept, safely under the data
+//! path.
 //!
-//! The data path goes through the masks in order, looks each masked key up, and may stop at the first mask that is not in use or whose `max_priority` is
-//! not above what it has found. Masks never move: an entry's key holds its mask's index. So `max_priority` is kept as the highest priority of
-//! this mask **or any later one**: it falls along the array, and stopping early is right, wherever a new mask was put.
+//! The data path goes through the masks in order, looks each masked key up, and may stop at the
+//! first mask that is not in use or whose `max_priority` is not above what it has found. Masks
+//! never move: an entry's key holds its mask's index. So `max_priority` is kept as the highest
+//! priority of this mask **or any later one**: it falls along the array, and stopping early is
+//! right, wherever a new mask was put.
 
 use crate::error::{Error, Result};
 use crate::layout;
@@ -117,7 +120,8 @@ impl Ternary<'_> {
             }
             None => self.new_mask(&mut masks, mask)?,
         };
-        // The bound rises before the entry is there, from the front, so that it never fails to fall along the array.
+        // The bound rises before the entry is there, from the front, so that it never fails to fall
+        // along the array.
         for (position, known) in masks.iter_mut().enumerate().take(index + 1) {
             if known.in_use && known.max_priority < priority {
                 known.max_priority = priority;
@@ -144,7 +148,8 @@ impl Ternary<'_> {
         Ok(())
     }
 
-    /// A place for a new mask. At the end of those in use it is written but not yet in use; in the place of one without entries it is in use at once.
+    /// A place for a new mask. At the end of those in use it is written but not yet in use; in the
+    /// place of one without entries it is in use at once.
     fn new_mask(&self, masks: &mut [Mask], bytes: &[u8]) -> Result<usize> {
         if let Some(index) = masks.iter().position(|mask| !mask.in_use) {
             masks[index] = Mask { bytes: bytes.to_vec(), max_priority: 0, in_use: false };
@@ -159,7 +164,8 @@ impl Ternary<'_> {
         };
         masks[index].bytes = bytes.to_vec();
         self.write_mask(index, &masks[index])?;
-        // A packet that read half of the old mask must be through before an entry is there that it could hit.
+        // A packet that read half of the old mask must be through before an entry is there that it
+        // could hit.
         sys::wait_for_programs();
         Ok(index)
     }

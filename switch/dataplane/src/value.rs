@@ -91,8 +91,9 @@ fn refuse<T>(what: &str, text: &str, reason: impl Into<String>) -> Result<T> {
     Err(Error::Value { what: what.to_owned(), text: text.to_owned(), reason: reason.into() })
 }
 
-/// Reads a number of at most `width` bits: decimal, `0x`, `0o`, `0b` (with `_` between digits), `-1` (two's complement), `true`, `false`,
-/// an IPv4 address (32 bits), a MAC address (48 bits) or an IPv6 address (128 bits). `what` names it in errors.
+/// Reads a number of at most `width` bits: decimal, `0x`, `0o`, `0b` (with `_` between digits),
+/// `-1` (two's complement), `true`, `false`, an IPv4 address (32 bits), a MAC address (48 bits) or
+/// an IPv6 address (128 bits). `what` names it in errors.
 pub fn parse_value(what: &str, text: &str, width: u32) -> Result<u128> {
     if width > MAX_WIDTH {
         return refuse(what, text, format!("is {width} bits wide; the runtime handles {MAX_WIDTH}"));
@@ -171,8 +172,8 @@ fn digits(text: &str) -> Option<u128> {
     u128::from_str_radix(&plain, radix).ok()
 }
 
-/// Reads a match on a key of `width` bits: a value, `value/length`, `value&&&mask`, `*` or `_` for anything, and `0x0a**`, `0b1*0` with
-/// don't-care digits. Bits that do not count are cleared.
+/// Reads a match on a key of `width` bits: a value, `value/length`, `value&&&mask`, `*` or `_` for
+/// anything, and `0x0a**`, `0b1*0` with don't-care digits. Bits that do not count are cleared.
 pub fn parse_match(what: &str, text: &str, width: u32) -> Result<Match> {
     let trimmed = text.trim();
     if matches!(trimmed, "*" | "_" | "default") {
@@ -228,7 +229,8 @@ fn wildcard(what: &str, text: &str, width: u32) -> Result<Match> {
     Ok(Match::Mask { value, mask: (mask & all_ones(width)) | above })
 }
 
-/// How a value is best read, going by its width and its field's name: addresses as addresses, the rest in decimal or hexadecimal.
+/// How a value is best read, going by its width and its field's name: addresses as addresses, the
+/// rest in decimal or hexadecimal.
 pub fn format_value(value: u128, width: u32, name: &str) -> String {
     let name = name.to_ascii_lowercase();
     let looks_like_address =
@@ -251,7 +253,8 @@ pub fn format_value(value: u128, width: u32, name: &str) -> String {
     }
 }
 
-/// As [`format_value`]; a negative number of type int<W> with its sign, as [`parse_value`] takes it.
+/// As [`format_value`]; a negative number of type int<W> with its sign, as [`parse_value`] takes
+/// it.
 pub fn format_number(value: u128, width: u32, signed: bool, name: &str) -> String {
     let negative = signed && (1..=MAX_WIDTH).contains(&width) && value >> (width - 1) & 1 == 1;
     if negative { format!("-{}", value.wrapping_neg() & all_ones(width)) } else { format_value(value, width, name) }

@@ -1,4 +1,5 @@
-//! The fixture object in the kernel: every kind of table is filled, and frames show what the data path finds. Needs root.
+//! The fixture object in the kernel: every kind of table is filled, and frames show what the data
+//! path finds. Needs root.
 
 mod fixture;
 
@@ -175,7 +176,8 @@ fn longest_prefix_tables() {
 
 #[test]
 fn ternary_priorities_whatever_the_order_of_insertion() {
-    // Every order of adding these must give the same answers: the masks' order follows insertion, the priorities must not.
+    // Every order of adding these must give the same answers: the masks' order follows insertion,
+    // the priorities must not.
     let entries = [
         (("10.0.0.0/8", "*"), 10, "1"),
         (("10.1.0.0/16", "53"), 30, "2"),

@@ -3,8 +3,10 @@
 //! It owns: the JSON's shape and its version. It must not know: how objects are compiled or loaded.
 //!
 //! Widths are in bits, sizes in bytes, offsets in bytes from the start of the map's key or value.
-//! **Scalars in maps**: a P4 `bit<W>` with W ≤ 64 is a little-endian (host order) unsigned integer of 1, 2, 4 or 8 bytes (the smallest that holds it), naturally
-//! aligned; 64 < W ≤ 128 is a 16-byte host-order integer, aligned to 8 bytes. An LPM table's key is packed big-endian instead (see [`TableKind::Lpm`]).
+//! **Scalars in maps**: a P4 `bit<W>` with W ≤ 64 is a little-endian (host order) unsigned integer
+//! of 1, 2, 4 or 8 bytes (the smallest that holds it), naturally aligned; 64 < W ≤ 128 is a 16-byte
+//! host-order integer, aligned to 8 bytes. An LPM table's key is packed big-endian instead (see
+//! [`TableKind::Lpm`]).
 
 #![forbid(unsafe_code)]
 
@@ -66,7 +68,8 @@ impl Manifest {
 pub enum TableKind {
     /// No key: only the default action (and its arguments) in `default_map`.
     Keyless,
-    /// All entries are in the code (`const entries`); nothing to fill but the default action unless const.
+    /// All entries are in the code (`const entries`); nothing to fill but the default action unless
+    /// const.
     Const,
     /// A hash map; its key is the struct of all key fields.
     Exact {
@@ -75,8 +78,9 @@ pub enum TableKind {
         /// Key size with padding (padding is zero).
         key_bytes: u32,
     },
-    /// An LPM trie: `u32` prefix length (host order), then all exact fields, then the LPM field, each packed in ceil(W/8) bytes, big-endian (an LPM field of odd width
-    /// is shifted left so that its top bit comes first).
+    /// An LPM trie: `u32` prefix length (host order), then all exact fields, then the LPM field,
+    /// each packed in ceil(W/8) bytes, big-endian (an LPM field of odd width is shifted left so
+    /// that its top bit comes first).
     /// Prefix length counts the exact bytes' bits too.
     Lpm {
         /// BPF map name.
@@ -84,9 +88,11 @@ pub enum TableKind {
         /// Size of the whole key, prefix length included.
         key_bytes: u32,
     },
-    /// Tuple space search (also tables with several LPM keys, or LPM beside ternary): `masks_map` is an array of `max_masks` masks (each a key struct,
-    /// then `u32 max_priority`, `u32 in_use`), sorted by falling max_priority; `map` is a hash of { u32 mask_index, u32 zero, masked key struct } to value
-    /// { u32 rank (higher wins), u32 zero, the usual value }. The rank is the priority, or 2^32 - 1 less it ([`Table::rank`]).
+    /// Tuple space search (also tables with several LPM keys, or LPM beside ternary): `masks_map`
+    /// is an array of `max_masks` masks (each a key struct, then `u32 max_priority`, `u32 in_use`),
+    /// sorted by falling max_priority; `map` is a hash of { u32 mask_index, u32 zero, masked key
+    /// struct } to value { u32 rank (higher wins), u32 zero, the usual value }. The rank is the
+    /// priority, or 2^32 - 1 less it ([`Table::rank`]).
     Ternary {
         /// BPF map name of the entries.
         map: String,
@@ -117,7 +123,8 @@ pub struct Table {
     pub default_action: ActionCall,
     /// The default cannot be changed.
     pub const_default: bool,
-    /// Of entries that match, the one with the smallest priority wins (`largest_priority_wins = false`).
+    /// Of entries that match, the one with the smallest priority wins (`largest_priority_wins =
+    /// false`).
     #[serde(default)]
     pub smallest_priority_wins: bool,
     /// Entries of the source that are not const: the loader adds them.
@@ -127,8 +134,9 @@ pub struct Table {
     pub const_entries: Vec<Entry>,
     /// How many entries fit.
     pub size: u64,
-    /// Size of a map value: `u32` action index, `u32` zero, then the action's parameters at [`Parameter::offset`], and if there is a direct counter, its
-    /// `u64` packets and `u64` bytes at `direct_counter`.
+    /// Size of a map value: `u32` action index, `u32` zero, then the action's parameters at
+    /// [`Parameter::offset`], and if there is a direct counter, its `u64` packets and `u64` bytes
+    /// at `direct_counter`.
     pub value_bytes: u32,
     /// Offset in the value of the direct counter, if there is one.
     pub direct_counter: Option<u32>,

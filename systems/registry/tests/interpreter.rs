@@ -2,7 +2,8 @@
 //! expectations people worked out: a wrong interpreter would call a right compiler wrong. The
 //! network of a case is given to the interpreter, not made.
 //!
-//! Names of tables, keys and actions are resolved as the packet tests' runner does it, by the manifest.
+//! Names of tables, keys and actions are resolved as the packet tests' runner does it, by the
+//! manifest.
 
 use dataplane::{Dataplane, TableRef};
 use num_bigint::BigInt;
@@ -108,7 +109,8 @@ struct Run<'a> {
     program: &'a Program,
     names: &'a Dataplane,
     switch: Interpreter<'a>,
-    /// The same program as it is written; None if it has something that the tree's interpreter has not.
+    /// The same program as it is written; None if it has something that the tree's interpreter has
+    /// not.
     tree: Option<Tree<'a>>,
     sent: BTreeMap<Port, Vec<Vec<u8>>>,
     expected: BTreeMap<Port, Vec<(u32, Option<&'a packet_test::Pattern>)>>,
@@ -143,7 +145,8 @@ impl<'a> Run<'a> {
             Command::Add { table, entry } => {
                 let table = self.names.table(table).unwrap();
                 let ternary = matches!(table.description().kind, manifest::TableKind::Ternary { .. });
-                // As written, to compare with the program's own entries; the earlier one wins among those without.
+                // As written, to compare with the program's own entries; the earlier one wins among
+                // those without.
                 let priority = if ternary { entry.priority.unwrap_or(4095 - self.adds) } else { 0 };
                 self.adds += u32::from(ternary);
                 self.tell_own(&table, entry);
@@ -196,7 +199,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// The network has destinations that only it has (`@own_destination`), as entries of this table.
+    /// The network has destinations that only it has (`@own_destination`), as entries of this
+    /// table.
     fn tell_own(&mut self, table: &TableRef<'_>, entry: &dataplane::EntrySpec) {
         let (described, actions) = (table.description(), &self.names.manifest().actions);
         let is_own = |listed: &manifest::TableAction| actions[listed.action as usize].own_destination;
@@ -232,7 +236,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Packets, and whether the program as written ran too. None: the program has something that is not interpreted.
+/// Packets, and whether the program as written ran too. None: the program has something that is not
+/// interpreted.
 fn run(path: &Path) -> Option<(usize, bool)> {
     let text = std::fs::read_to_string(path).unwrap();
     let case = Case::parse(&path.display().to_string(), &text).unwrap();

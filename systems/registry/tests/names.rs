@@ -12,8 +12,8 @@ fn the_page_shows_the_rules() {
     assert_eq!(shown, systems::compiler().rules().map(row).collect::<Vec<_>>());
 }
 
-/// No file of the back end names a system, or what is a system's: its extern types, its headers, the
-/// programs and functions of its runtime.
+/// No file of the back end names a system, or what is a system's: its extern types, its headers,
+/// the programs and functions of its runtime.
 #[test]
 fn no_system_leaks() {
     let mut words: Vec<String> = Vec::new();

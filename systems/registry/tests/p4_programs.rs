@@ -1,6 +1,6 @@
-//! Every program under `p4/` and `systems/*/p4` through front end, C, clang and the verifier, and every `.stf`
-//! beside it through the loaded object. Each (program, macros, placement) is compiled once; each case has its
-//! own load of that object. Programs are spread over the cores. Needs root.
+//! Every program under `p4/` and `systems/*/p4` through front end, C, clang and the verifier, and
+//! every `.stf` beside it through the loaded object. Each (program, macros, placement) is compiled
+//! once; each case has its own load of that object. Programs are spread over the cores. Needs root.
 //!
 //! `P4_PROGRAM=name` runs one program; `KEEP=folder` keeps the emitted C there.
 
@@ -22,8 +22,8 @@ struct Job {
     defines: Vec<String>,
     /// None: the program is only loaded.
     cases: Vec<Case>,
-    /// Does the first case run with `Forgotten` too? It has the storage of `AllScratch` and takes longer: once
-    /// for each program.
+    /// Does the first case run with `Forgotten` too? It has the storage of `AllScratch` and takes
+    /// longer: once for each program.
     forgotten: bool,
 }
 
@@ -154,7 +154,8 @@ fn run(job: &Job) -> Vec<String> {
     let folder = tempfile::tempdir().expect("folder");
     let mut failures = vec![];
     let forgotten = job.forgotten.then_some(Placement::Forgotten);
-    // A placement that does not fit becomes a later one, and so do all between: the same C, and the same runs.
+    // A placement that does not fit becomes a later one, and so do all between: the same C, and the
+    // same runs.
     let mut became = vec![];
     for placement in PLACEMENTS.into_iter().chain(forgotten) {
         let found = match compile(job, program, placement, folder.path()) {
@@ -186,7 +187,8 @@ fn programs_pass_the_verifier_and_their_packet_tests() {
         .collect();
     folders.sort();
     assert!(!folders.is_empty(), "no systems/*/p4");
-    // The systems' programs first: they take longest, and none should be left for one thread at the end.
+    // The systems' programs first: they take longest, and none should be left for one thread at the
+    // end.
     folders.push(root.join("p4"));
     let mut found = Vec::new();
     for folder in folders {

@@ -1,7 +1,9 @@
-//! Compares compiled NATs: nanoseconds a packet of each, by turns in one run, and the ratio to the first.
+//! Compares compiled NATs: nanoseconds a packet of each, by turns in one run, and the ratio to the
+//! first.
 //!
-//! `cargo run --release -p bench --example compare_nats -- FLOWS ROUNDS FIRST.o SECOND.o…`, as root; manifests
-//! are beside the objects. All must be compiled with `-DNAT_ENTRIES` of at least twice FLOWS.
+//! `cargo run --release -p bench --example compare_nats -- FLOWS ROUNDS FIRST.o SECOND.o…`, as
+//! root; manifests are beside the objects. All must be compiled with `-DNAT_ENTRIES` of at least
+//! twice FLOWS.
 
 use anyhow::{Context, Result, bail};
 use bench::build::Places;

@@ -63,7 +63,8 @@ pub struct App {
     pub updates: fn(&[u8]) -> bool,
     /// The traffic of so many flows; the number is a seed.
     pub traffic: fn(u32, u64) -> Traffic,
-    /// RedPlane's figures: latency (Fig. 9), share of bandwidth (Fig. 10), throughput ratio (Fig. 12).
+    /// RedPlane's figures: latency (Fig. 9), share of bandwidth (Fig. 10), throughput ratio (Fig.
+    /// 12).
     pub paper: [&'static str; 3],
 }
 
@@ -230,7 +231,8 @@ impl App {
         Wanted { file: self.lab, mode, prefer: Some("s1"), vars: &[] }
     }
 
-    /// Brings its lab up and sends its setup packets; the lab, and the traffic for it: that of a capture, if one is given and any packets will do.
+    /// Brings its lab up and sends its setup packets; the lab, and the traffic for it: that of a
+    /// capture, if one is given and any packets will do.
     ///
     /// # Errors
     /// The lab does not come up, or setup packets cannot be sent.
@@ -297,8 +299,9 @@ fn gateway(users: u32, _seed: u64) -> Traffic {
     let user = |n: u32| Ipv4Addr::from(USERS + n);
     let signal =
         |n: u32, signal, sequence| packets::signalling(MANAGER, GATEWAY, signal, sequence, user(n), n + 1, STATION);
-    // A request with the number of the last is a repeated one, and one a little older is late: neither changes anything. So the numbers jump to and fro by half their
-    // range, and each signalling packet does its work however often the list is played.
+    // A request with the number of the last is a repeated one, and one a little older is late:
+    // neither changes anything. So the numbers jump to and fro by half their range, and each
+    // signalling packet does its work however often the list is played.
     const HALF: u32 = 1 << 23;
     let mut frames = Vec::new();
     for sequence in [2, 2 + HALF] {

@@ -33,7 +33,8 @@ fn finish(mut command: Command, what: &str) -> Result<()> {
 }
 
 impl Places {
-    /// Compiles an app of `systems/redplane/p4` with these macros defined, to an object of this name; its path.
+    /// Compiles an app of `systems/redplane/p4` with these macros defined, to an object of this
+    /// name; its path.
     pub fn compile_p4(&self, app: &str, name: &str, defines: &[&str]) -> Result<PathBuf> {
         let source = self.root.join("systems/redplane/p4").join(app).join(format!("{app}.p4"));
         let object = self.output.join(format!("{name}.o"));
@@ -51,7 +52,8 @@ impl Places {
         self.compile_c_as(name, name, &[])
     }
 
-    /// The same with these macros defined (`NAME=VALUE`), to an object of another name; once in the life of this process.
+    /// The same with these macros defined (`NAME=VALUE`), to an object of another name; once in the
+    /// life of this process.
     pub fn compile_c_as(&self, name: &str, object: &str, defines: &[String]) -> Result<PathBuf> {
         let source = self.root.join("tools/bench/setups").join(format!("{name}.c"));
         let words: Vec<String> = std::iter::once(object.to_owned()).chain(defines.iter().cloned()).collect();

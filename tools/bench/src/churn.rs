@@ -1,7 +1,9 @@
-//! Real TCP connections that come at a rate, live a while, and are used all the time; and which of them break.
+//! Real TCP connections that come at a rate, live a while, and are used all the time; and which of
+//! them break.
 //!
-//! A connection sends [`MESSAGE_BYTES`], waits for the same back, pauses, sends again, and closes at the end of its life. It is *lost* if it was established and then is
-//! reset, or has no answer for [`Load::answer_timeout_s`].
+//! A connection sends [`MESSAGE_BYTES`], waits for the same back, pauses, sends again, and closes
+//! at the end of its life. It is *lost* if it was established and then is reset, or has no answer
+//! for [`Load::answer_timeout_s`].
 
 use anyhow::{Context, Result};
 use nix::errno::Errno;
@@ -81,7 +83,8 @@ pub struct Lives {
     pub lives: Vec<Life>,
     /// When answers came, in order.
     pub answers: Vec<f64>,
-    /// Each handshake and each message: when it was sent first, and when its answer came (infinity: never).
+    /// Each handshake and each message: when it was sent first, and when its answer came (infinity:
+    /// never).
     pub exchanges: Vec<(f64, f64)>,
 }
 
@@ -118,7 +121,8 @@ impl Lives {
     }
 }
 
-/// Echoes until told to stop; to be called in the server's namespace. `ready` is set once it listens.
+/// Echoes until told to stop; to be called in the server's namespace. `ready` is set once it
+/// listens.
 ///
 /// # Errors
 /// The port is taken, or epoll fails.

@@ -1,10 +1,12 @@
-//! Other processes on this machine: measuring goes before them, and how much of the CPU they took all the same is told.
+//! Other processes on this machine: measuring goes before them, and how much of the CPU they took
+//! all the same is told.
 
 use anyhow::{Context, Result};
 use nix::time::{ClockId, clock_gettime};
 use std::time::Instant;
 
-/// Of the whole measurement: this process, and the daemons of the labs, alike: generators must not starve what they measure. (Negative goes first; root only.)
+/// Of the whole measurement: this process, and the daemons of the labs, alike: generators must not
+/// starve what they measure. (Negative goes first; root only.)
 const NICE: i32 = -10;
 
 fn set(nice: i32) -> std::io::Result<()> {
@@ -15,7 +17,8 @@ fn set(nice: i32) -> std::io::Result<()> {
     }
 }
 
-/// Where the kernel shares the CPU between sessions first (CONFIG_SCHED_AUTOGROUP), a process's own priority counts only within its session.
+/// Where the kernel shares the CPU between sessions first (CONFIG_SCHED_AUTOGROUP), a process's own
+/// priority counts only within its session.
 fn set_session(pid: &str, nice: i32) {
     // Not there: the kernel does not group sessions, and priorities count by themselves.
     let _ = std::fs::write(format!("/proc/{pid}/autogroup"), nice.to_string());
@@ -30,7 +33,8 @@ impl Drop for First {
     }
 }
 
-/// Puts this process, and all that it starts from now on, before others: alike for all systems that are compared.
+/// Puts this process, and all that it starts from now on, before others: alike for all systems that
+/// are compared.
 pub fn go_first() -> First {
     if let Err(error) = set(NICE) {
         eprintln!("bench: priority {NICE}: {error}: what else runs on this machine will be in the figures");
@@ -44,8 +48,9 @@ pub fn daemon_first(pid: i32) {
     set_session(&pid.to_string(), NICE);
 }
 
-/// A stretch of a thread that never sleeps: what of it the thread had the CPU for. What the kernel does for packets on the way (softirq) is charged to the
-/// thread whose system call sent them, so this is the CPU's time for all of it.
+/// A stretch of a thread that never sleeps: what of it the thread had the CPU for. What the kernel
+/// does for packets on the way (softirq) is charged to the thread whose system call sent them, so
+/// this is the CPU's time for all of it.
 pub struct Stretch {
     start: Instant,
     cpu_ns: u64,

@@ -1,8 +1,10 @@
-//! A NAT with an external controller, as RedPlane compares with: the switch's program has no bindings of its own making. The first packet of a flow goes up to an agent
-//! on the switch, which asks a controller outside; that one picks the binding and copies it to two others (a chain of three) before the answer; the agent
-//! writes it into the program's map and sends the packet again.
+//! A NAT with an external controller, as RedPlane compares with: the switch's program has no
+//! bindings of its own making. The first packet of a flow goes up to an agent on the switch, which
+//! asks a controller outside; that one picks the binding and copies it to two others (a chain of
+//! three) before the answer; the agent writes it into the program's map and sends the packet again.
 //!
-//! Messages are datagrams: agent's IPv4 address and port, key, binding. Nothing is re-sent: a lost one is a lost packet, and the flow's next packet asks again.
+//! Messages are datagrams: agent's IPv4 address and port, key, binding. Nothing is re-sent: a lost
+//! one is a lost packet, and the flow's next packet asks again.
 
 use crate::flows::{EXTERNAL, EXTERNAL_ADDRESSES, INSIDE, PORT_LOW};
 use crate::kernel::{self, CObject};

@@ -49,7 +49,8 @@ pub struct Macs {
     pub outside_hop: Mac,
 }
 
-/// Flow number `number`. All hosts with one external address share its ports, and no two flows an address and port.
+/// Flow number `number`. All hosts with one external address share its ports, and no two flows an
+/// address and port.
 pub fn flow(number: u32, protocol: u8) -> Flow {
     let host = number / FLOWS_OF_A_HOST;
     let port = (number % FLOWS_OF_A_HOST) as u16;
@@ -108,7 +109,8 @@ impl Flow {
         (came, left)
     }
 
-    /// The 13 bytes that both translators look up for outbound and inbound packets: addresses, ports, protocol, big-endian.
+    /// The 13 bytes that both translators look up for outbound and inbound packets: addresses,
+    /// ports, protocol, big-endian.
     pub fn keys(&self) -> [[u8; 13]; 2] {
         let key = |source: (Ipv4Addr, u16), destination: (Ipv4Addr, u16)| {
             let mut bytes = [0u8; 13];

@@ -1,4 +1,5 @@
-//! Frames of 64 bytes, built from scratch with checksums summed over the whole packet: what goes in, and what must come out.
+//! Frames of 64 bytes, built from scratch with checksums summed over the whole packet: what goes
+//! in, and what must come out.
 
 use std::net::Ipv4Addr;
 

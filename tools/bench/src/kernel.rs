@@ -1,4 +1,5 @@
-//! BPF system calls that the measurements need beyond the `dataplane` crate's: objects written in C, and timed runs.
+//! BPF system calls that the measurements need beyond the `dataplane` crate's: objects written in
+//! C, and timed runs.
 
 use anyhow::{Context, Result, anyhow, bail};
 use libbpf_rs::libbpf_sys as sys;
@@ -71,7 +72,8 @@ pub fn sum_percpu(map: &MapHandle, offset: usize) -> Result<u64> {
     Ok(values.iter().filter_map(word).map(u64::from_ne_bytes).sum())
 }
 
-/// Puts frames, none longer than `most_bytes` (FRAME_BYTES of the object's source), into the list of an object that includes tools/bench/setups/feed.h; the first comes next.
+/// Puts frames, none longer than `most_bytes` (FRAME_BYTES of the object's source), into the list
+/// of an object that includes tools/bench/setups/feed.h; the first comes next.
 pub fn write_frames(object: &CObject, frames: &[Vec<u8>], most_bytes: usize) -> Result<()> {
     if let Some(frame) = frames.iter().find(|frame| frame.len() > most_bytes) {
         bail!("a frame of {} bytes is longer than {most_bytes}", frame.len());
@@ -79,7 +81,8 @@ pub fn write_frames(object: &CObject, frames: &[Vec<u8>], most_bytes: usize) -> 
     write_heads(object, frames, most_bytes)
 }
 
-/// The same for frames of any length, for a program that makes the first bytes of each and leaves the rest zero, but for the length.
+/// The same for frames of any length, for a program that makes the first bytes of each and leaves
+/// the rest zero, but for the length.
 ///
 /// # Errors
 /// As [`write_frames`].
@@ -117,7 +120,8 @@ fn cpu_clock_ns() -> Result<u64> {
     Ok(time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
 }
 
-/// BPF_PROG_RUN, `repeat` times on one frame that came in on an interface of the calling thread's namespace.
+/// BPF_PROG_RUN, `repeat` times on one frame that came in on an interface of the calling thread's
+/// namespace.
 pub fn run(program: BorrowedFd<'_>, frame: &[u8], ingress_ifindex: u32, repeat: u32) -> Result<Run> {
     let mut output = vec![0u8; frame.len() + 256];
     let context = sys::xdp_md { data_end: frame.len() as u32, ingress_ifindex, ..Default::default() };
@@ -143,8 +147,9 @@ pub fn run(program: BorrowedFd<'_>, frame: &[u8], ingress_ifindex: u32, repeat: 
     Ok(Run { verdict: options.retval, frame: output, cpu_ns })
 }
 
-/// BPF_PROG_RUN with live frames: the kernel makes `repeat` frames and carries out the program's verdicts.
-/// They come in on an interface of the calling thread's namespace that runs an XDP program; 0: on none.
+/// BPF_PROG_RUN with live frames: the kernel makes `repeat` frames and carries out the program's
+/// verdicts. They come in on an interface of the calling thread's namespace that runs an XDP
+/// program; 0: on none.
 pub fn run_live(program: BorrowedFd<'_>, frame: &[u8], ingress_ifindex: u32, repeat: u32) -> Result<()> {
     let context = sys::xdp_md { data_end: frame.len() as u32, ingress_ifindex, ..Default::default() };
     let mut options = sys::bpf_test_run_opts {

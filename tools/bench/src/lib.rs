@@ -1,11 +1,16 @@
-//! The measurements behind `make bench`: the evaluation of RedPlane (§7) on this machine, and what compiled P4 costs beside programs written by hand.
+//! The measurements behind `make bench`: the evaluation of RedPlane (§7) on this machine, and what
+//! compiled P4 costs beside programs written by hand.
 //!
-//! It owns: the experiments ([`experiments`]), the systems that are compared, the traffic, the rounds, the statistics, and the page. It must not know: how P4 is
-//! compiled (it runs `stateplane compile`), how FlowState works, or what a lab's daemons do (it brings up topologies and watches traffic).
+//! It owns: the experiments ([`experiments`]), the systems that are compared, the traffic, the
+//! rounds, the statistics, and the page. It must not know: how P4 is compiled (it runs `stateplane
+//! compile`), how FlowState works, or what a lab's daemons do (it brings up topologies and watches
+//! traffic).
 //!
 //! What experiments measure with:
-//! - [`per_packet`]: nanoseconds of CPU a packet, one program at a time, by BPF_PROG_RUN over a list of frames.
-//! - [`traffic`]: packets a second through veth links and a network namespace, which is also what nftables can be compared with.
+//! - [`per_packet`]: nanoseconds of CPU a packet, one program at a time, by BPF_PROG_RUN over a
+//!   list of frames.
+//! - [`traffic`]: packets a second through veth links and a network namespace, which is also what
+//!   nftables can be compared with.
 //! - [`probe`]: round-trip times through a switch of a lab, taken in the kernel.
 //! - [`line`]: packets a second through a switch of a lab, at an offered rate.
 //! - [`moves`]: how long a steady stream is silent while a link moves.

@@ -1,6 +1,8 @@
-//! Packets a second through one switch of a lab: made by the kernel on the router before it, counted by XDP on the routers around it.
+//! Packets a second through one switch of a lab: made by the kernel on the router before it,
+//! counted by XDP on the routers around it.
 //!
-//! Generator and switch share CPU 0 (the kernel polls a veth on the CPU that fills it); stores and whatever else the application needs have the other.
+//! Generator and switch share CPU 0 (the kernel polls a veth on the CPU that fills it); stores and
+//! whatever else the application needs have the other.
 
 use crate::build::Places;
 use crate::contention::{Stretch, taken_percent};
@@ -13,17 +15,20 @@ use libbpf_rs::Link;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// FRAME_BYTES of tools/bench/setups/probe.c: what it makes of a packet; the rest, if there is more, is zero.
+/// FRAME_BYTES of tools/bench/setups/probe.c: what it makes of a packet; the rest, if there is
+/// more, is zero.
 const FRAME_BYTES: usize = 128;
 /// The longest frame that links of the labs take.
 const LONGEST_BYTES: usize = 1_514;
 /// Frames that one system call makes when the rate has no limit: short enough to notice the end.
 const BURST: u32 = 1_024;
-/// The same where what comes out is waited for: half of what a veth's ring holds, so that there is always room for what routing daemons send.
+/// The same where what comes out is waited for: half of what a veth's ring holds, so that there is
+/// always room for what routing daemons send.
 const CLOCKED_BURST: u32 = 128;
 /// Nothing more has come out for so long: what is missing was dropped on the way.
 const LOST: Duration = Duration::from_micros(300);
-/// A paced generator makes what is due this often: more often than the shortest snapshots come (1 ms), which are only taken of what has changed.
+/// A paced generator makes what is due this often: more often than the shortest snapshots come (1
+/// ms), which are only taken of what has changed.
 const TICK: Duration = Duration::from_micros(200);
 /// Packets a second.
 const REFRESH_RATE: f64 = 30_000.0;
@@ -41,7 +46,8 @@ pub struct Delivered {
     pub delivered: f64,
     /// Bytes a second that came out, whole frames.
     pub delivered_bytes: f64,
-    /// Without a limit: packets that came out, per second in which generator and switch had their CPU. Other processes on the machine do not change it much.
+    /// Without a limit: packets that came out, per second in which generator and switch had their
+    /// CPU. Other processes on the machine do not change it much.
     pub per_cpu_s: Option<f64>,
     /// Without a limit: share of the time, in percent, in which others had that CPU.
     pub taken_percent: Option<f64>,
@@ -60,7 +66,8 @@ pub struct Line {
 }
 
 impl Line {
-    /// Prepares to send these frames (their Ethernet addresses are filled in), and to count packets with this UDP port that come out.
+    /// Prepares to send these frames (their Ethernet addresses are filled in), and to count packets
+    /// with this UDP port that come out.
     ///
     /// # Errors
     /// A node is missing, or a frame is too long.
@@ -94,9 +101,10 @@ impl Line {
         Ok(Line { player, _ready: ready, counters, near, clocked: false, frames: frames.len() as u32, frame_bytes })
     }
 
-    /// Without a limit, makes the next packets when the last have come out, as far as they do. For switches whose packets wait for nobody: more than they can take
-    /// would be dropped before them, routing daemons' packets (BFD) with it, and the switch's packets would be handled on whichever CPU last had one that does not
-    /// drain.
+    /// Without a limit, makes the next packets when the last have come out, as far as they do. For
+    /// switches whose packets wait for nobody: more than they can take would be dropped before
+    /// them, routing daemons' packets (BFD) with it, and the switch's packets would be handled on
+    /// whichever CPU last had one that does not drain.
     pub fn clocked(self) -> Line {
         Line { clocked: true, ..self }
     }
@@ -216,7 +224,8 @@ impl Line {
         self.near.run(|| play().map_err(|e| std::io::Error::other(format!("{e:#}")))).context("sending")
     }
 
-    /// Offers packets at a rate (none: as many as can be made) and counts for a while what comes out.
+    /// Offers packets at a rate (none: as many as can be made) and counts for a while what comes
+    /// out.
     ///
     /// # Errors
     /// The kernel makes no frames.
@@ -228,7 +237,8 @@ impl Line {
         })
     }
 
-    /// Sends each frame of the list once, so slowly that stores can follow: flows whose leases ended have them again.
+    /// Sends each frame of the list once, so slowly that stores can follow: flows whose leases
+    /// ended have them again.
     ///
     /// # Errors
     /// As [`Line::send`].
@@ -236,7 +246,8 @@ impl Line {
         self.send(u64::from(self.frames), REFRESH_RATE)
     }
 
-    /// The most that comes through, over several offered rates: some systems deliver less when they are offered too much.
+    /// The most that comes through, over several offered rates: some systems deliver less when they
+    /// are offered too much.
     ///
     /// # Errors
     /// As [`Line::offer`].

@@ -8,7 +8,8 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Repeats RedPlane's evaluation: each experiment writes JSON and SVG, and a page shows the paper's figures and ours side by side.
+/// Repeats RedPlane's evaluation: each experiment writes JSON and SVG, and a page shows the paper's
+/// figures and ours side by side.
 #[derive(Parser, Debug)]
 #[command(version, about)]
 struct Arguments {
@@ -45,10 +46,12 @@ struct How {
     /// Fewer rounds and shorter runs: about eight minutes for all, with wide spreads
     #[arg(long)]
     quick: bool,
-    /// Only this application, by its folder in systems/redplane/p4, where an experiment has several; may be given again
+    /// Only this application, by its folder in systems/redplane/p4, where an experiment has
+    /// several; may be given again
     #[arg(long = "app", value_name = "FOLDER", value_parser = clap::builder::PossibleValuesParser::new(bench::apps::folders()))]
     apps: Vec<String>,
-    /// Play this capture's conversations (pcap or pcapng) instead of the packets of fig08, fig09, fig10 and fig12
+    /// Play this capture's conversations (pcap or pcapng) instead of the packets of fig08, fig09,
+    /// fig10 and fig12
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
     /// The repository

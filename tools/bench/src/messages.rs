@@ -1,4 +1,5 @@
-//! The state protocol's messages on the wire between a switch and the stores: counted, or lost on purpose, by nftables on the router between them.
+//! The state protocol's messages on the wire between a switch and the stores: counted, or lost on
+//! purpose, by nftables on the router between them.
 
 use crate::apps::{STORES_ROUTER, SWITCH};
 use crate::labs::Running;
@@ -27,7 +28,8 @@ pub struct Seen {
 }
 
 impl Messages {
-    /// Begins to count: what the switch and the stores tell each other, and its reports to controllers with their answers.
+    /// Begins to count: what the switch and the stores tell each other, and its reports to
+    /// controllers with their answers.
     ///
     /// # Errors
     /// nftables refuses.
@@ -75,8 +77,9 @@ impl Messages {
     }
 }
 
-/// For messages from and to the switch's protocol address, of these ports at the other end. (Not by interface: when a link between router and switch is out for a moment,
-/// messages come another way.)
+/// For messages from and to the switch's protocol address, of these ports at the other end. (Not by
+/// interface: when a link between router and switch is out for a moment, messages come another
+/// way.)
 fn rules(address: &str, ports: &str, verdict: &str) -> String {
     format!(
         "add table ip bench\ndelete table ip bench\ntable ip bench {{ chain messages {{ type filter hook forward priority -300; \

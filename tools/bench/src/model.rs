@@ -1,4 +1,5 @@
-//! The analytical model of the state protocol's bandwidth: what messages a switch's traffic makes, by systems/redplane/docs/state-protocol.md and systems/redplane/docs/snapshots.md alone. It is
+//! The analytical model of the state protocol's bandwidth: what messages a switch's traffic makes,
+//! by systems/redplane/docs/state-protocol.md and systems/redplane/docs/snapshots.md alone. It is
 //! computed, not fitted; experiments compare it with what was on the wire.
 
 use crate::trace::numbers_by_flow;
@@ -20,9 +21,11 @@ const PART_SET_BYTES: f64 = 8.0;
 /// A session's heartbeats in each lease.
 const HEARTBEATS_A_LEASE: f64 = 3.0;
 
-/// A switch's `REPORT`s to each controller in each second, and as many `HEARD`s back (systems/redplane/docs/state-protocol.md, "The controller").
+/// A switch's `REPORT`s to each controller in each second, and as many `HEARD`s back
+/// (systems/redplane/docs/state-protocol.md, "The controller").
 const REPORTS_A_SECOND: f64 = 20.0;
-/// The least time between two UPDATEs of a flow that the generator sends (`resend_timeout_us` of a switch's configuration, its default).
+/// The least time between two UPDATEs of a flow that the generator sends (`resend_timeout_us` of a
+/// switch's configuration, its default).
 const GENERATED_EVERY_S: f64 = 0.005;
 
 /// An application and its cluster, as far as bandwidth goes.
@@ -34,10 +37,12 @@ pub struct Model {
     pub value_bytes: f64,
     /// Share of the packets that are updates.
     pub updates: f64,
-    /// Mean length of those packets, as they come in and as they leave: each travels with its update and back.
+    /// Mean length of those packets, as they come in and as they leave: each travels with its
+    /// update and back.
     pub update_packet_bytes: f64,
-    /// If the generator sends updates, without the packets, each flow's at most once in 5 ms, with its newest value: for each flow, which of the updates are its own.
-    /// None: each packet travels with its update.
+    /// If the generator sends updates, without the packets, each flow's at most once in 5 ms, with
+    /// its newest value: for each flow, which of the updates are its own. None: each packet travels
+    /// with its update.
     #[serde(skip)]
     pub asynchronous_flows: Option<Vec<Vec<usize>>>,
     /// Controllers that hear of the switch.
@@ -48,13 +53,15 @@ pub struct Model {
     pub shards: f64,
     /// Of the sessions, in seconds.
     pub lease_s: f64,
-    /// Bytes of messages of one snapshot of one key, both ways, and seconds between two; none without snapshots.
+    /// Bytes of messages of one snapshot of one key, both ways, and seconds between two; none
+    /// without snapshots.
     pub snapshot: Option<(f64, f64)>,
     /// Keys of which snapshots are taken: sketches.
     pub sketches: f64,
 }
 
-/// The JSON of a switch's `REPORT`, as long as it is once there are views and flows (numbers have a digit more or less).
+/// The JSON of a switch's `REPORT`, as long as it is once there are views and flows (numbers have a
+/// digit more or less).
 fn report_bytes(lab: &str, program: &str, shards: u16) -> Result<f64> {
     let load = SwitchLoad {
         name: format!("{lab}-s1"),
@@ -72,7 +79,8 @@ fn report_bytes(lab: &str, program: &str, shards: u16) -> Result<f64> {
     Ok(serde_json::to_string(&report)?.len() as f64)
 }
 
-/// How many updates of a flow leave in each second, if those with these numbers, of so many that are played round and round, are its own.
+/// How many updates of a flow leave in each second, if those with these numbers, of so many that
+/// are played round and round, are its own.
 fn generated_a_second(own: &[usize], all: usize, updates_per_s: f64) -> f64 {
     let (mut sent, mut next_s) = (0u32, f64::NEG_INFINITY);
     for number in own {
@@ -92,7 +100,8 @@ fn number(lab: &Lab, name: &str) -> Result<f64> {
 }
 
 impl Model {
-    /// The model of what a lab's switches run: `folder` is the program's name, and its updates are frames for which `updates` holds.
+    /// The model of what a lab's switches run: `folder` is the program's name, and its updates are
+    /// frames for which `updates` holds.
     ///
     /// # Errors
     /// The lab has no such program, or lacks a variable.
@@ -144,7 +153,8 @@ impl Model {
         }
     }
 
-    /// Messages for each second, in bytes, however much traffic there is: heartbeats, reports and snapshots.
+    /// Messages for each second, in bytes, however much traffic there is: heartbeats, reports and
+    /// snapshots.
     pub fn bytes_a_second(&self) -> f64 {
         let heartbeats = self.heartbeats_a_second() * 2.0 * MESSAGE_BYTES;
         let reports = self.controllers * REPORTS_A_SECOND * (2.0 * MESSAGE_BYTES + self.report_bytes);
@@ -166,7 +176,8 @@ impl Model {
         self.bytes_an_update() * self.updates_a_second(packets_per_s) + self.bytes_a_second()
     }
 
-    /// Messages' share of all bytes, in percent, of this many switches that forward packets of this length in and out.
+    /// Messages' share of all bytes, in percent, of this many switches that forward packets of this
+    /// length in and out.
     pub fn share_percent(&self, switches: f64, packets_per_s: f64, frame_bytes: f64) -> f64 {
         let messages = switches * self.bytes_per_s(packets_per_s);
         100.0 * messages / (messages + switches * packets_per_s * 2.0 * frame_bytes)
@@ -198,12 +209,14 @@ mod tests {
         // Three controllers, and each REPORT and HEARD with a header; 100 bytes of JSON.
         let controlled = Model { controllers: 3.0, report_bytes: 100.0, ..counter.clone() };
         assert_eq!(controlled.bytes_a_second(), 96.0 * 212.0 + 3.0 * 20.0 * 312.0);
-        // An UPDATE 106 + 13 + 8 and its UPDATE_ACK 106 + 13, without the packet, no more than 200 a second and flow.
+        // An UPDATE 106 + 13 + 8 and its UPDATE_ACK 106 + 13, without the packet, no more than 200
+        // a second and flow.
         let asynchronous =
             Model { asynchronous_flows: Some((0..1_024).map(|flow| vec![flow]).collect()), ..counter.clone() };
         assert_eq!(asynchronous.bytes_per_s(10_000.0), 10_000.0 * 246.0 + 96.0 * 212.0);
         assert_eq!(asynchronous.bytes_per_s(1e9), 204_800.0 * 246.0 + 96.0 * 212.0);
-        // Ten updates of a flow within 5 ms: the first leaves, and the last of them; then come 90 flows with one each.
+        // Ten updates of a flow within 5 ms: the first leaves, and the last of them; then come 90
+        // flows with one each.
         let flows = std::iter::once((0..10).collect()).chain((10..100).map(|flow| vec![flow])).collect();
         let uneven = Model { asynchronous_flows: Some(flows), ..counter.clone() };
         assert!((uneven.bytes_per_s(2_000.0) - (20.0 * 92.0 * 246.0 + 96.0 * 212.0)).abs() < 1e-3);

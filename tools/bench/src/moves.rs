@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 const PERIOD: Duration = Duration::from_millis(1);
 /// Sender and receivers look this often whether they are to end.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// The stream runs for so long before something happens, and after it: routes that change, and packets that wait, are over by then.
+/// The stream runs for so long before something happens, and after it: routes that change, and
+/// packets that wait, are over by then.
 const AROUND: Duration = Duration::from_millis(1_500);
 
 /// Echoes datagrams until told to stop.
@@ -44,7 +45,8 @@ fn send(socket: &UdpSocket, stop: &AtomicBool) {
     }
 }
 
-/// The longest time without an answer between two moments, of which the first and the last are no answers.
+/// The longest time without an answer between two moments, of which the first and the last are no
+/// answers.
 pub fn longest_silence(answers: &[f64], from: f64, to: f64) -> f64 {
     let mut last = from;
     let mut longest: f64 = 0.0;
@@ -55,7 +57,8 @@ pub fn longest_silence(answers: &[f64], from: f64, to: f64) -> f64 {
     longest.max(to - last)
 }
 
-/// Runs a stream from `inside` to an echo server on `outside`, does something in its middle, and says for how long at most nothing came back from then on, in seconds.
+/// Runs a stream from `inside` to an echo server on `outside`, does something in its middle, and
+/// says for how long at most nothing came back from then on, in seconds.
 ///
 /// # Errors
 /// There is no stream before it, or the event fails.

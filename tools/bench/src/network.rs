@@ -1,4 +1,5 @@
-//! The line: generator → inside port [translator] outside port → sink, each in a network namespace, with fixed addresses, routes and neighbours.
+//! The line: generator → inside port [translator] outside port → sink, each in a network namespace,
+//! with fixed addresses, routes and neighbours.
 
 use crate::flows::Macs;
 use crate::frame::Mac;

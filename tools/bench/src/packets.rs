@@ -1,4 +1,5 @@
-//! Packets for the applications: Ethernet (addresses are filled in when they are sent), IPv4, UDP, and what each application carries.
+//! Packets for the applications: Ethernet (addresses are filled in when they are sent), IPv4, UDP,
+//! and what each application carries.
 
 use std::net::Ipv4Addr;
 

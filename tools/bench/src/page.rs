@@ -1,4 +1,5 @@
-//! `out/bench/index.html`: every experiment with the paper's figures and ours side by side, in one file that needs no other.
+//! `out/bench/index.html`: every experiment with the paper's figures and ours side by side, in one
+//! file that needs no other.
 
 use crate::experiments::{self, Asked, Descriptor};
 use crate::results::Record;

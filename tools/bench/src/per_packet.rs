@@ -1,8 +1,10 @@
 //! Nanoseconds a packet: one program at a time, by BPF_PROG_RUN.
 //!
-//! BPF_PROG_RUN repeats a program on one frame as the last run left it, so a translator would soon see its own output. `replay` (tools/bench/setups/traffic.c) writes the
-//! next frame over it and tail-calls the translator; the same with a program that does nothing, timed in the same round, is subtracted. Rounds alternate
-//! between the systems, so that what disturbs the machine disturbs all; the ratios are taken round by round.
+//! BPF_PROG_RUN repeats a program on one frame as the last run left it, so a translator would soon
+//! see its own output. `replay` (tools/bench/setups/traffic.c) writes the next frame over it and
+//! tail-calls the translator; the same with a program that does nothing, timed in the same round,
+//! is subtracted. Rounds alternate between the systems, so that what disturbs the machine disturbs
+//! all; the ratios are taken round by round.
 
 use crate::flows::{Flow, Macs, Translation, flow};
 use crate::frame::{FRAME_BYTES, TCP};
@@ -104,8 +106,9 @@ pub fn translations(flows: &[Flow], macs: &Macs) -> Vec<Translation> {
     flows.iter().flat_map(|flow| [flow.outbound(macs), flow.inbound(macs)]).collect()
 }
 
-/// One round: nanoseconds a packet, by system. The systems take turns by slices of a few milliseconds, so that a disturbance of the machine meets all of
-/// them, and the median slice counts.
+/// One round: nanoseconds a packet, by system. The systems take turns by slices of a few
+/// milliseconds, so that a disturbance of the machine meets all of them, and the median slice
+/// counts.
 fn run_round(replay: &Replay, systems: &[System], round: u32, packets: u32) -> Result<Vec<f64>> {
     let slices = packets.div_ceil(SLICE_PACKETS);
     let slice_packets = packets.min(SLICE_PACKETS);
@@ -131,7 +134,8 @@ fn run_round(replay: &Replay, systems: &[System], round: u32, packets: u32) -> R
     Ok(times.iter().map(|times| summary(times).median).collect())
 }
 
-/// Measures systems (already loaded, in whose namespace the calling thread is) on `count` established conversations.
+/// Measures systems (already loaded, in whose namespace the calling thread is) on `count`
+/// established conversations.
 pub fn measure(
     systems: &[System],
     traffic_object: &Path,

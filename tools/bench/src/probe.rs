@@ -1,8 +1,9 @@
 //! Round-trip times through one switch of a lab, packet by packet.
 //!
-//! Packets go out by a packet socket on the router before the switch and come back from an XDP program on the router behind it (tools/bench/setups/probe.c); another notes when they
-//! are back. So what is timed is: send system call, link, switch, link, reflection, link, switch, link; no host's network stack, and no process that has to wake up.
-//! One packet is under way at a time.
+//! Packets go out by a packet socket on the router before the switch and come back from an XDP
+//! program on the router behind it (tools/bench/setups/probe.c); another notes when they are back.
+//! So what is timed is: send system call, link, switch, link, reflection, link, switch, link; no
+//! host's network stack, and no process that has to wake up. One packet is under way at a time.
 
 use crate::apps::PORT;
 use crate::build::Places;
@@ -25,7 +26,8 @@ const MAGIC: u32 = 0x7072_6f62;
 pub const STAMP_BYTES: usize = 16;
 /// A packet that is not back after so long is lost.
 const LOST_AFTER: Duration = Duration::from_millis(200);
-/// Most are back within this; giving the CPU away at once would cost a time slice on a busy machine.
+/// Most are back within this; giving the CPU away at once would cost a time slice on a busy
+/// machine.
 const SPIN_FIRST: Duration = Duration::from_micros(200);
 /// So many lost in a row are no loss: something is broken.
 const LOST_IN_A_ROW: usize = 25;
@@ -91,7 +93,8 @@ unsafe impl Send for Slots {}
 
 impl Slots {
     fn map(map: MapHandle) -> Result<Slots> {
-        // SAFETY: a new shared mapping of a map made with BPF_F_MMAPABLE, of its own length, owned by the value returned.
+        // SAFETY: a new shared mapping of a map made with BPF_F_MMAPABLE, of its own length, owned
+        // by the value returned.
         let at = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -109,7 +112,8 @@ impl Slots {
     }
 
     fn slot(&self, number: u32) -> &AtomicU64 {
-        // SAFETY: the index is below PROBE_SLOTS, the length of the mapping, which lives as long as self.
+        // SAFETY: the index is below PROBE_SLOTS, the length of the mapping, which lives as long as
+        // self.
         unsafe { &*self.at.add(number as usize & (PROBE_SLOTS - 1)) }
     }
 }
@@ -161,7 +165,8 @@ fn packet_socket() -> std::io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Attaches a program of an object of tools/bench/setups/probe.c to a router's interface towards a switch.
+/// Attaches a program of an object of tools/bench/setups/probe.c to a router's interface towards a
+/// switch.
 ///
 /// # Errors
 /// The interface is missing, or has a program.
@@ -193,7 +198,8 @@ impl Probe {
     pub fn new(places: &Places, lab: &Running, path: Path, shape: Shape) -> Result<Probe> {
         let offsets = [format!("REFLECT_OFFSET={}", shape.reflected), format!("COLLECT_OFFSET={}", shape.collected)];
         let object = places.compile_c_as("probe", "probe", &offsets)?;
-        // A veth that has no program leaves what an XDP program sends back in its queue until something else comes.
+        // A veth that has no program leaves what an XDP program sends back in its queue until
+        // something else comes.
         let far_of_switch = lab.run(path.switch, &["ip", "-json", "link", "show", "dev", path.far])?;
         let pass = match far_of_switch.contains("\"xdp\"") {
             true => None,
@@ -226,7 +232,8 @@ impl Probe {
         Ok((kernel::sum_percpu(&map, 0)?, kernel::sum_percpu(&map, 8)?))
     }
 
-    /// Sends a frame (its Ethernet addresses and stamp are filled in) and waits until it is back: microseconds, or nothing if it is lost.
+    /// Sends a frame (its Ethernet addresses and stamp are filled in) and waits until it is back:
+    /// microseconds, or nothing if it is lost.
     ///
     /// # Errors
     /// It cannot be sent.
@@ -309,7 +316,8 @@ impl Probe {
     }
 }
 
-/// Frames of a seeded trace: UDP from `inside` hosts to one server, 64 to 1500 bytes, `flows` flows of sizes after Zipf, beginning all along.
+/// Frames of a seeded trace: UDP from `inside` hosts to one server, 64 to 1500 bytes, `flows` flows
+/// of sizes after Zipf, beginning all along.
 ///
 /// # Errors
 /// The numbers make no trace.
@@ -338,7 +346,8 @@ pub fn trace(
     Ok(frames.collect())
 }
 
-/// Frames of a capture's shape: UDP from `inside` hosts to one server, a flow for each conversation, as long as the captured ones (at most 1500 bytes, at least 64).
+/// Frames of a capture's shape: UDP from `inside` hosts to one server, a flow for each
+/// conversation, as long as the captured ones (at most 1500 bytes, at least 64).
 ///
 /// # Errors
 /// The file is no capture, or has nothing that can be played.

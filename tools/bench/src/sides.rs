@@ -35,7 +35,8 @@ pub fn both<T>(
     Ok([side(with?)?, side(without?)?])
 }
 
-/// Does two things at the same time: labs mostly wait while they come up, and compilers use one core each.
+/// Does two things at the same time: labs mostly wait while they come up, and compilers use one
+/// core each.
 pub fn at_once<T: Send>(
     one: impl FnOnce() -> Result<T>,
     other: impl FnOnce() -> Result<T> + Send,
@@ -47,7 +48,8 @@ pub fn at_once<T: Send>(
     })
 }
 
-/// Measures both in each round, by turns the one and the other first; all samples, with fault tolerance first.
+/// Measures both in each round, by turns the one and the other first; all samples, with fault
+/// tolerance first.
 ///
 /// # Errors
 /// Those of `measure`.
@@ -85,7 +87,8 @@ impl Missing {
     }
 }
 
-/// Runs something for each chosen application; those that are missing or failed, with the goals that they then miss.
+/// Runs something for each chosen application; those that are missing or failed, with the goals
+/// that they then miss.
 pub fn each_app(
     context: &Context,
     chosen: impl Fn(&App) -> bool,

@@ -141,7 +141,8 @@ impl System {
         Ok(System { name: "nftables", kind: Kind::Nftables(CObject::load(traffic, &[])?) })
     }
 
-    /// Writes the bindings of these conversations, both directions, as if they had been made long ago and were in use.
+    /// Writes the bindings of these conversations, both directions, as if they had been made long
+    /// ago and were in use.
     pub fn establish(&self, flows: &[Flow]) -> Result<()> {
         match &self.kind {
             Kind::P4(dataplane) => establish_p4(dataplane, flows),

@@ -19,7 +19,8 @@ pub struct Played {
     pub capture: Option<(String, Value)>,
 }
 
-/// Which of the frames are each flow's, by their numbers. The frames are UDP over IPv4 without options or tags, as all are that are played.
+/// Which of the frames are each flow's, by their numbers. The frames are UDP over IPv4 without
+/// options or tags, as all are that are played.
 pub fn numbers_by_flow<'a>(frames: impl IntoIterator<Item = &'a Vec<u8>>) -> Vec<Vec<usize>> {
     let mut by_flow: BTreeMap<&[u8], Vec<usize>> = BTreeMap::new();
     for (number, frame) in frames.into_iter().enumerate() {
@@ -36,7 +37,8 @@ pub fn captured(context: &Context, packets: u32) -> Result<Option<Played>> {
     context.pcap.as_ref().map(|_| play(context, packets, 0)).transpose()
 }
 
-/// So many packets of the seeded trace, of so many flows; or the capture's that was given, at most as many.
+/// So many packets of the seeded trace, of so many flows; or the capture's that was given, at most
+/// as many.
 ///
 /// # Errors
 /// The capture cannot be read, or has nothing that can be played.

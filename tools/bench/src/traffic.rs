@@ -1,8 +1,11 @@
-//! Packets a second: 64-byte UDP packets through veth links and a translator in a network namespace, counted where they arrive.
+//! Packets a second: 64-byte UDP packets through veth links and a translator in a network
+//! namespace, counted where they arrive.
 //!
-//! All of it runs on one CPU: the generator (BPF_PROG_RUN with live frames) hands each batch to the link, and the kernel polls the links on the CPU that filled
-//! them. So nothing is lost, a packet's time is the sum of all its steps, and the figures contain the generator and the sink, the same for every translator. (A
-//! second CPU would let the generator overrun the translator, and the two would measure how they fight over a ring.)
+//! All of it runs on one CPU: the generator (BPF_PROG_RUN with live frames) hands each batch to the
+//! link, and the kernel polls the links on the CPU that filled them. So nothing is lost, a packet's
+//! time is the sum of all its steps, and the figures contain the generator and the sink, the same
+//! for every translator. (A second CPU would let the generator overrun the translator, and the two
+//! would measure how they fight over a ring.)
 
 use crate::flows::{FIRST_INSIDE, Flow, REMOTE, flow};
 use crate::frame::{FRAME_BYTES, UDP};
@@ -90,7 +93,8 @@ fn carry(system: &mut System, generator: &CObject, sink: &CObject, network: &Net
     })
 }
 
-/// Measures systems (already loaded, in whose namespace the calling thread is) on `count` conversations.
+/// Measures systems (already loaded, in whose namespace the calling thread is) on `count`
+/// conversations.
 pub fn measure(
     systems: &mut [System],
     traffic_object: &Path,

@@ -1,11 +1,13 @@
-//! How long a switch's XDP program runs for a packet, as the kernel counts it (BPF_ENABLE_STATS): with all that it tail-calls, whatever else the machine does.
+//! How long a switch's XDP program runs for a packet, as the kernel counts it (BPF_ENABLE_STATS):
+//! with all that it tail-calls, whatever else the machine does.
 
 use crate::labs::Running;
 use anyhow::{Context, Result};
 use libbpf_rs::libbpf_sys as sys;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// The kernel counts as long as this lives. (It costs each run two looks at the clock, alike for all programs.)
+/// The kernel counts as long as this lives. (It costs each run two looks at the clock, alike for
+/// all programs.)
 pub struct Counting(#[expect(dead_code, reason = "counting ends when the descriptor is closed")] OwnedFd);
 
 fn owned(descriptor: i32, what: &str) -> Result<OwnedFd> {
@@ -51,7 +53,8 @@ impl Program {
     pub fn run_ns(&self) -> Result<u64> {
         let mut information = sys::bpf_prog_info::default();
         let mut bytes = size_of::<sys::bpf_prog_info>() as u32;
-        // SAFETY: the structure and its length are live for the call, which writes no more than that many bytes.
+        // SAFETY: the structure and its length are live for the call, which writes no more than
+        // that many bytes.
         let result =
             unsafe { sys::bpf_obj_get_info_by_fd(self.0.as_raw_fd(), (&raw mut information).cast(), &raw mut bytes) };
         if result != 0 {

@@ -1,5 +1,5 @@
-//! The NAT in P4 and the one in C, written apart, on the same mutated frames: the same verdict and the same bytes, or one of them is wrong.
-//! Needs root.
+//! The NAT in P4 and the one in C, written apart, on the same mutated frames: the same verdict and
+//! the same bytes, or one of them is wrong. Needs root.
 //!
 //! `STATEPLANE_FRAMES` sets how many frames (default 200,000), `STATEPLANE_SEED` replays a run.
 
@@ -49,7 +49,8 @@ fn flows() -> Vec<Flow> {
     (0..FLOWS).map(conversation).collect()
 }
 
-/// IPv4 header and the first bytes of what it carries. Transport checksums as they come: nobody verifies them, both update them.
+/// IPv4 header and the first bytes of what it carries. Transport checksums as they come: nobody
+/// verifies them, both update them.
 fn packet(random: &mut StdRng, flow: &Flow, outbound: bool) -> Vec<u8> {
     let (source, destination) = if outbound { (flow.inside, flow.remote) } else { (flow.remote, flow.external) };
     let mut bytes = vec![0x45, 0, 0, 0, random.random(), random.random(), 0x40, 0, 64, flow.protocol, 0, 0];
@@ -134,7 +135,8 @@ fn frame(random: &mut StdRng, flows: &[Flow], macs: [Mac; 2]) -> Vec<u8> {
         let at = random.random_range(12..frame.len());
         frame[at] = if random.random() { random.random() } else { frame[at] ^ (1 << random.random_range(0..8)) };
     }
-    // Else nothing that is changed in the header would get further than to the check of its checksum.
+    // Else nothing that is changed in the header would get further than to the check of its
+    // checksum.
     if random.random_bool(0.8) {
         mend_checksum(&mut frame[14..]);
     }

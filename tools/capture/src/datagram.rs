@@ -20,7 +20,8 @@ pub struct Datagram<'a> {
     pub destination: SocketAddrV4,
     /// What was captured of its payload.
     pub payload: &'a [u8],
-    /// The payload's length as its UDP header has it, in bytes: more than `payload` has if the capture cut it.
+    /// The payload's length as its UDP header has it, in bytes: more than `payload` has if the
+    /// capture cut it.
     pub payload_bytes: usize,
     /// A fragment of a datagram that was cut into several: `payload` is its beginning.
     pub fragmented: bool,
@@ -35,8 +36,9 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-/// The frame as Ethernet carries it, for those who need that: a frame of another link layer gets a header with the type that it names and the sender's address, if it
-/// has one. False, and nothing in `out`, if the link layer is unknown.
+/// The frame as Ethernet carries it, for those who need that: a frame of another link layer gets a
+/// header with the type that it names and the sender's address, if it has one. False, and nothing
+/// in `out`, if the link layer is unknown.
 pub fn ethernet_into(frame: &Frame<'_>, out: &mut Vec<u8>) -> bool {
     out.clear();
     if frame.link == Link::Ethernet {

@@ -8,7 +8,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// No block of a capture may be longer: frames have 64 KiB at the most, and their blocks little more.
+/// No block of a capture may be longer: frames have 64 KiB at the most, and their blocks little
+/// more.
 const BUFFER_BYTES: usize = 1 << 20;
 /// A capture of `any` has one interface for each link type; more than this many come from no tool.
 const MOST_INTERFACES: usize = 4096;
@@ -191,7 +192,8 @@ impl Reader {
     }
 }
 
-/// What a block is: a frame (its bytes go to `bytes`), news of an interface, or nothing of interest.
+/// What a block is: a frame (its bytes go to `bytes`), news of an interface, or nothing of
+/// interest.
 fn take(
     block: PcapBlockOwned<'_>,
     sources: &mut Vec<Source>,

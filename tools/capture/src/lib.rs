@@ -1,7 +1,8 @@
-//! Frames from captures: pcap and pcapng files, and interfaces as they carry them; and frames into pcap files.
+//! Frames from captures: pcap and pcapng files, and interfaces as they carry them; and frames into
+//! pcap files.
 //!
-//! This crate owns formats of captures and link layers. It knows no protocol above UDP. Files are hostile input: any bytes give frames or an error, in
-//! bounded memory.
+//! This crate owns formats of captures and link layers. It knows no protocol above UDP. Files are
+//! hostile input: any bytes give frames or an error, in bounded memory.
 
 mod datagram;
 mod file;
@@ -13,7 +14,8 @@ pub use file::{Error, Reader};
 pub use live::{Interface, Seen, Statistics, stamps_frames};
 pub use writer::Writer;
 
-/// What a frame's first bytes are (the registry of link types: <https://www.tcpdump.org/linktypes.html>).
+/// What a frame's first bytes are (the registry of link types:
+/// <https://www.tcpdump.org/linktypes.html>).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
     /// Ethernet: LINKTYPE_ETHERNET, 1.

@@ -1,7 +1,8 @@
 //! Frames as an interface carries them: a packet socket with a filter in the kernel.
 //!
-//! A packet socket sees what the kernel's stack sees. Frames that an XDP program drops or sends on, and those that one sends out of an interface, never come
-//! there: capture on the other end of the link, or on the store's machine.
+//! A packet socket sees what the kernel's stack sees. Frames that an XDP program drops or sends on,
+//! and those that one sends out of an interface, never come there: capture on the other end of the
+//! link, or on the store's machine.
 
 use crate::{Frame, Link};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -46,7 +47,8 @@ pub struct Interface {
     patience: Option<TimeVal>,
 }
 
-/// Classic BPF: accept untagged IPv4 UDP with one of two ports, as source or destination, and the second and later fragments not.
+/// Classic BPF: accept untagged IPv4 UDP with one of two ports, as source or destination, and the
+/// second and later fragments not.
 fn filter(ports: [u16; 2]) -> Vec<libc::sock_filter> {
     const LOAD_HALF: u16 = 0x28;
     const LOAD_BYTE: u16 = 0x30;
@@ -87,7 +89,8 @@ impl Interface {
         Interface::open_with(name, None)
     }
 
-    /// Listens on all interfaces of the calling thread's network namespace for UDP datagrams from or to one of `ports`. Needs CAP_NET_RAW.
+    /// Listens on all interfaces of the calling thread's network namespace for UDP datagrams from
+    /// or to one of `ports`. Needs CAP_NET_RAW.
     pub fn open_namespace(ports: [u16; 2]) -> Result<Interface> {
         Interface::open_index("all interfaces", 0, Some(&filter(ports)))
     }
@@ -125,7 +128,8 @@ impl Interface {
         Ok(self.next_seen(patience)?.map(|(frame, _)| frame))
     }
 
-    /// The next frame, with the time at which the kernel saw it, and where it did; none if there is none within `patience`.
+    /// The next frame, with the time at which the kernel saw it, and where it did; none if there is
+    /// none within `patience`.
     pub fn next_seen(&mut self, patience: Duration) -> Result<Option<(Frame<'_>, Seen)>> {
         let patience = TimeVal::microseconds(i64::try_from(patience.as_micros()).unwrap_or(i64::MAX).max(1));
         if self.patience != Some(patience) {
@@ -178,8 +182,10 @@ impl Interface {
     }
 }
 
-/// Waits until the kernel stamps frames when it sees them; whether it does so within `limit`. Who asks for times, as [`Interface`] does, only has a worker of the kernel switch that on for the whole machine
-/// some time later (`net_enable_timestamp` of net/core/dev.c). On a busy machine that takes a while, and until then a frame gets the time at which it is *fetched*
+/// Waits until the kernel stamps frames when it sees them; whether it does so within `limit`. Who
+/// asks for times, as [`Interface`] does, only has a worker of the kernel switch that on for the
+/// whole machine some time later (`net_enable_timestamp` of net/core/dev.c). On a busy machine that
+/// takes a while, and until then a frame gets the time at which it is *fetched*
 /// (`__sock_recv_timestamp` of net/socket.c). The loopback interface must be up.
 pub fn stamps_frames(limit: Duration) -> Result<bool> {
     let deadline = Instant::now() + limit;
@@ -217,7 +223,8 @@ fn attach(socket: &OwnedFd, filter: &[libc::sock_filter]) -> Result<()> {
 
 fn set_option<T>(socket: &OwnedFd, level: i32, option: i32, value: &T) -> Result<()> {
     let length = size_of::<T>() as libc::socklen_t;
-    // SAFETY: `value` has `length` bytes, of which the kernel reads no more; what it points to lives until this returns.
+    // SAFETY: `value` has `length` bytes, of which the kernel reads no more; what it points to
+    // lives until this returns.
     let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const *value).cast(), length) };
     if result != 0 { Err(Error::last_os_error()) } else { Ok(()) }
 }

@@ -34,7 +34,8 @@ fn pcap(all: &[(u64, Vec<u8>)]) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-/// A section header, an interface (link 276, microseconds unless an option says 10^-9), and one enhanced packet.
+/// A section header, an interface (link 276, microseconds unless an option says 10^-9), and one
+/// enhanced packet.
 fn pcapng(nanoseconds: bool) -> Vec<u8> {
     let block = |kind: u32, body: &[u8]| {
         let length = (12 + body.len() as u32).to_le_bytes();

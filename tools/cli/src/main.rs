@@ -1,6 +1,7 @@
 //! The `stateplane` command: one binary, one subcommand a noun or verb.
 //!
-//! Exit codes everywhere: 0 good, 1 the input (or what it describes) is at fault, 2 wrong usage, or what was asked for could not be written.
+//! Exit codes everywhere: 0 good, 1 the input (or what it describes) is at fault, 2 wrong usage, or
+//! what was asked for could not be written.
 
 mod commands;
 
@@ -56,7 +57,8 @@ enum Command {
     Sim(commands::sim::Args),
 }
 
-/// The command line. `help --help` is a plea for help, too: clap would take the flag for the name of a subcommand.
+/// The command line. `help --help` is a plea for help, too: clap would take the flag for the name
+/// of a subcommand.
 fn words(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = given.collect();
     if words.get(1).is_some_and(|word| word == "help") {

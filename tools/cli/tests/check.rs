@@ -1,5 +1,5 @@
-//! What `stateplane compile` refuses for what is written in a program, `stateplane check` refuses with the same words: `tests/refused/*.p4`, whose lines say what is
-//! wrong with them.
+//! What `stateplane compile` refuses for what is written in a program, `stateplane check` refuses
+//! with the same words: `tests/refused/*.p4`, whose lines say what is wrong with them.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};

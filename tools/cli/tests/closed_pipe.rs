@@ -1,4 +1,5 @@
-//! Output that nobody reads (`stateplane … | head -1`) is no error, output that cannot be written is one; help has help.
+//! Output that nobody reads (`stateplane … | head -1`) is no error, output that cannot be written
+//! is one; help has help.
 
 use std::process::{Command, Stdio};
 

@@ -1,5 +1,5 @@
-//! `docs/deploy.md` and `deploy/`: every configuration is good, every unit loads, every metric that is named exists.
-//! Needs root.
+//! `docs/deploy.md` and `deploy/`: every configuration is good, every unit loads, every metric that
+//! is named exists. Needs root.
 
 mod page;
 
@@ -53,7 +53,8 @@ fn every_configuration_on_the_page_is_good() {
     assert!(kinds.contains(&"store") && kinds.contains(&"switch"), "the page has configurations of both: {kinds:?}");
 }
 
-/// All TOML in all pages can be read, and what the applications' pages add to a configuration is good there.
+/// All TOML in all pages can be read, and what the applications' pages add to a configuration is
+/// good there.
 #[test]
 fn every_configuration_on_the_other_pages_is_good() {
     let folder = tempfile::tempdir().unwrap();
@@ -357,7 +358,8 @@ fn the_status_page_has_them(switch: &str, secrets: &Path) {
     assert_eq!((&ours["load"]["pending"], &ours["load"]["objects"][0]["flows"]), (&0.into(), &0.into()), "{ours}");
     assert!(page["stores"][0]["error"].is_null() && page["stores"][0]["records"] == 0, "{page}");
     assert!(page["stores"][1]["error"].as_str().unwrap().contains("127.0.0.1:5999: nothing listens there"), "{page}");
-    // The controller decides, but one server of three is too few to begin a cluster: not all is well, and the page says so.
+    // The controller decides, but one server of three is too few to begin a cluster: not all is
+    // well, and the page says so.
     let output = ask(&["--json", "--controller", "127.0.0.1:5408"]);
     assert_eq!(output.status.code(), Some(1), "no cluster yet: {}", said(&output));
     let page: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -389,7 +391,8 @@ fn named_in(query: &str) -> Vec<String> {
     words.filter(|word| word.starts_with("stateplane_")).map(str::to_owned).collect()
 }
 
-/// Events of the FlowState runtime that are no loss: what is neither here nor in the panel of what is refused and dropped, a person has to decide on.
+/// Events of the FlowState runtime that are no loss: what is neither here nor in the panel of what
+/// is refused and dropped, a person has to decide on.
 const NO_LOSS: [&str; 19] = [
     "parked",
     "grants",
@@ -412,7 +415,8 @@ const NO_LOSS: [&str; 19] = [
     "snapshot_parts_resent",
 ];
 
-/// Losses that nobody is told of: they belong to a failover or a restart, and where they go on another alert has the cause.
+/// Losses that nobody is told of: they belong to a failover or a restart, and where they go on
+/// another alert has the cause.
 const NO_ALERT: [&str; 4] = ["late", "other_incarnation", "window_lost", "snapshot_without_lease"];
 
 /// The events that the alerts' queries name.

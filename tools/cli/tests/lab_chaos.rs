@@ -1,4 +1,5 @@
-//! Chaos in small: a few rounds that must pass, and the same faults without replicated state, which must be found. Needs root.
+//! Chaos in small: a few rounds that must pass, and the same faults without replicated state, which
+//! must be found. Needs root.
 
 mod common;
 
@@ -27,7 +28,8 @@ fn nothing_left() {
     }
 }
 
-/// All packets of flows that have ended are accounted for: each line of the file of losses has a number or none, a place and a cause.
+/// All packets of flows that have ended are accounted for: each line of the file of losses has a
+/// number or none, a place and a cause.
 fn every_loss_is_named(folder: &Path, counts: &Value, events: &[Timed]) {
     let text = std::fs::read_to_string(folder.join("losses-counter.jsonl")).expect("the losses");
     let losses: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("a loss")).collect();
@@ -38,7 +40,8 @@ fn every_loss_is_named(folder: &Path, counts: &Value, events: &[Timed]) {
     every_packet_is_out_or_lost(&losses, events);
 }
 
-/// Of every flow, also of those that lasted until the end: each packet got out or is named, and so does each number.
+/// Of every flow, also of those that lasted until the end: each packet got out or is named, and so
+/// does each number.
 fn every_packet_is_out_or_lost(losses: &[Value], events: &[Timed]) {
     let word = |it: &Value, name: &str| it[name].as_u64().expect("a number") as u32;
     let mut packets: BTreeSet<(u32, u32)> = losses.iter().map(|it| (word(it, "flow"), word(it, "packet"))).collect();
@@ -64,7 +67,8 @@ fn every_packet_is_out_or_lost(losses: &[Value], events: &[Timed]) {
     }
 }
 
-/// The history of a real run with one mistake in it is refused: a number that two packets have, an update that was lost, a number too high.
+/// The history of a real run with one mistake in it is refused: a number that two packets have, an
+/// update that was lost, a number too high.
 fn seeded_mistakes_are_found(events: &[Timed]) {
     let all: Vec<_> = history::operations(events).into_values().collect();
     let flow = all.iter().max_by_key(|flow| flow.len()).expect("a flow");
@@ -101,7 +105,8 @@ fn random_failures_break_no_connection_and_lose_no_count() {
     }
     let _turn = one_at_a_time();
     let folder = tempfile::tempdir().expect("a folder");
-    // Round 1 of seed 1 cuts s1's power; the rounds of both labs have links cut, agents killed and messages lost.
+    // Round 1 of seed 1 cuts s1's power; the rounds of both labs have links cut, agents killed and
+    // messages lost.
     let report = chaos(folder.path(), "3", &["--json"], must);
     let report: Value = serde_json::from_str(&report).expect("JSON");
     assert_eq!(report["labs"][0]["rounds"].as_array().map(Vec::len), Some(3), "{report}");
@@ -147,7 +152,8 @@ fn broken_connections_and_counts_that_come_twice_are_found() {
     nothing_left();
 }
 
-/// A member of etcd and a controller beside each store: two rounds in which both are killed, in each lab.
+/// A member of etcd and a controller beside each store: two rounds in which both are killed, in
+/// each lab.
 #[test]
 fn controllers_that_elect_one_of_them_survive_random_failures() {
     if skip() {

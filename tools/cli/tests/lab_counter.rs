@@ -1,5 +1,6 @@
-//! Linearizable `set` over a real network: every packet of a flow takes the next count, on two switches that die and return,
-//! with and without lost messages; and the asynchronous counter, whose packets do not wait. Needs root.
+//! Linearizable `set` over a real network: every packet of a flow takes the next count, on two
+//! switches that die and return, with and without lost messages; and the asynchronous counter,
+//! whose packets do not wait. Needs root.
 
 mod common;
 
@@ -80,7 +81,8 @@ fn lost_messages_cost_packets_but_no_count() {
     lab.down();
 }
 
-/// More flows than a switch has room for, one packet each: what found no room does not stay its own in the store.
+/// More flows than a switch has room for, one packet each: what found no room does not stay its own
+/// in the store.
 #[test]
 fn flows_that_found_no_room_are_nobodys_in_the_end() {
     if skip() {
@@ -126,8 +128,9 @@ fn nothing_pending(lab: &TestLab, switches: &[&str]) {
     });
 }
 
-/// RedPlane's Async-Counter: packets do not wait for their updates. A flow that moves between living switches goes on exactly where it was; after a death no count that
-/// was stored is lost, and those that were not may be given again.
+/// RedPlane's Async-Counter: packets do not wait for their updates. A flow that moves between
+/// living switches goes on exactly where it was; after a death no count that was stored is lost,
+/// and those that were not may be given again.
 #[test]
 fn asynchronous_counts_move_exactly_and_survive_as_far_as_they_were_stored() {
     if skip() {

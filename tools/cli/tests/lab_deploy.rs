@@ -1,9 +1,11 @@
-//! `docs/deploy.md`, walked as a stranger would: its machines are namespaces, its configurations and its commands are taken out of the page and run in its order, and
-//! then its "Does it work?" is asked. A command that is new on the page is unknown here, and fails; so does a `birdc` command in the text that BIRD does not know.
-//! Needs root, BIRD and etcd.
+//! `docs/deploy.md`, walked as a stranger would: its machines are namespaces, its configurations
+//! and its commands are taken out of the page and run in its order, and then its "Does it work?" is
+//! asked. A command that is new on the page is unknown here, and fails; so does a `birdc` command
+//! in the text that BIRD does not know. Needs root, BIRD and etcd.
 //!
-//! What differs from the page: files lie in a folder for each machine, units are started by their `ExecStart` (and those with `Type=notify` waited for, as systemd
-//! waits), and there are no users and no network cards' settings.
+//! What differs from the page: files lie in a folder for each machine, units are started by their
+//! `ExecStart` (and those with `Type=notify` waited for, as systemd waits), and there are no users
+//! and no network cards' settings.
 
 mod common;
 mod page;
@@ -115,7 +117,8 @@ impl Site {
             self.must(machine, &format!("ip address add {address} dev {interface} && ip link set {interface} up"));
             self.must(machine, &format!("ethtool -K {interface} tx off tso off gso off"));
         }
-        // The page, §1, of veth: the peers of a switch's ports must take redirected frames. GRO does that, when it changes while both ends are up.
+        // The page, §1, of veth: the peers of a switch's ports must take redirected frames. GRO
+        // does that, when it changes while both ends are up.
         self.must(b.0, &format!("ethtool -K {} gro off && ethtool -K {} gro on", b.1, b.1));
     }
 
@@ -382,7 +385,8 @@ impl Site {
         }
     }
 
-    /// A command that names the switch, or that asks all of this host's: other labs may have switches that are not well.
+    /// A command that names the switch, or that asks all of this host's: other labs may have
+    /// switches that are not well.
     fn own_switch(&self, machine: &str, line: &str) -> String {
         let own = self.own(machine, line);
         let (short, name) = (machine.replace("sw", "s"), self.switch_name(machine));
@@ -558,7 +562,8 @@ fn the_page_works() {
     }
     answers(&mut stream, "the switch is back");
 
-    // The flow moves away from a living switch; then all that the page and the alerts say to BIRD, on the other one.
+    // The flow moves away from a living switch; then all that the page and the alerts say to BIRD,
+    // on the other one.
     let port = stream.local_addr().expect("an address").port();
     let mover = site.owner(port).expect("somebody owns the flow");
     let text = format!("{}{}", sections[6], read("deploy/prometheus/alerts.yml"));

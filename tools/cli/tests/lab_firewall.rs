@@ -1,4 +1,5 @@
-//! The firewall lab for real: two switches, the replicated store, connections of both IP families, and failures. Needs root.
+//! The firewall lab for real: two switches, the replicated store, connections of both IP families,
+//! and failures. Needs root.
 
 mod common;
 
@@ -90,7 +91,8 @@ fn connections_outlive_a_switch_in_both_families_and_outside_opens_only_services
     is_refused(&lab, "outside", closed6);
     both_are_used(&lab);
 
-    // Both directions of a connection take one switch: each record was granted once, and not handed to and fro.
+    // Both directions of a connection take one switch: each record was granted once, and not handed
+    // to and fro.
     let connections = 4 * EACH as u64;
     let parked = lab.event("s1", "parked") + lab.event("s2", "parked");
     println!("{connections} connections and 2 refused: {parked} packets waited at the store for a record");
@@ -159,7 +161,8 @@ fn udp_and_icmp(lab: &TestLab) {
 
         client.connect((outside, 9001)).expect("connect");
         client.set_read_timeout(Some(Duration::from_millis(500))).expect("timeout");
-        // An ICMP error's own header may bring it to the other switch, which gets the record only when this one has had it for `tenure_ms`.
+        // An ICMP error's own header may bring it to the other switch, which gets the record only
+        // when this one has had it for `tenure_ms`.
         wait_for("the ICMP error comes in", || {
             let refused = |error: std::io::Error| error.kind() == ErrorKind::ConnectionRefused;
             client.send(b"anybody?").is_err_and(refused) || client.recv(&mut buffer).is_err_and(refused)

@@ -1,4 +1,5 @@
-//! Forged, replayed, truncated and random protocol messages from ordinary hosts: they change nothing, and each is counted under its name. Needs root.
+//! Forged, replayed, truncated and random protocol messages from ordinary hosts: they change
+//! nothing, and each is counted under its name. Needs root.
 
 mod common;
 
@@ -17,9 +18,11 @@ use wire::{KeyRing, Secret};
 
 const PORT: u16 = 5407;
 const SWITCHES: [(&str, Ipv4Addr); 2] = [("s1", Ipv4Addr::new(10, 255, 0, 1)), ("s2", Ipv4Addr::new(10, 255, 0, 2))];
-/// A switch removes what it released two seconds later, and looks every two seconds: what is the same for so long stays.
+/// A switch removes what it released two seconds later, and looks every two seconds: what is the
+/// same for so long stays.
 const SETTLED: Duration = Duration::from_secs(6);
-/// What counts something that changed state at a shard's head. (Not the sessions that ended: those in which no flow is left do, by themselves, after ten seconds.)
+/// What counts something that changed state at a shard's head. (Not the sessions that ended: those
+/// in which no flow is left do, by themselves, after ten seconds.)
 const CHANGES: [&str; 9] =
     ["grants", "regrants", "sessions_begun", "recalls", "releases", "updates", "read_commits", "allocated", "freed"];
 
@@ -60,7 +63,8 @@ struct Raw(OwnedFd);
 impl Raw {
     fn open(lab: &TestLab, host: &str) -> Raw {
         let socket = lab.netns(host).run(|| {
-            // SAFETY: socket() takes no pointers; a descriptor that it returns belongs to nobody else.
+            // SAFETY: socket() takes no pointers; a descriptor that it returns belongs to nobody
+            // else.
             let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_RAW) };
             if fd < 0 {
                 return Err(std::io::Error::last_os_error());
@@ -187,7 +191,8 @@ impl Numbered {
         Numbered { sockets: sockets.expect("bind"), next: 0, arrived }
     }
 
-    /// Sends `count` datagrams to each flow; returns how many of them came through, once all had the time.
+    /// Sends `count` datagrams to each flow; returns how many of them came through, once all had
+    /// the time.
     fn send(&mut self, count: usize) -> usize {
         let first = self.next;
         for _ in 0..count {
@@ -206,7 +211,8 @@ impl Numbered {
         came()
     }
 
-    /// A switch knows copies of replies by their tags (systems/redplane/docs/state-protocol.md, "Replays"), and here are far fewer than it remembers.
+    /// A switch knows copies of replies by their tags (systems/redplane/docs/state-protocol.md,
+    /// "Replays"), and here are far fewer than it remembers.
     fn none_came_twice(&self) {
         let arrived = self.arrived.lock().expect("arrived");
         let twice: Vec<_> = arrived.iter().filter(|(_, times)| **times > 1).collect();
@@ -214,7 +220,8 @@ impl Numbered {
     }
 }
 
-/// What must stay as it is while nobody sends: the switches' flows, the stores' records, and what counts changes.
+/// What must stay as it is while nobody sends: the switches' flows, the stores' records, and what
+/// counts changes.
 #[derive(Debug, PartialEq)]
 struct State {
     flows: Vec<Vec<String>>,
@@ -272,7 +279,8 @@ fn refusals(lab: &TestLab, reasons: &[&str]) -> BTreeMap<String, u64> {
     switches.chain(stores).collect()
 }
 
-/// Sends the messages; every node must then have refused just as many more, for the given reasons, as were sent to it.
+/// Sends the messages; every node must then have refused just as many more, for the given reasons,
+/// as were sent to it.
 fn all_are_counted(lab: &TestLab, what: &str, from: &Raw, messages: &[Message5407], reasons: &[&str]) {
     all_sent_are_counted(lab, what, messages, reasons, || from.send_all(messages));
 }
@@ -380,7 +388,8 @@ fn from_address(messages: &[Message5407], own: Ipv4Addr) -> Vec<Message5407> {
     messages.iter().map(from).collect()
 }
 
-/// Everything that a host can make up or has seen, but not the secret, from `host` to all `targets`.
+/// Everything that a host can make up or has seen, but not the secret, from `host` to all
+/// `targets`.
 fn forge(lab: &TestLab, random: &mut Random, host: &str, genuine: &[Message5407], targets: &[Ipv4Addr]) {
     let own: Ipv4Addr = if host == "inside" { INSIDE } else { OUTSIDE }.parse().expect("address");
     let raw = Raw::open(lab, host);
@@ -408,13 +417,15 @@ fn forge(lab: &TestLab, random: &mut Random, host: &str, genuine: &[Message5407]
     );
     let replies: Vec<_> = genuine.iter().filter(|it| it.is_reply()).cloned().collect();
     all_are_counted(lab, &format!("{host}: late replies"), &raw, &some_of_each(&replies, 100), &["late"]);
-    // Genuine as they are, but no message has options: fresh ones would be refused, too. (A store's kernel takes options off before the store sees the message.)
+    // Genuine as they are, but no message has options: fresh ones would be refused, too. (A store's
+    // kernel takes options off before the store sees the message.)
     let (what, with_options) = (format!("{host}: with IPv4 options"), some_of_each(&replies, 10));
     let send = || with_options.iter().for_each(|message| raw.send_with(message, &[1, 1, 1, 0]));
     all_sent_are_counted(lab, &what, &with_options, &["malformed"], send);
     let requests: Vec<_> = genuine.iter().filter(|it| it.is_request()).cloned().collect();
     all_are_counted(lab, &format!("{host}: late requests"), &raw, &some_of_each(&requests, 100), &["replayed"]);
-    // What the stores say to each other repeats itself anyway: each says again and again what it has. It is counted (`chain_duplicates` and others), but not one by one.
+    // What the stores say to each other repeats itself anyway: each says again and again what it
+    // has. It is counted (`chain_duplicates` and others), but not one by one.
     let chain: Vec<_> = genuine.iter().filter(|it| it.message_type().is_none() && !it.is_control()).cloned().collect();
     raw.send_all(&some_of_each(&chain, 100));
 }
@@ -530,7 +541,8 @@ fn attack(test: &str, file: &str, outside_to_stores: bool) {
     };
     for node in SWITCHES.iter().map(|(node, _)| *node).chain(STORES.iter().map(|(node, _)| *node)) {
         println!("replayed at once: {} to {node}, {} refused there", to(node), replayed(node));
-        // One of the two is refused, whichever comes first; unless one of them got lost while the link was cut.
+        // One of the two is refused, whichever comes first; unless one of them got lost while the
+        // link was cut.
         let refused = replayed(node);
         assert!(refused <= to(node) as u64 && refused * 50 >= to(node) as u64 * 49, "{node}");
     }
@@ -543,12 +555,14 @@ fn attack(test: &str, file: &str, outside_to_stores: bool) {
     forge(&lab, &mut random, "inside", &genuine, &targets);
     forge_reports(&lab, &mut random, &genuine);
     if outside_to_stores {
-        // The core router keeps the outside away from these; the switches and stores must not count on it.
+        // The core router keeps the outside away from these; the switches and stores must not count
+        // on it.
         lab.must_run("core", "ip rule del iif outside to 10.0.0.0/8 prohibit");
         lab.must_run("outside", "ip route add 10.0.0.0/8 via 198.51.100.1");
         forge(&lab, &mut random, "outside", &genuine, &targets);
     } else {
-        // Towards the stores they would be packets of a flow like any other, and counted by the program.
+        // Towards the stores they would be packets of a flow like any other, and counted by the
+        // program.
         forge(&lab, &mut random, "outside", &genuine, &targets[..2]);
     }
     assert_eq!(State::settled(&lab), state);
@@ -582,7 +596,8 @@ fn earlier_life(lab: &TestLab, genuine: &[Message5407], numbered: &mut Numbered)
     assert_eq!(State::settled(lab), state);
 }
 
-/// A host behind a port that is not `fabric` replays the stores' answers at once, with good tags, before the answers can be too late: none is taken.
+/// A host behind a port that is not `fabric` replays the stores' answers at once, with good tags,
+/// before the answers can be too late: none is taken.
 #[test]
 fn a_port_that_is_not_fabric_takes_no_message() {
     if skip() {

@@ -1,5 +1,6 @@
-//! Heavy hitters of several tenants for real: every snapshot that a switch sends under load is checked against the packet log, the switch dies, and the other one
-//! goes on from the newest whole snapshot; what happens when the store is away. Needs root.
+//! Heavy hitters of several tenants for real: every snapshot that a switch sends under load is
+//! checked against the packet log, the switch dies, and the other one goes on from the newest whole
+//! snapshot; what happens when the store is away. Needs root.
 
 mod common;
 #[path = "common/taken_over.rs"]
@@ -24,7 +25,8 @@ const PACKETS_PER_S: f64 = 3_000.0;
 /// Sketches that only grow: no window ends in the middle of a test that does not look for it.
 const FOREVER: [&str; 2] = ["--set", "window_s=0"];
 
-/// One packet of each tenant, so that the switch has their sketches: from here on no packet waits for a lease, and packets leave in the order in which they are counted.
+/// One packet of each tenant, so that the switch has their sketches: from here on no packet waits
+/// for a lease, and packets leave in the order in which they are counted.
 fn warm_up(lab: &TestLab, log: &PacketLog, seed: u64) {
     let injector = Injector::open(lab);
     for tenant in TENANTS {
@@ -59,8 +61,9 @@ fn snapshots(log: &[Logged]) -> BTreeMap<u64, Sketch> {
     found
 }
 
-/// Each snapshot must be, slot by slot, the sketch of the first *n* packets of the log, and take in every packet that had left before the snapshot before it did.
-/// Returns, by snapshot, how many packets it has.
+/// Each snapshot must be, slot by slot, the sketch of the first *n* packets of the log, and take in
+/// every packet that had left before the snapshot before it did. Returns, by snapshot, how many
+/// packets it has.
 fn all_are_of_one_instant(log: &[Logged]) -> BTreeMap<u64, u32> {
     let snapshots = snapshots(log);
     let flows: Vec<&Flow> =
@@ -85,7 +88,8 @@ fn all_are_of_one_instant(log: &[Logged]) -> BTreeMap<u64, u32> {
         match it {
             Logged::Packet { .. } => left += 1,
             Logged::Snapshot { seq, .. } if earlier.is_none_or(|(before, _)| *seq > before) => {
-                // It was taken after the one before was acknowledged, so after that one's message, so after all that had left by then.
+                // It was taken after the one before was acknowledged, so after that one's message,
+                // so after all that had left by then.
                 if let Some((_, left_before)) = earlier {
                     assert!(counts[seq] >= left_before, "snapshot {seq} lacks packets that had left before the last");
                 }
@@ -255,7 +259,8 @@ fn next_window() -> u32 {
     now() as u32
 }
 
-/// Of a tenant's log, what is behind so many packets, without what was still sent of windows before this one.
+/// Of a tenant's log, what is behind so many packets, without what was still sent of windows before
+/// this one.
 fn since(log: &mut Vec<Logged>, packets: usize, window: u32) -> Vec<Logged> {
     let mut seen = 0;
     let at = log.iter().position(|it| {
@@ -267,8 +272,9 @@ fn since(log: &mut Vec<Logged>, packets: usize, window: u32) -> Vec<Logged> {
     rest
 }
 
-/// When a window is over, what was counted in it is, too: a flow that was over its threshold is within. A switch that takes over goes on in the same window, with the
-/// counts of that window only.
+/// When a window is over, what was counted in it is, too: a flow that was over its threshold is
+/// within. A switch that takes over goes on in the same window, with the counts of that window
+/// only.
 #[test]
 fn sketches_begin_anew_with_each_window() {
     if skip() {
@@ -392,7 +398,8 @@ fn read_one(lab: &TestLab, store: usize, arguments: &str) -> Vec<u32> {
     found.swap_remove(0)
 }
 
-/// Two switches, each with a part of the traffic: the merged sketch is, slot by slot, the sum of the sketches of what both logs have (RedPlane draft §6).
+/// Two switches, each with a part of the traffic: the merged sketch is, slot by slot, the sum of
+/// the sketches of what both logs have (RedPlane draft §6).
 #[test]
 fn the_merged_sketch_of_two_switches_is_the_sum_of_their_logs() {
     if skip() {
@@ -426,7 +433,8 @@ fn the_merged_sketch_of_two_switches_is_the_sum_of_their_logs() {
         let stored = |tenant: u8| read_one(&lab, 0, &format!("snapshot vlan={tenant}"));
         logs.iter().zip(&newest).all(|((tenant, _), sketch)| stored(*tenant) == sketch)
     });
-    // What is not tagged (the lab's own pings, BGP's keepalives) is a tenant too, with sketches that no log has: looked at before and after, with none of it in between.
+    // What is not tagged (the lab's own pings, BGP's keepalives) is a tenant too, with sketches
+    // that no log has: looked at before and after, with none of it in between.
     let (mut untagged, mut merged) = (Vec::new(), Vec::new());
     wait_for("a look at the merged sketch while nobody else sends", || {
         untagged = read_one(&lab, 1, "snapshot vlan=0");
@@ -451,8 +459,9 @@ fn the_merged_sketch_of_two_switches_is_the_sum_of_their_logs() {
     lab.down();
 }
 
-/// ECMP takes each tenant's flows to both switches, which have sketches of their own of it: merged, they are the sketch of all its packets, also when one of the switches is
-/// dead, and when it is back.
+/// ECMP takes each tenant's flows to both switches, which have sketches of their own of it: merged,
+/// they are the sketch of all its packets, also when one of the switches is dead, and when it is
+/// back.
 #[test]
 fn a_tenant_at_two_switches_has_one_merged_sketch() {
     if skip() {
@@ -468,7 +477,8 @@ fn a_tenant_at_two_switches_has_one_merged_sketch() {
     let stored = |store, tenant: u8, switch_id: usize| {
         read_one(&lab, store, &format!("snapshot vlan={tenant},switch_id={switch_id}"))
     };
-    // Sends until the switches that live have counted so many packets more of each tenant, and all of them are stored.
+    // Sends until the switches that live have counted so many packets more of each tenant, and all
+    // of them are stored.
     let run = |round: u64, alive: &[usize]| {
         let counts = || tenants.map(|tenant| logs.each_ref().map(|log| log.packets_of(tenant)));
         let before = counts();
@@ -528,7 +538,8 @@ fn what_operators_read(lab: &TestLab, switch: &PacketLog) {
 /// Several times the lease's packets: so many that it has been over for long.
 const LEASES_OF_PACKETS: u64 = 3_000;
 
-/// The stores are cut off for several leases: what becomes of packets that they could forget. `goes_as_declared` sees what came out since a time at which the lease was over.
+/// The stores are cut off for several leases: what becomes of packets that they could forget.
+/// `goes_as_declared` sees what came out since a time at which the lease was over.
 fn store_is_away(overdue: &str, more: &[&str], goes_as_declared: impl Fn(&[Logged]) -> bool) {
     if skip() {
         return;
@@ -572,7 +583,8 @@ fn store_is_away(overdue: &str, more: &[&str], goes_as_declared: impl Fn(&[Logge
     });
     assert_eq!(lab.event("s1", "snapshot_updates_lost"), 0, "nobody else had the tenants");
     load.finish();
-    // What was dropped was not counted; what came through was, also in the cut: the sketch is whole again.
+    // What was dropped was not counted; what came through was, also in the cut: the sketch is whole
+    // again.
     wait_for("the last packets are in a snapshot", || {
         [MARKED, COUNTED].iter().all(|tenant| counted(&log, *tenant) == log.packets_of(*tenant) as u32)
     });

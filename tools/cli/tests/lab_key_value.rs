@@ -1,5 +1,6 @@
-//! The key-value store in the switches, for real: clients on both sides read and write shared and own keys while a switch dies and returns, and every reply
-//! is held against what linearizable means. Needs root.
+//! The key-value store in the switches, for real: clients on both sides read and write shared and
+//! own keys while a switch dies and returns, and every reply is held against what linearizable
+//! means. Needs root.
 
 mod common;
 
@@ -108,7 +109,8 @@ impl Client {
 
 /// A client's work until it is stopped: writes and reads of its own key, and of the shared one.
 fn work(lab: &TestLab, number: u64, stop: &Arc<AtomicBool>) -> JoinHandle<Vec<Operation>> {
-    // ECMP picks a switch by the client's port. With one port a client, all six went by the same switch in one run of 32, and the other served nothing.
+    // ECMP picks a switch by the client's port. With one port a client, all six went by the same
+    // switch in one run of 32, and the other served nothing.
     let mut clients = vec![];
     for _ in 0..PORTS {
         clients.push(Client::new(lab, if number.is_multiple_of(2) { "inside" } else { "outside" }));
@@ -135,7 +137,8 @@ fn work(lab: &TestLab, number: u64, stop: &Arc<AtomicBool>) -> JoinHandle<Vec<Op
     })
 }
 
-/// Every write has a version of its own; a read gives the value of the version that it names; and nobody sees less than what was replied before he asked.
+/// Every write has a version of its own; a read gives the value of the version that it names; and
+/// nobody sees less than what was replied before he asked.
 fn check(operations: &[Operation]) {
     let mut by_key: BTreeMap<u64, Vec<&Operation>> = BTreeMap::new();
     for operation in operations {

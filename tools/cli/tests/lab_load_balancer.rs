@@ -1,4 +1,5 @@
-//! The load balancer for real: curl to web servers behind two switches; a switch dies meanwhile, backends are added and drained. Needs root.
+//! The load balancer for real: curl to web servers behind two switches; a switch dies meanwhile,
+//! backends are added and drained. Needs root.
 
 mod common;
 
@@ -18,7 +19,8 @@ fn curl(lab: &TestLab, arguments: &[&str]) -> Command {
     command
 }
 
-/// So many requests, each on a connection of its own; how many each backend answered. Each must be answered.
+/// So many requests, each on a connection of its own; how many each backend answered. Each must be
+/// answered.
 fn requests(lab: &TestLab, count: usize) -> BTreeMap<String, usize> {
     let mut answers = BTreeMap::new();
     for _ in 0..count {
@@ -43,7 +45,8 @@ fn all_complete(downloads: Vec<Child>) {
     }
 }
 
-/// What the stores say of the backends, each of which is in all chains: state (`not agreed` while they differ) and conversations, by address.
+/// What the stores say of the backends, each of which is in all chains: state (`not agreed` while
+/// they differ) and conversations, by address.
 fn backends(lab: &TestLab) -> BTreeMap<String, (String, u64)> {
     let mut all: BTreeMap<String, (String, u64)> = BTreeMap::new();
     for status in lab.stores() {
@@ -93,7 +96,8 @@ fn no_connection_breaks_when_a_switch_dies_and_backends_come_and_go() {
     let lab = TestLab::up("balancer", "load_balancer.toml", &[]);
     wait_for("both switches are used", || lab.both_used("203.0.113.10"));
 
-    // Two backends at first. Each request has another port, so all shards take part, and any may choose either backend.
+    // Two backends at first. Each request has another port, so all shards take part, and any may
+    // choose either backend.
     let answers = requests(&lab, 40);
     println!("{answers:?}");
     assert!(answers.len() == 2 && answers.values().all(|count| *count >= 10), "{answers:?}");
@@ -138,7 +142,8 @@ fn no_connection_breaks_when_a_switch_dies_and_backends_come_and_go() {
     lab.down();
 }
 
-/// A real server loses its power: once the stores saw it, all new requests go to the other; what they had there stays or is taken away.
+/// A real server loses its power: once the stores saw it, all new requests go to the other; what
+/// they had there stays or is taken away.
 fn a_backend_dies(test: &str, on_failure: &str, shards: u32) {
     if skip() {
         return;
@@ -210,7 +215,8 @@ fn the_conversations_of_a_dead_backend_can_be_taken_away() {
     a_backend_dies("gone-backend", "drop", 8);
 }
 
-/// Closed conversations are kept for `closed_s`, released a few seconds after their end; those of the dead switch end with its session and `idle.tcp_s`.
+/// Closed conversations are kept for `closed_s`, released a few seconds after their end; those of
+/// the dead switch end with its session and `idle.tcp_s`.
 fn wait_for_long(what: &str, done: impl Fn() -> bool) {
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while !done() {

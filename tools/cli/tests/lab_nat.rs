@@ -1,4 +1,5 @@
-//! The NAT lab for real: the compiled NAT on two switches, the replicated store, BIRD, and failures. Needs root.
+//! The NAT lab for real: the compiled NAT on two switches, the replicated store, BIRD, and
+//! failures. Needs root.
 
 mod common;
 
@@ -16,7 +17,8 @@ use std::time::{Duration, Instant};
 
 const POOL: &str = "203.0.113.0/28";
 
-/// Every IPv4 address that a host's interface carries, in packets and in the packets that ICMP errors quote.
+/// Every IPv4 address that a host's interface carries, in packets and in the packets that ICMP
+/// errors quote.
 struct Capture {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<BTreeSet<Ipv4Addr>>,
@@ -66,7 +68,8 @@ fn pattern(n: u32, at: u32) -> u8 {
     (x ^ (x >> 15)) as u8
 }
 
-/// Sends `bytes` bytes over each of `count` connections at once to `outside`, which checks every byte.
+/// Sends `bytes` bytes over each of `count` connections at once to `outside`, which checks every
+/// byte.
 fn transfer(lab: &TestLab, count: u32, bytes: u32) {
     let listener = lab.netns("outside").run(|| TcpListener::bind((OUTSIDE, 8001))).expect("bind");
     let receiver = std::thread::spawn(move || {
@@ -192,7 +195,8 @@ fn translates_both_ways_and_hides_the_inside() {
     assert!(route.contains("mtu 1400"), "{route}");
     lab.must_run("core", "ip link set outside mtu 1500");
 
-    // The same inwards: a router behind the NAT answers, and the outside sees the pool's address instead of the router's.
+    // The same inwards: a router behind the NAT answers, and the outside sees the pool's address
+    // instead of the router's.
     let bind = || UdpSocket::bind((OUTSIDE, 9500));
     let server = lab.netns("outside").run(bind).expect("bind");
     server.set_read_timeout(Some(Duration::from_secs(2))).expect("timeout");
@@ -237,7 +241,8 @@ fn connections_outlive_a_switch_and_a_link() {
     lab.fail("s1");
     connections.all_answer("s1 is dead");
     lab.restore("s1");
-    // Its maps and its run directory are gone, but it knows the store before its routes bring the first packet.
+    // Its maps and its run directory are gone, but it knows the store before its routes bring the
+    // first packet.
     let opened = lab::Lab::open(&lab.name).expect("lab");
     let log = std::fs::read_to_string(opened.log("s1", "switch")).expect("log");
     assert!(log.contains("of an earlier agent, until a controller answers"), "{log}");
@@ -315,7 +320,8 @@ impl Stream {
     }
 }
 
-/// A link moves traffic while both switches live: the flows are recalled, also those that have just begun.
+/// A link moves traffic while both switches live: the flows are recalled, also those that have just
+/// begun.
 #[test]
 fn a_flow_moves_between_living_switches() {
     if skip() {
@@ -365,7 +371,8 @@ fn forwarding_goes_on_without_the_agent() {
     wait_for("the agent prolongs its session", || lab.event("s1", "heartbeats") > 2);
     kill(Pid::from_raw(pid), Signal::SIGKILL).expect("kill");
     wait_for("the agent is gone", || lab.switch("s1").is_none());
-    // Five seconds are twenty leases: without the generator, each is renewed by a packet that is parked.
+    // Five seconds are twenty leases: without the generator, each is renewed by a packet that is
+    // parked.
     let dead_since = Instant::now();
     while dead_since.elapsed() < Duration::from_secs(5) {
         connections.all_answer("the agent is dead");

@@ -1,4 +1,5 @@
-//! What an operator meets: agents that start while no controller answers, or that hang; labs whose daemons do not start. Needs root.
+//! What an operator meets: agents that start while no controller answers, or that hang; labs whose
+//! daemons do not start. Needs root.
 
 mod common;
 
@@ -140,7 +141,8 @@ fn a_switch_starts_without_a_controller_and_traffic_goes_on() {
     lab.down();
 }
 
-/// A dead agent's switch is on the page until somebody takes its program off, and then the controller misses it.
+/// A dead agent's switch is on the page until somebody takes its program off, and then the
+/// controller misses it.
 fn an_agent_that_is_dead_is_told(lab: &TestLab, pid: i32) {
     // Not the one that the lab started: it was started anew meanwhile.
     kill(Pid::from_raw(pid), Signal::SIGKILL).expect("SIGKILL");

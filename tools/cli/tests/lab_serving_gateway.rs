@@ -1,4 +1,5 @@
-//! The serving gateway for real: users behind two base stations, 5 % signalling among their packets, and a switch that dies and returns. Needs root.
+//! The serving gateway for real: users behind two base stations, 5 % signalling among their
+//! packets, and a switch that dies and returns. Needs root.
 
 mod common;
 
@@ -112,7 +113,8 @@ impl Radio {
         self.users[number] = user;
     }
 
-    /// A packet of the user to the network and its echo back, each in its tunnel; whether the echo came within 100 ms.
+    /// A packet of the user to the network and its echo back, each in its tunnel; whether the echo
+    /// came within 100 ms.
     fn echo(&self, number: usize, server: SocketAddr, payload: &[u8]) -> bool {
         let user = self.users[number];
         let inner = user_packet(user.address, server, payload);

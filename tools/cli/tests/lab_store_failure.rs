@@ -1,4 +1,5 @@
-//! Store servers die, at each place of the chain, under traffic; so does the controller. No connection breaks, no count is lost. Needs root.
+//! Store servers die, at each place of the chain, under traffic; so does the controller. No
+//! connection breaks, no count is lost. Needs root.
 
 mod common;
 
@@ -47,7 +48,8 @@ impl Talk {
     }
 }
 
-/// How long after `since` the first new connection that worked at once was begun. (One that meets the gap loses its SYN, which TCP repeats after a second.)
+/// How long after `since` the first new connection that worked at once was begun. (One that meets
+/// the gap loses its SYN, which TCP repeats after a second.)
 fn new_connections_work(lab: &TestLab, to: SocketAddr, since: Instant) -> Duration {
     let patience = Duration::from_secs(10);
     loop {
@@ -123,7 +125,8 @@ fn no_connection_breaks_when_servers_and_the_controller_die() {
     lab.down();
 }
 
-/// The controller's database is deleted with the controller dead: rebuilt from what the servers have, it goes on above all that there was, and repairs chains.
+/// The controller's database is deleted with the controller dead: rebuilt from what the servers
+/// have, it goes on above all that there was, and repairs chains.
 fn a_lost_database_is_made_anew(lab: &TestLab, talk: &Talk) {
     let before = lab.controller().expect("the controller answers")["version"].as_u64().expect("a number");
     let dir = lab::Lab::open(&lab.name).expect("lab").dir().display().to_string();

@@ -4,9 +4,9 @@
 //! the systems depends on one (ARCHITECTURE.md, "The dependency rule"). RedPlane came first and its
 //! names stand in every layer, so two lists say where they still do: `layout/names.txt` (files) and
 //! `layout/dependencies.txt` (arrows that point the wrong way). The lists are the debt that the
-//! platform's seams remove. They only get shorter: what is not listed fails, and so does a line that
-//! is no longer true. `tools/bench` and `tools/lab` put systems together to compare them, and pages
-//! link to them; both may name them.
+//! platform's seams remove. They only get shorter: what is not listed fails, and so does a line
+//! that is no longer true. `tools/bench` and `tools/lab` put systems together to compare them, and
+//! pages link to them; both may name them.
 
 mod page;
 
@@ -152,8 +152,8 @@ impl Tree {
         plain(path).is_some_and(|path| self.0.contains(&path))
     }
 
-    /// Whether a file that `page` names is there: from the repository's root, from the page's folder,
-    /// or somewhere in the page's own crate.
+    /// Whether a file that `page` names is there: from the repository's root, from the page's
+    /// folder, or somewhere in the page's own crate.
     fn resolves(&self, page: &Path, named: &str) -> bool {
         let own: PathBuf = page.components().take(if page.starts_with("systems") { 3 } else { 2 }).collect();
         self.has(Path::new(named))
@@ -187,7 +187,8 @@ fn every_link_on_the_pages_leads_somewhere() {
 const ENDINGS: [&str; 12] =
     [".rs", ".md", ".toml", ".h", ".c", ".p4", ".stf", ".sh", ".py", ".tla", ".cfg", ".service"];
 
-/// Folders at the root, today's and former ones, and those of a crate: what begins with one is a path.
+/// Folders at the root, today's and former ones, and those of a crate: what begins with one is a
+/// path.
 const ROOTS: [&str; 19] = [
     "compiler", "bpf", "core", "switch", "systems", "tools", "p4", "docs", "deploy", "spec", "scripts", "crates",
     "apps", "bench", "fuzz", "lab", "src", "tests", "examples",

@@ -1,6 +1,8 @@
-//! Writes the small inputs that the fuzzers begin with: `cargo run -p fuzz-targets --example seeds` in the repository's folder.
+//! Writes the small inputs that the fuzzers begin with: `cargo run -p fuzz-targets --example seeds`
+//! in the repository's folder.
 //!
-//! They come from what is there already (programs, packet tests, examples of configurations) and from messages of every kind.
+//! They come from what is there already (programs, packet tests, examples of configurations) and
+//! from messages of every kind.
 
 use fuzz_targets::OBJECTS;
 use state_protocol::{Flags, Kind, Message, Owner, kind};
@@ -192,7 +194,8 @@ fn main() -> Outcome {
     logs()
 }
 
-/// The items of a log, as systems/redplane/docs/state-protocol.md has them: kind, 0, shard (2), length (4), the rest.
+/// The items of a log, as systems/redplane/docs/state-protocol.md has them: kind, 0, shard (2),
+/// length (4), the rest.
 fn item(kind: u8, shard: u16, numbers: &[u64], rest: &[u8]) -> Vec<u8> {
     let mut bytes = vec![kind, 0];
     bytes.extend(shard.to_be_bytes());

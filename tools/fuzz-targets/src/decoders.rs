@@ -115,7 +115,8 @@ pub(crate) fn wal(data: &[u8]) {
     }
 }
 
-/// What is in the batches of the log: its items, without the checks that accidents do not get through.
+/// What is in the batches of the log: its items, without the checks that accidents do not get
+/// through.
 pub(crate) fn journal(data: &[u8]) {
     let mut restored = Restored::new(objects(), SHARDS);
     if let Err(error) = restored.read(data) {

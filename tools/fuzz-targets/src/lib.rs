@@ -1,9 +1,11 @@
 //! What fuzzers feed bytes to: everything in stateplane that reads what somebody else wrote.
 //!
-//! It owns: one function for each door, which panics if something does not hold. `fuzz/` gives them to cargo-fuzz (coverage-guided, nightly, `make soak`);
-//! `tests/smoke.rs` gives them the committed corpora and mutations of these (stable, `make test`). It must not know: what makes the inputs.
+//! It owns: one function for each door, which panics if something does not hold. `fuzz/` gives them
+//! to cargo-fuzz (coverage-guided, nightly, `make soak`); `tests/smoke.rs` gives them the committed
+//! corpora and mutations of these (stable, `make test`). It must not know: what makes the inputs.
 //!
-//! Any bytes must give a value or an error that can be shown, in bounded time and memory. A target may assert more: what was read and written again is the same.
+//! Any bytes must give a value or an error that can be shown, in bounded time and memory. A target
+//! may assert more: what was read and written again is the same.
 
 #![forbid(unsafe_code)]
 
@@ -13,7 +15,8 @@ mod texts;
 /// A door.
 #[derive(Clone, Copy)]
 pub struct Target {
-    /// The names of its folder in `tools/fuzz-targets/fuzz/corpus` and of its binary in `tools/fuzz-targets/fuzz/fuzz_targets`.
+    /// The names of its folder in `tools/fuzz-targets/fuzz/corpus` and of its binary in
+    /// `tools/fuzz-targets/fuzz/fuzz_targets`.
     pub name: &'static str,
     /// Feeds it an input.
     pub run: fn(&[u8]),

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::OnceLock;
 use wire::Views;
 
-/// A file that is not there, in a folder that is not there: what an input names beside it is not there either.
+/// A file that is not there, in a folder that is not there: what an input names beside it is not
+/// there either.
 const NOWHERE: &str = "/nonexistent/stateplane-fuzz/input.toml";
 
 fn text(data: &[u8]) -> String {
@@ -32,7 +33,8 @@ fn prelude() -> &'static str {
     })
 }
 
-/// The front end: lexer, parser, checker, lowering, and how the messages look. Lines with a `#` in front are left out: the preprocessor is clang's.
+/// The front end: lexer, parser, checker, lowering, and how the messages look. Lines with a `#` in
+/// front are left out: the preprocessor is clang's.
 pub(crate) fn p4(data: &[u8]) {
     let own: String =
         text(data).lines().filter(|line| !line.starts_with('#')).fold(String::new(), |all, line| all + line + "\n");
@@ -103,7 +105,8 @@ pub(crate) fn manifest(data: &[u8]) {
     }
 }
 
-/// What messages carry as JSON: the question for a server's records and its answer, how a server is, how a controller is. Read and written again it is the same.
+/// What messages carry as JSON: the question for a server's records and its answer, how a server
+/// is, how a controller is. Read and written again it is the same.
 pub(crate) fn message_json(data: &[u8]) {
     json_again::<StateQuery>(data);
     json_again::<StateAnswer>(data);
@@ -121,7 +124,8 @@ fn json_again<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(dat
     }
 }
 
-/// The controller's decisions, as messages carry them and redb and etcd keep them: read and written again they are the same.
+/// The controller's decisions, as messages carry them and redb and etcd keep them: read and written
+/// again they are the same.
 pub(crate) fn views(data: &[u8]) {
     match Views::from_json(data) {
         Ok(views) => {

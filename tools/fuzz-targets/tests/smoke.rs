@@ -1,5 +1,6 @@
-//! The fuzzers' doors on stable Rust: the committed corpora, then mutations of these, from a fixed seed and a fresh one. `FUZZ_SEED=n` replays one; `FUZZ_FACTOR=n`
-//! does n times as many. `make soak` searches with cargo-fuzz.
+//! The fuzzers' doors on stable Rust: the committed corpora, then mutations of these, from a fixed
+//! seed and a fresh one. `FUZZ_SEED=n` replays one; `FUZZ_FACTOR=n` does n times as many. `make
+//! soak` searches with cargo-fuzz.
 
 use fuzz_targets::{TARGETS, Target};
 use rand::rngs::StdRng;

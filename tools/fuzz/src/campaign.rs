@@ -109,7 +109,8 @@ fn pool(random: &mut StdRng) -> Pool {
     }
 }
 
-/// Runs `count` random, truncated and mutated state messages, and packets of their flows between them, through the linearizable NAT.
+/// Runs `count` random, truncated and mutated state messages, and packets of their flows between
+/// them, through the linearizable NAT.
 pub fn messages(seed: u64, count: u64) -> Result<Counts> {
     println!("messages: seed {seed}");
     let mut random = StdRng::seed_from_u64(seed);
@@ -166,7 +167,8 @@ fn flow(random: &mut StdRng) -> Conversation {
     (key, Binding { address: 0xcb00_7101, port: random.random_range(1024..=65535) })
 }
 
-/// What a store would grant: a flow, under a new epoch, to this switch. Chance alone makes hardly a flow this switch's, and what can go wrong is with those.
+/// What a store would grant: a flow, under a new epoch, to this switch. Chance alone makes hardly a
+/// flow this switch's, and what can go wrong is with those.
 fn honest_grant(rig: &Rig, flows: &[Conversation], now_ns: u64, random: &mut StdRng) -> Step {
     let (key, binding) = flows[random.random_range(0..flows.len())];
     let shard = random.random_range(0..SHARDS);
@@ -214,7 +216,8 @@ fn message(ring: &KeyRing, flows: &[Conversation], now_ns: u64, random: &mut Std
             payload = mutate::bytes(&payload, 0, random);
         }
     }
-    // Probes have packet tests (systems/redplane/compiler/tests/flow_messages.rs) and the simulator: what the switch remembers of them is not in the model.
+    // Probes have packet tests (systems/redplane/compiler/tests/flow_messages.rs) and the
+    // simulator: what the switch remembers of them is not in the model.
     if payload.get(3) == Some(&(MessageType::Recall as u8))
         && let Some(flags) = payload.get_mut(7)
     {

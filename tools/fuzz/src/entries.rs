@@ -1,5 +1,6 @@
-//! What the switch must hold of each flow, by systems/redplane/docs/state-protocol.md ("Rules of the switch"): a model of its FlowState map, and of what each message from
-//! the store may do to it.
+//! What the switch must hold of each flow, by systems/redplane/docs/state-protocol.md ("Rules of
+//! the switch"): a model of its FlowState map, and of what each message from the store may do to
+//! it.
 
 use crate::nat::{Binding, Key, word16};
 use crate::network::{FABRIC_PORT, PROTOCOL_ADDRESS};
@@ -121,7 +122,8 @@ pub enum Received {
         /// Piggybacked; empty: none.
         packet: Vec<u8>,
     },
-    /// A recall: the switch answers with the flow's release under this epoch, without a value if it has none of that.
+    /// A recall: the switch answers with the flow's release under this epoch, without a value if it
+    /// has none of that.
     Recalled {
         /// The key it was about.
         key: Key,
@@ -155,7 +157,8 @@ const SEEN_IN_SET: usize = 7;
 const ETHERNET: usize = 14;
 const OUTER: usize = 42;
 
-/// Rule 5: messages are UDP datagrams to the protocol address and port. (IPv4 with options is not what a store sends.)
+/// Rule 5: messages are UDP datagrams to the protocol address and port. (IPv4 with options is not
+/// what a store sends.)
 fn is_message(frame: &[u8]) -> bool {
     frame.len() >= OUTER
         && frame[12..15] == [8, 0, 0x45]

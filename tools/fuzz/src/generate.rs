@@ -1,4 +1,5 @@
-//! Frames that mean something to the NAT, mostly: conversations, answers, ICMP errors, with right checksums or wrong ones; then mutated.
+//! Frames that mean something to the NAT, mostly: conversations, answers, ICMP errors, with right
+//! checksums or wrong ones; then mutated.
 
 use crate::checksum;
 use crate::mutate;
@@ -55,7 +56,8 @@ fn fresh_key(random: &mut StdRng) -> Key {
     }
 }
 
-/// The transport header and payload of a packet with this key. `asks`: of the two kinds of ICMP echo, the request.
+/// The transport header and payload of a packet with this key. `asks`: of the two kinds of ICMP
+/// echo, the request.
 fn transport(key: Key, asks: bool, random: &mut StdRng) -> Vec<u8> {
     let mut bytes = Vec::new();
     let payload: Vec<u8> = (0..random.random_range(0..24)).map(|_| random.random()).collect();
@@ -85,7 +87,8 @@ fn transport(key: Key, asks: bool, random: &mut StdRng) -> Vec<u8> {
     bytes
 }
 
-/// An IPv4 packet, with the header's and the transport's checksums (or, rarely, without one, or with wrong ones).
+/// An IPv4 packet, with the header's and the transport's checksums (or, rarely, without one, or
+/// with wrong ones).
 fn ip(source: u32, destination: u32, protocol: u8, mut body: Vec<u8>, random: &mut StdRng) -> Vec<u8> {
     let options = if random.random_bool(0.06) { random.random_range(1..=10) } else { 0usize };
     let header = 20 + 4 * options;

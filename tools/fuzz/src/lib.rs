@@ -1,7 +1,10 @@
-//! Random and mutated inputs for every door: programs for the compiler, frames and state messages for the compiled NAT.
+//! Random and mutated inputs for every door: programs for the compiler, frames and state messages
+//! for the compiled NAT.
 //!
-//! It owns: generators, mutations, the oracles that say what must come out, and shrinking. It must not know: how the compiler or the emitted
-//! code work inside; the oracles follow systems/redplane/p4/nat/nat.p4's comments, systems/redplane/docs/state-protocol.md and the RFCs, and for generated programs compiler/p4-interpreter.
+//! It owns: generators, mutations, the oracles that say what must come out, and shrinking. It must
+//! not know: how the compiler or the emitted code work inside; the oracles follow
+//! systems/redplane/p4/nat/nat.p4's comments, systems/redplane/docs/state-protocol.md and the RFCs,
+//! and for generated programs compiler/p4-interpreter.
 //!
 //! Every run prints its seed and is repeated by it.
 

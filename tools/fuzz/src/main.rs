@@ -13,7 +13,8 @@ use std::time::Instant;
 /// Of generated programs; so that numbers of programs stay numbers.
 const MOST_RUNS: u64 = 1 << 40;
 
-/// Random and mutated inputs against stateplane. Prints the seed; --seed replays it. Exit code 1 on any finding.
+/// Random and mutated inputs against stateplane. Prints the seed; --seed replays it. Exit code 1 on
+/// any finding.
 #[derive(Parser)]
 struct CommandLine {
     /// Replays a run.
@@ -40,7 +41,8 @@ enum Command {
         #[arg(long, default_value_t = 300)]
         processes: usize,
     },
-    /// Generated P4 programs, compiled and run in the kernel, against the reference interpreter. Needs root.
+    /// Generated P4 programs, compiled and run in the kernel, against the reference interpreter.
+    /// Needs root.
     Programs {
         /// Programs.
         #[arg(long, default_value_t = 10_000, value_parser = value_parser!(u64).range(1..=MOST_RUNS))]
@@ -67,7 +69,8 @@ enum Command {
         #[arg(long)]
         replay: Option<PathBuf>,
     },
-    /// Generated P4 programs as written against the same as elaborated: no clang, no kernel, no root.
+    /// Generated P4 programs as written against the same as elaborated: no clang, no kernel, no
+    /// root.
     Lowering {
         /// Programs.
         #[arg(long, default_value_t = 20_000, value_parser = value_parser!(u64).range(1..=MOST_RUNS))]
@@ -88,7 +91,8 @@ enum Command {
         #[arg(long, default_value_t = 1_000_000, value_parser = value_parser!(u64).range(1..))]
         count: u64,
     },
-    /// Random and mutated state messages through the linearizable NAT, against a model of its state. Needs root.
+    /// Random and mutated state messages through the linearizable NAT, against a model of its
+    /// state. Needs root.
     Messages {
         /// Steps; four in five are messages.
         #[arg(long, default_value_t = 300_000, value_parser = value_parser!(u64).range(1..))]

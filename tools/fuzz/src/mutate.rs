@@ -124,7 +124,8 @@ fn is_word(text: &str) -> bool {
     text.starts_with(|c: char| c.is_alphanumeric() || c == '_')
 }
 
-/// One token, sometimes up to four, from number `keep` on replaced, dropped, doubled or swapped. `others` are the tokens of some other program.
+/// One token, sometimes up to four, from number `keep` on replaced, dropped, doubled or swapped.
+/// `others` are the tokens of some other program.
 pub fn tokens(words: &[&str], keep: usize, others: &[&str], random: &mut StdRng) -> String {
     let mut list: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
     // Single changes often still type-check, and reach the back end.

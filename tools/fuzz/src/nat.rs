@@ -1,5 +1,6 @@
-//! What the NAT must do with a frame: written from the comments of systems/redplane/p4/nat/nat.p4, systems/redplane/docs/state-protocol.md and the RFCs, on whole frames, without
-//! a look at the emitted code.
+//! What the NAT must do with a frame: written from the comments of systems/redplane/p4/nat/nat.p4,
+//! systems/redplane/docs/state-protocol.md and the RFCs, on whole frames, without a look at the
+//! emitted code.
 
 use crate::checksum;
 use crate::network::{Way, way};
@@ -13,11 +14,13 @@ const ETHERNET: usize = 14;
 const ICMP: u8 = 1;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// Of TCP's flags, those that say whether a segment opens a connection: ACK, RST, SYN and FIN (RFC 5382).
+/// Of TCP's flags, those that say whether a segment opens a connection: ACK, RST, SYN and FIN (RFC
+/// 5382).
 const TCP_OPENING: u8 = 0x17;
 const TCP_SYN: u8 = 2;
 
-/// Who talks to whom; for ICMP echo the identifier stands in for the port of the side that asked, and the other side's port is 0.
+/// Who talks to whom; for ICMP echo the identifier stands in for the port of the side that asked,
+/// and the other side's port is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     /// IPv4.
@@ -102,7 +105,8 @@ pub enum Direction {
     Hairpin,
 }
 
-/// The first fragments that came: their packets' addresses, identification and protocol, ports, and when, in ns.
+/// The first fragments that came: their packets' addresses, identification and protocol, ports, and
+/// when, in ns.
 pub type Fragments = std::collections::HashMap<(u32, u32, u16, u8), (u16, u16, u64)>;
 
 /// What the NAT remembers of packets, beside its bindings.
@@ -167,7 +171,8 @@ struct Ip<'a> {
     at: usize,
     /// Where its header ends.
     payload: usize,
-    /// Where the outermost packet ends by its own length; behind it, Ethernet pads. (The frame may be cut short before.)
+    /// Where the outermost packet ends by its own length; behind it, Ethernet pads. (The frame may
+    /// be cut short before.)
     end: usize,
 }
 
@@ -251,7 +256,8 @@ fn kind(ip: Ip<'_>) -> Kind {
     known.unwrap_or(Kind::Unsupported)
 }
 
-/// The key of an answer to the packet that an ICMP error is about; `None` if the error carries too little, or an error's error.
+/// The key of an answer to the packet that an ICMP error is about; `None` if the error carries too
+/// little, or an error's error.
 fn embedded(ip: Ip<'_>) -> Option<Key> {
     let about = Ip::parse(ip.frame, ip.payload + 8)?;
     if about.later_fragment() {
@@ -280,7 +286,8 @@ fn embedded(ip: Ip<'_>) -> Option<Key> {
     }
 }
 
-/// Is a UDP or TCP header, at `at` in a packet with so many bytes from there on, or what it says of lengths, not all there?
+/// Is a UDP or TCP header, at `at` in a packet with so many bytes from there on, or what it says of
+/// lengths, not all there?
 fn is_short(frame: &[u8], at: usize, protocol: u8, payload: usize, has_more: bool) -> bool {
     match protocol {
         UDP => {
@@ -295,7 +302,8 @@ fn is_short(frame: &[u8], at: usize, protocol: u8, payload: usize, has_more: boo
     }
 }
 
-/// What a gateway may not forward (RFC 1812, 5.2.2, 5.3.7). Ports have neither addresses nor routes to look at here.
+/// What a gateway may not forward (RFC 1812, 5.2.2, 5.3.7). Ports have neither addresses nor routes
+/// to look at here.
 fn is_refused_ipv4(frame: &[u8]) -> bool {
     let Some(ip) = Ip::parse(frame, ETHERNET) else { return true };
     let (source, destination) = (ip.source() >> 24, ip.destination() >> 24);
@@ -461,7 +469,8 @@ fn routed(frame: &[u8]) -> Fate {
     }
 }
 
-/// What every forwarded packet gets: link addresses, one less of TTL, and the header checksum of what it is by now.
+/// What every forwarded packet gets: link addresses, one less of TTL, and the header checksum of
+/// what it is by now.
 fn leave(before: &[u8], out: &mut [u8], destination_mac: [u8; 6], source_mac: [u8; 6]) {
     out[..6].copy_from_slice(&destination_mac);
     out[6..12].copy_from_slice(&source_mac);
@@ -475,7 +484,8 @@ fn keep_ip_checksum(before: &[u8], out: &mut [u8], at: usize) {
     out[at + 10..at + 12].copy_from_slice(&checksum.to_be_bytes());
 }
 
-/// Sum of what a transport checksum at `field` covers, itself excepted: from `start` on, and the addresses of the IPv4 header at `ip`.
+/// Sum of what a transport checksum at `field` covers, itself excepted: from `start` on, and the
+/// addresses of the IPv4 header at `ip`.
 fn covered(frame: &[u8], start: usize, field: usize, ip: Option<usize>) -> u64 {
     let addresses = ip.map_or(0, |at| checksum::sum(&frame[at + 12..at + 20]));
     addresses + checksum::sum(&frame[start..field]) + checksum::sum(&frame[field + 2..])
@@ -495,8 +505,9 @@ fn put_port(out: &mut [u8], at: usize, port: u16) {
     out[at..at + 2].copy_from_slice(&port.to_be_bytes());
 }
 
-/// Gives the source or the destination of the packet at `ip` another address and port (ICMP echo: identifier), its own checksums with it. Only what
-/// is in the frame: an ICMP error may carry no more than eight bytes of transport header.
+/// Gives the source or the destination of the packet at `ip` another address and port (ICMP echo:
+/// identifier), its own checksums with it. Only what is in the frame: an ICMP error may carry no
+/// more than eight bytes of transport header.
 fn replace(before: &[u8], out: &mut [u8], ip: Ip<'_>, source: bool, binding: Binding, end: usize) {
     let (transport, udp_no_checksum) = (ip.payload, ip.protocol() == UDP && word16(before, ip.payload + 6) == 0);
     put_address(out, ip.at + if source { 12 } else { 16 }, binding.address);
@@ -519,8 +530,8 @@ fn replace(before: &[u8], out: &mut [u8], ip: Ip<'_>, source: bool, binding: Bin
     }
 }
 
-/// What a frame that [`judge`] found to be [`Verdict::Bound`] becomes with its bindings: of its source, if it comes from
-/// an inside host, and of its destination, if it goes to one.
+/// What a frame that [`judge`] found to be [`Verdict::Bound`] becomes with its bindings: of its
+/// source, if it comes from an inside host, and of its destination, if it goes to one.
 pub fn translated(frame: &[u8], outer: Option<Binding>, inner: Option<Binding>) -> Fate {
     let mut out = frame.to_vec();
     for (binding, source) in [(outer, true), (inner, false)] {
@@ -543,12 +554,14 @@ pub fn translated(frame: &[u8], outer: Option<Binding>, inner: Option<Binding>) 
     }
 }
 
-/// Gives a packet's source, or its destination, its binding; of an ICMP error, the packet that it is about as well.
+/// Gives a packet's source, or its destination, its binding; of an ICMP error, the packet that it
+/// is about as well.
 fn rewrite(frame: &[u8], out: &mut [u8], source: bool, binding: Binding) {
     let Some(ip) = Ip::parse(frame, ETHERNET) else { return };
     let is_error = !ip.later_fragment() && ip.protocol() == ICMP && matches!(frame[ip.payload], 3 | 11 | 12);
     if let (true, Some(about)) = (is_error, Ip::parse(frame, ip.payload + 8)) {
-        // RFC 5508, section 4: the embedded packet becomes the one that the receiver knows. It went the other way.
+        // RFC 5508, section 4: the embedded packet becomes the one that the receiver knows. It went
+        // the other way.
         let end = frame.len().min(ip.end);
         replace(frame, out, about, !source, binding, end);
         keep_ip_checksum(frame, out, about.at);

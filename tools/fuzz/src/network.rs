@@ -1,4 +1,5 @@
-//! The network that the frames meet: ports, neighbours and routes in a network namespace of a thread's own, and what they mean.
+//! The network that the frames meet: ports, neighbours and routes in a network namespace of a
+//! thread's own, and what they mean.
 
 use anyhow::{Context, Result, bail};
 use nix::net::if_::if_nametoindex;
@@ -92,8 +93,8 @@ pub fn way(destination: u32, total_length: u16) -> Way {
     }
 }
 
-/// Calls `body` in a fresh network namespace, on a thread of its own; it is given the ports' interface indices. The kernel removes the namespace
-/// when the thread has ended.
+/// Calls `body` in a fresh network namespace, on a thread of its own; it is given the ports'
+/// interface indices. The kernel removes the namespace when the thread has ended.
 pub(crate) fn inside<T: Send>(body: impl FnOnce([u32; PORTS]) -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {

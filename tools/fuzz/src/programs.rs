@@ -1,4 +1,5 @@
-//! Random texts and mutated programs through `stateplane check`, and those that are good through the back end: no panic, no hang.
+//! Random texts and mutated programs through `stateplane check`, and those that are good through
+//! the back end: no panic, no hang.
 
 use crate::{hex, mutate};
 use anyhow::{Context, Result, bail, ensure};
@@ -25,7 +26,8 @@ pub struct Plan {
     pub seed: u64,
     /// Random texts, and as many mutated programs.
     pub count: usize,
-    /// One in so many goes through the preprocessor, which is a process of its own and takes its time.
+    /// One in so many goes through the preprocessor, which is a process of its own and takes its
+    /// time.
     pub preprocess_every: usize,
     /// The `stateplane` binary, and how many of the inputs run through it as processes.
     pub binary: Option<(PathBuf, usize)>,
@@ -134,7 +136,8 @@ fn mutated(seeds: &[Seed], preprocess: bool, random: &mut StdRng) -> String {
     mutate::tokens(&words, kept, &mutate::words(&other.raw), random)
 }
 
-/// Ends the process when one input takes too long: nothing can end a thread. It gets a note whenever an input begins.
+/// Ends the process when one input takes too long: nothing can end a thread. It gets a note
+/// whenever an input begins.
 struct Watchdog(mpsc::Sender<()>);
 
 impl Watchdog {

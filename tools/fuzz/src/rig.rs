@@ -1,4 +1,5 @@
-//! The compiled NAT in the kernel beside the model of it: every step runs through both, and the first difference is an error.
+//! The compiled NAT in the kernel beside the model of it: every step runs through both, and the
+//! first difference is an error.
 
 use crate::entries::{self, Entries, Entry, Received, SELF, Session};
 use crate::generate::{Conversation, carrier};
@@ -105,7 +106,8 @@ struct Origin {
 }
 
 impl Origin {
-    /// A packet that came back from the store goes to the host with the address of the interface that it came to, or the kernel would not take it.
+    /// A packet that came back from the store goes to the host with the address of the interface
+    /// that it came to, or the kernel would not take it.
     fn host_sees(&self, fate: Fate) -> Fate {
         match fate {
             Fate::ToHost(mut frame) if self.attempts > 0 && frame[0] & 1 == 0 => {
@@ -340,7 +342,8 @@ impl Rig {
         self.packet(packet, origin, now_ns, got)
     }
 
-    /// Exactly one of these statistics went up by one, and no other that says that something was refused.
+    /// Exactly one of these statistics went up by one, and no other that says that something was
+    /// refused.
     fn counted(&self, before: &[u64], one_of: &[usize]) -> Result<()> {
         if !self.hostile || self.mode == Mode::Local {
             return Ok(());
@@ -541,7 +544,8 @@ impl Rig {
         self.step(&Step { frame: self.encode(&answer)?, port: FABRIC_PORT, now_ns })
     }
 
-    /// The store's binding of a key. What it is depends on the key alone (and on what is taken), so that a shortened history repeats.
+    /// The store's binding of a key. What it is depends on the key alone (and on what is taken), so
+    /// that a shortened history repeats.
     fn store_binding(&mut self, key: Key, allocate: bool) -> Option<Binding> {
         if let Some(binding) = self.bindings.get(&key) {
             return Some(*binding);
@@ -566,7 +570,8 @@ impl Rig {
         None
     }
 
-    /// Lets the packet generator run: heartbeats to all shards, which the model's store answers, and the releases that are due.
+    /// Lets the packet generator run: heartbeats to all shards, which the model's store answers,
+    /// and the releases that are due.
     pub fn generate(&mut self, now_ns: u64) -> Result<()> {
         for shard in 0..u32::from(entries::SHARDS) {
             self.dataplane.push_heartbeat(shard)?;

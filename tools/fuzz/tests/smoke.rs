@@ -1,5 +1,5 @@
-//! A few seconds of each kind of fuzzing, with one fixed and one fresh seed. `make soak` does the full counts.
-//! Needs root.
+//! A few seconds of each kind of fuzzing, with one fixed and one fresh seed. `make soak` does the
+//! full counts. Needs root.
 
 use fuzz::campaign;
 use fuzz::fresh_seed;

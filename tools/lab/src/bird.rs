@@ -1,4 +1,5 @@
-//! BIRD 2: the configuration of a node, and what its BIRD says about sessions and failure detection.
+//! BIRD 2: the configuration of a node, and what its BIRD says about sessions and failure
+//! detection.
 
 use crate::topology::{Node, Topology, in_mode};
 use serde::Serialize;
@@ -42,7 +43,8 @@ fn router_id<'a>(topology: &'a Topology, name: &'a str, node: &'a Node) -> &'a s
     own.and_then(|a| a.split('/').next()).unwrap_or("127.0.0.1")
 }
 
-/// `lo` and the links to nodes that do not speak BGP: host networks are announced, links between routers are not.
+/// `lo` and the links to nodes that do not speak BGP: host networks are announced, links between
+/// routers are not.
 fn direct_interfaces(topology: &Topology, name: &str) -> String {
     let mut patterns = vec!["\"lo\"".to_string()];
     for (interface, _, _, _) in topology.ports(name) {
@@ -59,7 +61,8 @@ fn announced(text: &mut String, node: &Node, mode: &str) {
     }
     text.push_str("protocol static announced {\n  ipv4;\n");
     for announce in node.announce.iter().filter(|a| in_mode(&a.modes, mode)) {
-        // A recursive route is unreachable until its next hop has a route; the export filter drops it until then.
+        // A recursive route is unreachable until its next hop has a route; the export filter drops
+        // it until then.
         let _ = match announce.when_reachable {
             Some(via) => writeln!(text, "  route {} recursive {via};", announce.prefix),
             None => writeln!(text, "  route {} blackhole;", announce.prefix),
@@ -131,7 +134,8 @@ fn ask(socket: &Path, question: &str) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Since when each BGP and BFD session of a node is as it is: another text tells that one has changed since. `None` if its BIRD does not answer.
+/// Since when each BGP and BFD session of a node is as it is: another text tells that one has
+/// changed since. `None` if its BIRD does not answer.
 pub fn changes(socket: &Path) -> Option<String> {
     let (protocols, bfd) = (ask(socket, "show protocols")?, ask(socket, "show bfd sessions")?);
     let columns = |line: &str, count: usize| line.split_whitespace().take(count).collect::<Vec<_>>().join(" ");
@@ -140,7 +144,8 @@ pub fn changes(socket: &Path) -> Option<String> {
     Some(lines.collect::<Vec<_>>().join("\n"))
 }
 
-/// The neighbours whose BGP or BFD sessions are others in `now` than in `before`, two answers of [`changes`].
+/// The neighbours whose BGP or BFD sessions are others in `now` than in `before`, two answers of
+/// [`changes`].
 pub fn changed(before: &str, now: &str) -> BTreeSet<String> {
     let lines = |text: &str| text.lines().map(str::to_string).collect::<BTreeSet<String>>();
     let (before, now) = (lines(before), lines(now));

@@ -8,8 +8,9 @@ use std::process::Command;
 
 /// Kernel parameters of every node.
 const SYSCTL_ALL: &[(&str, &str)] = &[
-    // Not the machine's choice: a socket that begins with BBR goes on pacing when it is given another (iperf3's -C comes after its connect), by a round trip in which
-    // packets that waited for a lease count for up to a second. Reno is in every kernel, and a namespace may choose it.
+    // Not the machine's choice: a socket that begins with BBR goes on pacing when it is given
+    // another (iperf3's -C comes after its connect), by a round trip in which packets that waited
+    // for a lease count for up to a second. Reno is in every kernel, and a namespace may choose it.
     ("ipv4.tcp_congestion_control", "reno"),
     ("ipv6.conf.all.disable_ipv6", "1"),
     ("ipv6.conf.default.disable_ipv6", "1"),
@@ -19,8 +20,8 @@ const SYSCTL_ALL: &[(&str, &str)] = &[
     ("ipv4.conf.default.send_redirects", "0"),
 ];
 
-/// Kernel parameters of nodes that forward: ECMP hashes the 5-tuple, and a next hop whose link lost its carrier is not
-/// used even before BGP takes it away.
+/// Kernel parameters of nodes that forward: ECMP hashes the 5-tuple, and a next hop whose link lost
+/// its carrier is not used even before BGP takes it away.
 const SYSCTL_FORWARD: &[(&str, &str)] = &[
     ("ipv4.ip_forward", "1"),
     ("ipv4.fib_multipath_hash_policy", "1"),
@@ -88,22 +89,25 @@ fn address_lines(topology: &Topology, name: &str, node: &Node) -> Vec<String> {
     lines
 }
 
-/// The `ip` commands that bring a node's ports up and give it its static routes (they go when a port goes down).
+/// The `ip` commands that bring a node's ports up and give it its static routes (they go when a
+/// port goes down).
 pub fn up_lines(topology: &Topology, name: &str, node: &Node) -> Vec<String> {
     let mut lines: Vec<String> = topology.ports(name).map(|(dev, _, _, _)| format!("link set dev {dev} up")).collect();
     lines.extend(node.routes.iter().map(|r| format!("route replace {r}")));
     lines
 }
 
-/// The `ip` commands that take a node's ports down: both ends lose the carrier, as when a machine dies.
+/// The `ip` commands that take a node's ports down: both ends lose the carrier, as when a machine
+/// dies.
 pub fn down_lines(topology: &Topology, name: &str) -> Vec<String> {
     topology.ports(name).map(|(dev, _, _, _)| format!("link set dev {dev} down")).collect()
 }
 
-/// A frame that XDP redirects carries no offload state: senders must fill in checksums and segment by themselves. A veth
-/// takes redirected frames only if its peer polls (NAPI), which GRO on the peer turns on: so GRO is on where the other
-/// end is a switch's port, and off elsewhere. The kernel tells the switch's port so only when GRO *changes* on a peer that is up:
-/// hence off first, and again whenever the node's ports have been down.
+/// A frame that XDP redirects carries no offload state: senders must fill in checksums and segment
+/// by themselves. A veth takes redirected frames only if its peer polls (NAPI), which GRO on the
+/// peer turns on: so GRO is on where the other end is a switch's port, and off elsewhere. The
+/// kernel tells the switch's port so only when GRO *changes* on a peer that is up: hence off first,
+/// and again whenever the node's ports have been down.
 pub fn set_offloads(topology: &Topology, name: &str, netns: &Netns) -> Result<()> {
     for (dev, _, far, _) in topology.ports(name) {
         let faces_switch = topology.node.get(&far.node).is_some_and(|n| n.role == Role::Switch);

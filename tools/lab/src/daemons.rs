@@ -1,4 +1,5 @@
-//! The processes of a lab's nodes: started with rendered configurations, waited for, reported with the end of their logs.
+//! The processes of a lab's nodes: started with rendered configurations, waited for, reported with
+//! the end of their logs.
 
 use crate::bird;
 use crate::error::{Error, Result};
@@ -64,7 +65,8 @@ impl Lab {
         Ok(())
     }
 
-    /// Kills one daemon of a node (SIGKILL) and waits until it is gone; the rest of the node goes on.
+    /// Kills one daemon of a node (SIGKILL) and waits until it is gone; the rest of the node goes
+    /// on.
     ///
     /// # Errors
     /// The node has no such daemon, or it does not run.
@@ -79,14 +81,16 @@ impl Lab {
         }
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(identity.pid), nix::sys::signal::Signal::SIGKILL)
             .map_err(|e| Error::system(format!("killing {node}'s {daemon}, process {}", identity.pid))(e.into()))?;
-        // Its first thread may be gone (a zombie) while another, in a system call, still holds its files and locks: not so once it is collected.
+        // Its first thread may be gone (a zombie) while another, in a system call, still holds its
+        // files and locks: not so once it is collected.
         let process = PathBuf::from(format!("/proc/{}", identity.pid));
         self.wait(READY_TIMEOUT_S, &format!("{node}: {daemon} did not die"), || {
             Ok(!identity.alive() && !process.exists())
         })
     }
 
-    /// Starts a daemon of a node again, as `up` did, and waits until it is ready, or BIRD's sessions are up.
+    /// Starts a daemon of a node again, as `up` did, and waits until it is ready, or BIRD's
+    /// sessions are up.
     ///
     /// # Errors
     /// The node has no such daemon, it still runs, or it is not ready in time.
@@ -205,7 +209,8 @@ impl Lab {
         Ok(())
     }
 
-    /// That all that was started lives: who waits for a daemon may wait for what another one, which has ended, would have done.
+    /// That all that was started lives: who waits for a daemon may wait for what another one, which
+    /// has ended, would have done.
     pub(crate) fn check_all_alive(&self) -> Result<()> {
         for node in self.topology().node.keys() {
             for (daemon, _) in self.daemons(node) {
@@ -215,7 +220,8 @@ impl Lab {
         Ok(())
     }
 
-    /// Adds the end of a daemon's log to an error about it: the run directory may be gone when it is read.
+    /// Adds the end of a daemon's log to an error about it: the run directory may be gone when it
+    /// is read.
     fn with_log(&self, error: Error, node: &str, daemon: &str) -> Error {
         let log = std::fs::read_to_string(self.log(node, daemon)).unwrap_or_default();
         // BIRD traces each step of its state machines: the log file has them.

@@ -1,7 +1,7 @@
 //! A lab that is up: its run directory, its failures and their repair, and its end.
 //!
-//! Everything about a lab is in its run directory `/run/stateplane/labs/NAME`, written before the first namespace is
-//! made, so that `lab down` works from there whatever happened:
+//! Everything about a lab is in its run directory `/run/stateplane/labs/NAME`, written before the
+//! first namespace is made, so that `lab down` works from there whatever happened:
 //!
 //! ```text
 //! lab.json          name, mode, variables, topology, namespaces, directories of state, owner
@@ -73,7 +73,8 @@ impl Lab {
     /// fails, only its logs are left, in [`FAILED_LABS_DIR`]. `progress` is told each step.
     ///
     /// # Errors
-    /// Not root, a program is missing, the mode, a variable or the preferred node is unknown, or a step fails.
+    /// Not root, a program is missing, the mode, a variable or the preferred node is unknown, or a
+    /// step fails.
     pub fn up(topology: Topology, topology_dir: &Path, options: Options, progress: &dyn Fn(&str)) -> Result<Self> {
         check_options(&topology, &options)?;
         require_root()?;
@@ -264,7 +265,8 @@ impl Lab {
         &self.dir
     }
 
-    /// What taking it down must remove: the names of its namespaces, and the directories of its daemons' state.
+    /// What taking it down must remove: the names of its namespaces, and the directories of its
+    /// daemons' state.
     pub(crate) fn into_namespaces_and_state(self) -> (Vec<String>, Vec<PathBuf>) {
         let Record { netns, state, .. } = self.record;
         (netns.into_values().collect(), state.into_values().flatten().collect())
@@ -364,8 +366,8 @@ impl Lab {
         }
     }
 
-    /// Kills a node as a power cut does: SIGKILL to every process in it and its ports down, within milliseconds. What it
-    /// held in the kernel (pinned programs and maps) is gone too.
+    /// Kills a node as a power cut does: SIGKILL to every process in it and its ports down, within
+    /// milliseconds. What it held in the kernel (pinned programs and maps) is gone too.
     ///
     /// # Errors
     /// No such node, or a process does not die.
@@ -395,8 +397,8 @@ impl Lab {
         Ok(())
     }
 
-    /// Brings a failed node back: ports up, daemons started from nothing and ready, then BIRD. Routing converges later:
-    /// [`Lab::wait_converged`].
+    /// Brings a failed node back: ports up, daemons started from nothing and ready, then BIRD.
+    /// Routing converges later: [`Lab::wait_converged`].
     ///
     /// # Errors
     /// No such node, or a daemon does not start.
@@ -413,7 +415,8 @@ impl Lab {
         self.start_bird(name)
     }
 
-    /// Takes the link between two nodes down or up, at both ends. With an interface goes what hangs on it (IPv6 addresses, routes): the nodes' routes and `setup` bring it back.
+    /// Takes the link between two nodes down or up, at both ends. With an interface goes what hangs
+    /// on it (IPv6 addresses, routes): the nodes' routes and `setup` bring it back.
     ///
     /// # Errors
     /// No such link.
@@ -462,7 +465,8 @@ impl Drop for Running {
     }
 }
 
-/// Are there the variables and the node that the options name? A misspelt one would leave everything as it was, and nobody would know.
+/// Are there the variables and the node that the options name? A misspelt one would leave
+/// everything as it was, and nobody would know.
 fn check_options(topology: &Topology, options: &Options) -> Result<()> {
     let unknown = |kind: &'static str, name: &str, known: Vec<&str>| Error::Unknown {
         lab: options.name.clone().unwrap_or_else(|| topology.name.clone()),
@@ -497,7 +501,8 @@ fn require_programs(topology: &Topology) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a program is in PATH (or in the system's `sbin` folders, which a bare `sudo` may leave out).
+/// Checks that a program is in PATH (or in the system's `sbin` folders, which a bare `sudo` may
+/// leave out).
 ///
 /// # Errors
 /// It is not: the error names the Debian package.

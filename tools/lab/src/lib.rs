@@ -1,11 +1,14 @@
-//! The lab: a small network in Linux network namespaces, and the failover demonstration that runs in it.
+//! The lab: a small network in Linux network namespaces, and the failover demonstration that runs
+//! in it.
 //!
-//! Owns: topologies in TOML ([`topology`]), namespaces, links and addresses ([`netns`], [`build`]), BIRD's
-//! configuration ([`bird`]), the processes of each node ([`process`]), failures and their repair ([`instance`]),
-//! what is up and what is not ([`status`]), the demonstration ([`demo`]), and rounds of random failures ([`chaos`]).
+//! Owns: topologies in TOML ([`topology`]), namespaces, links and addresses ([`netns`], [`build`]),
+//! BIRD's configuration ([`bird`]), the processes of each node ([`process`]), failures and their
+//! repair ([`instance`]), what is up and what is not ([`status`]), the demonstration ([`demo`]),
+//! and rounds of random failures ([`chaos`]).
 //!
-//! Must not know: what a daemon does. A node's daemons, their configuration files and the commands that tell when
-//! they are ready are text in the topology, so that a lab of another application is another TOML file.
+//! Must not know: what a daemon does. A node's daemons, their configuration files and the commands
+//! that tell when they are ready are text in the topology, so that a lab of another application is
+//! another TOML file.
 
 pub mod bird;
 pub mod build;

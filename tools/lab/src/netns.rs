@@ -1,7 +1,8 @@
 //! Network namespaces: making them, entering them, finding the processes in them.
 //!
-//! A namespace is entered by `setns(CLONE_NEWNET)` in a child before `exec`, or in a short-lived thread. `ip netns exec`
-//! also remounts `/sys` in a private mount namespace, which hides bpffs; this does not.
+//! A namespace is entered by `setns(CLONE_NEWNET)` in a child before `exec`, or in a short-lived
+//! thread. `ip netns exec` also remounts `/sys` in a private mount namespace, which hides bpffs;
+//! this does not.
 
 use crate::error::{Error, Result};
 use nix::sched::{CloneFlags, setns, unshare};
@@ -79,8 +80,8 @@ impl Netns {
     /// Makes `command` run inside the namespace.
     pub fn enter(&self, command: &mut Command) -> Result<()> {
         let file = self.file.try_clone().map_err(Error::system(format!("entering network namespace {}", self.name)))?;
-        // SAFETY: between fork and exec the closure makes one setns system call on a descriptor that it owns, and
-        // allocates nothing.
+        // SAFETY: between fork and exec the closure makes one setns system call on a descriptor
+        // that it owns, and allocates nothing.
         unsafe {
             command.pre_exec(move || Ok(setns(file.as_fd(), CloneFlags::CLONE_NEWNET)?));
         }
@@ -110,7 +111,8 @@ impl Netns {
         })
     }
 
-    /// Moves the calling thread into the namespace: the sockets that it opens from now on are there.
+    /// Moves the calling thread into the namespace: the sockets that it opens from now on are
+    /// there.
     ///
     /// # Errors
     /// The namespace cannot be entered.

@@ -1,8 +1,9 @@
-//! The idle connections of the demonstration: an echo server, and a client that holds many connections and uses them
-//! when it is told to.
+//! The idle connections of the demonstration: an echo server, and a client that holds many
+//! connections and uses them when it is told to.
 //!
 //! The client speaks JSON lines on standard output and takes commands on standard input:
-//! `check LABEL TIMEOUT_MS` makes one exchange on every connection and prints an [`Exchange`]; end of input ends it.
+//! `check LABEL TIMEOUT_MS` makes one exchange on every connection and prints an [`Exchange`]; end
+//! of input ends it.
 
 use crate::error::{Error, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -75,7 +76,8 @@ struct Connection {
     received: usize,
 }
 
-/// Opens `count` connections to an echo server and serves commands from standard input until its end.
+/// Opens `count` connections to an echo server and serves commands from standard input until its
+/// end.
 ///
 /// # Errors
 /// A connection cannot be opened, or standard output is closed.

@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 
 /// How long a killed process may take to be gone, in seconds.
 const KILL_TIMEOUT_S: u64 = 5;
-/// What this process has started and not yet collected: a dead one is in no namespace any more, so nothing else would find it, and whoever runs many labs in one
-/// process would fill the process table.
+/// What this process has started and not yet collected: a dead one is in no namespace any more, so
+/// nothing else would find it, and whoever runs many labs in one process would fill the process
+/// table.
 static STARTED: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
 /// A process by its PID and start time, which together are never used again.
@@ -76,7 +77,8 @@ pub fn spawn(netns: &Netns, command_line: &[String], log: &Path) -> Result<Ident
     Ok(Identity::of(pid).unwrap_or(Identity { pid, start_ticks: 0 }))
 }
 
-/// Runs a command to its end, in a namespace if one is given; returns whether it succeeded and what it printed.
+/// Runs a command to its end, in a namespace if one is given; returns whether it succeeded and what
+/// it printed.
 ///
 /// # Errors
 /// The program cannot be started.
@@ -152,7 +154,8 @@ fn reap_started() {
     started().retain(|pid| lives(*pid));
 }
 
-/// Collects the exit status of one that this process has started, if it is dead; nothing for anyone else's.
+/// Collects the exit status of one that this process has started, if it is dead; nothing for anyone
+/// else's.
 fn reap(pid: i32) {
     started().retain(|started| started.as_raw() != pid || lives(*started));
 }
@@ -161,7 +164,8 @@ fn started() -> MutexGuard<'static, Vec<Pid>> {
     STARTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether a child of this process lives; once it does not, its status is collected, and it may not be asked for again.
+/// Whether a child of this process lives; once it does not, its status is collected, and it may not
+/// be asked for again.
 fn lives(child: Pid) -> bool {
     matches!(waitpid(child, Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::StillAlive))
 }

@@ -1,13 +1,16 @@
-//! Raw sockets: what ordinary ones do not show. They are opened in the namespace of the calling thread.
+//! Raw sockets: what ordinary ones do not show. They are opened in the namespace of the calling
+//! thread.
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, setsockopt, socket, sockopt};
 use std::net::UdpSocket;
 use std::time::Duration;
 
-/// A read that finds nothing returns after this, so that whoever reads can look whether it is to end.
+/// A read that finds nothing returns after this, so that whoever reads can look whether it is to
+/// end.
 const READ_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// Room for what arrives while whoever reads waits for a processor: after an outage hundreds of packets come at once, and the default holds 277 small ones.
+/// Room for what arrives while whoever reads waits for a processor: after an outage hundreds of
+/// packets come at once, and the default holds 277 small ones.
 const BUFFER_BYTES: usize = 8 << 20;
 
 /// UDP datagrams to any port, each with its IPv4 header.

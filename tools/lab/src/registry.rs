@@ -1,4 +1,5 @@
-//! The labs of this machine: finding them by name, and taking them down from their run directories alone.
+//! The labs of this machine: finding them by name, and taking them down from their run directories
+//! alone.
 
 use crate::error::{Error, Result};
 use crate::instance::{LABS_DIR, Lab, require_root};
@@ -6,8 +7,8 @@ use crate::netns::{self, Netns};
 use crate::process;
 use std::path::{Path, PathBuf};
 
-/// Takes a lab down from its run directory alone: every process in its namespaces, the namespaces, its bpffs, the
-/// directory.
+/// Takes a lab down from its run directory alone: every process in its namespaces, the namespaces,
+/// its bpffs, the directory.
 ///
 /// # Errors
 /// There is no such lab, or something of it cannot be removed.
@@ -93,8 +94,8 @@ pub fn remove_left_over(progress: &dyn Fn(&str)) -> Result<()> {
     Ok(())
 }
 
-/// Removes a directory and what is mounted in it. Pins are removed one by one first: a mount may live on in another mount
-/// namespace, and with it whatever is pinned there.
+/// Removes a directory and what is mounted in it. Pins are removed one by one first: a mount may
+/// live on in another mount namespace, and with it whatever is pinned there.
 pub(crate) fn remove_state(state: &Path) -> Result<()> {
     if !state.exists() {
         return Ok(());

@@ -19,7 +19,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-/// Longest interface name that Linux takes, in bytes; interfaces are named after the node at the other end.
+/// Longest interface name that Linux takes, in bytes; interfaces are named after the node at the
+/// other end.
 const NAME_MAX: usize = 15;
 
 /// A network: everything `lab up` needs.
@@ -40,8 +41,8 @@ pub struct Topology {
     /// By mode: what is different in it; these win over `vars`.
     #[serde(default)]
     pub mode_vars: BTreeMap<String, BTreeMap<String, String>>,
-    /// A node whose routes are preferred to its equals' (BGP local preference): all traffic takes it while it is up.
-    /// Without one, equal paths share the flows (ECMP on the 5-tuple).
+    /// A node whose routes are preferred to its equals' (BGP local preference): all traffic takes
+    /// it while it is up. Without one, equal paths share the flows (ECMP on the 5-tuple).
     #[serde(default)]
     pub prefer: Option<String>,
     /// Failure detection between BGP neighbours.
@@ -55,7 +56,8 @@ pub struct Topology {
     /// The links.
     #[serde(default)]
     pub link: Vec<Link>,
-    /// Commands run once, outside the namespaces, before the daemons start: what compiles what they load.
+    /// Commands run once, outside the namespaces, before the daemons start: what compiles what they
+    /// load.
     #[serde(default)]
     pub build: Vec<Setup>,
     /// Commands that must succeed before the lab counts as up.
@@ -91,7 +93,8 @@ pub struct Service {
 pub enum Workload {
     /// TCP connections and UDP flows with answers: for switches that keep connections.
     Connections,
-    /// Numbered datagrams, in whose IPv4 identification field the switches put the flow's packet count.
+    /// Numbered datagrams, in whose IPv4 identification field the switches put the flow's packet
+    /// count.
     Counts,
 }
 
@@ -111,8 +114,9 @@ impl Bfd {
     fn default_interval_ms() -> u32 {
         20
     }
-    /// 100 ms with the default interval: machines stop for 60 ms now and then (virtual ones, and busy ones), and a live link is then taken for a dead one. A switch's
-    /// flows wait for its lease (250 ms by default) anyway when it dies.
+    /// 100 ms with the default interval: machines stop for 60 ms now and then (virtual ones, and
+    /// busy ones), and a live link is then taken for a dead one. A switch's flows wait for its
+    /// lease (250 ms by default) anyway when it dies.
     fn default_multiplier() -> u32 {
         5
     }
@@ -133,7 +137,8 @@ pub enum Role {
     Host,
     /// A plain Linux router.
     Router,
-    /// A router whose ports may run an XDP program; the peers of its ports accept redirected frames.
+    /// A router whose ports may run an XDP program; the peers of its ports accept redirected
+    /// frames.
     Switch,
     /// A host of the state store.
     Store,
@@ -153,10 +158,12 @@ pub struct Node {
     /// What the node is for.
     #[serde(default)]
     pub role: Role,
-    /// A `[template.*]` to start from: its lists come first, its single values where the node has none.
+    /// A `[template.*]` to start from: its lists come first, its single values where the node has
+    /// none.
     #[serde(default)]
     pub template: Option<String>,
-    /// Autonomous system number; a node that has one runs BIRD with eBGP to each neighbour that has one.
+    /// Autonomous system number; a node that has one runs BIRD with eBGP to each neighbour that has
+    /// one.
     #[serde(default)]
     pub asn: Option<u32>,
     /// An address on `lo`, announced by BGP, such as `10.255.0.1/32`.
@@ -165,7 +172,8 @@ pub struct Node {
     /// Prefixes announced by BGP besides the connected host links and the loopback.
     #[serde(default)]
     pub announce: Vec<Announce>,
-    /// Prefixes accepted from BGP neighbours, in BIRD's pattern syntax (`10.2.0.0/16+`); empty accepts all.
+    /// Prefixes accepted from BGP neighbours, in BIRD's pattern syntax (`10.2.0.0/16+`); empty
+    /// accepts all.
     #[serde(default)]
     pub accept: Vec<String>,
     /// Static routes, as `ip route add` takes them.
@@ -180,15 +188,17 @@ pub struct Node {
     /// Values for `${name}` in this node's texts.
     #[serde(default)]
     pub vars: BTreeMap<String, String>,
-    /// Commands run in the namespace, in order, before the daemons start: at `up` and at `restore`, and when a link of the node is up again: they can be run many times.
+    /// Commands run in the namespace, in order, before the daemons start: at `up` and at `restore`,
+    /// and when a link of the node is up again: they can be run many times.
     #[serde(default)]
     pub setup: Vec<Setup>,
-    /// Commands run in the namespace after a `fail`: they drop what a power cut would have wiped from the kernel's memory
-    /// (`state` and attached XDP programs go without them).
+    /// Commands run in the namespace after a `fail`: they drop what a power cut would have wiped
+    /// from the kernel's memory (`state` and attached XDP programs go without them).
     #[serde(default)]
     pub wipe: Vec<Setup>,
-    /// Directories below `/run/stateplane` in which its daemons keep what outlives them (pinned BPF objects and file systems
-    /// mounted there too): removed at `fail` and at `down`. `${name}` is expanded.
+    /// Directories below `/run/stateplane` in which its daemons keep what outlives them (pinned BPF
+    /// objects and file systems mounted there too): removed at `fail` and at `down`. `${name}` is
+    /// expanded.
     #[serde(default)]
     pub state: Vec<String>,
     /// Long-running programs, started in order, before BIRD.
@@ -202,8 +212,8 @@ pub struct Node {
 pub struct Announce {
     /// The prefix.
     pub prefix: String,
-    /// Announce it only while this address is reachable by a route, so that a switch that comes back attracts no
-    /// traffic that it cannot yet pass on.
+    /// Announce it only while this address is reachable by a route, so that a switch that comes
+    /// back attracts no traffic that it cannot yet pass on.
     #[serde(default)]
     pub when_reachable: Option<Ipv4Addr>,
     /// The modes in which it is announced; empty for all.
@@ -355,7 +365,8 @@ impl Topology {
         self.vars.iter().chain(of_mode).map(|(name, value)| (name.clone(), value.clone())).collect()
     }
 
-    /// Names that `--set` may give a value: those with a default, those that are only used, and `stateplane`, the program; not what the lab itself fills in.
+    /// Names that `--set` may give a value: those with a default, those that are only used, and
+    /// `stateplane`, the program; not what the lab itself fills in.
     pub fn variables(&self) -> BTreeSet<String> {
         let of_modes = self.mode_vars.values().flat_map(BTreeMap::keys);
         let defaults = self.node.values().flat_map(|node| node.vars.keys()).chain(self.vars.keys()).chain(of_modes);

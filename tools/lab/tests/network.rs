@@ -259,7 +259,8 @@ fn down_works_from_the_directory_after_a_crash() {
     }
     let lab = up("crash", ROUTED, "s1").unwrap_or_else(|e| panic!("{e}"));
     let name = lab.0.name().to_string();
-    // A crash in the middle of things: BIRD dead, a stranger in a namespace, state on disk, a namespace gone.
+    // A crash in the middle of things: BIRD dead, a stranger in a namespace, state on disk, a
+    // namespace gone.
     lab.0.fail("s2").expect("fail");
     let state = Path::new("/run/stateplane").join(format!("{name}-s1"));
     std::fs::create_dir_all(state.join("bpf")).expect("mkdir");
@@ -290,7 +291,8 @@ fn a_lab_that_does_not_come_up_says_why_and_leaves_nothing() {
     if skip() {
         return;
     }
-    // One of the two switches' daemons fails; that the other is waited for, in vain too, must not hide it, whichever is waited for first.
+    // One of the two switches' daemons fails; that the other is waited for, in vain too, must not
+    // hide it, whichever is waited for first.
     for broken in ["s1", "s2"] {
         let script = "[ ${node} = BROKEN ] || exec sleep 1000; echo no such port >&2; exit 3".replace("BROKEN", broken);
         let command = format!("command = [\"sh\", \"-c\", \"{script}\"]");

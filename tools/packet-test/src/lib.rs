@@ -1,7 +1,8 @@
 //! Packet tests: STF files run through a compiled object in the kernel.
 //!
-//! It owns: the STF format ([`stf`]), the ports and routes around a case ([`setup`]), running it ([`run_case`]) and saying what went wrong ([`report`]).
-//! It must not know: how objects are compiled.
+//! It owns: the STF format ([`stf`]), the ports and routes around a case ([`setup`]), running it
+//! ([`run_case`]) and saying what went wrong ([`report`]). It must not know: how objects are
+//! compiled.
 
 #![forbid(unsafe_code)]
 

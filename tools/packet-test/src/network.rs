@@ -25,8 +25,10 @@ pub(crate) fn link_name(port: u32) -> String {
     format!("port{port}")
 }
 
-/// Runs `body` in a fresh network namespace with the setup's links, neighbours and routes, on a thread of its own; the kernel removes the namespace when
-/// the thread has ended. BPF_PROG_RUN and writes to device maps take their network from the calling thread, so all of that belongs into `body`.
+/// Runs `body` in a fresh network namespace with the setup's links, neighbours and routes, on a
+/// thread of its own; the kernel removes the namespace when the thread has ended. BPF_PROG_RUN and
+/// writes to device maps take their network from the calling thread, so all of that belongs into
+/// `body`.
 pub(crate) fn inside<T: Send>(setup: &Setup, body: impl FnOnce() -> T + Send) -> Result<T, NetworkError> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -41,7 +43,8 @@ pub(crate) fn inside<T: Send>(setup: &Setup, body: impl FnOnce() -> T + Send) ->
 
 /// Makes the calling thread's network.
 fn build(setup: &Setup) -> Result<(), NetworkError> {
-    // Before there are links: they inherit it. `lo` too must forward, for it is where test packets come from.
+    // Before there are links: they inherit it. `lo` too must forward, for it is where test packets
+    // come from.
     for (path, needed) in [("/proc/sys/net/ipv4/ip_forward", true), ("/proc/sys/net/ipv6/conf/all/forwarding", false)] {
         if needed || Path::new(path).exists() {
             std::fs::write(path, "1").map_err(|error| failed(0, format!("{path}: {error}")))?;
@@ -67,7 +70,8 @@ fn build(setup: &Setup) -> Result<(), NetworkError> {
     batch.run()
 }
 
-/// veth pairs, not dummy links: XDP on Linux hosts needs veth anyway, while not every kernel has dummy. Nothing is ever sent over them.
+/// veth pairs, not dummy links: XDP on Linux hosts needs veth anyway, while not every kernel has
+/// dummy. Nothing is ever sent over them.
 fn links(setup: &Setup, batch: &mut Batch) {
     for (number, link) in &setup.ports {
         let (name, mac, mtu, peer) = (link_name(link.port), link.mac, link.mtu, format!("peer{}", link.port));

@@ -94,7 +94,8 @@ pub fn dump(packet: &[u8]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Expected above got, with a mark under each digit that differs. Lines that agree are left out, but for one before and after.
+/// Expected above got, with a mark under each digit that differs. Lines that agree are left out,
+/// but for one before and after.
 pub fn diff(pattern: &Pattern, packet: &[u8]) -> String {
     let bytes = pattern.nibbles.len().div_ceil(2).max(packet.len());
     let lines = bytes.div_ceil(LINE_BYTES);

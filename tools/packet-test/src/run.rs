@@ -10,8 +10,9 @@ use state_protocol::objects::{Allocator, Consistency, FlowState, flow_states};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// Runs a case, in a network of its own if it has `# port:` lines: `load` gives a freshly loaded object (in test mode, with the virtual clock), or says why
-/// there is none. It is called where the case runs, on another thread perhaps.
+/// Runs a case, in a network of its own if it has `# port:` lines: `load` gives a freshly loaded
+/// object (in test mode, with the virtual clock), or says why there is none. It is called where the
+/// case runs, on another thread perhaps.
 pub fn run_case(case: &Case, load: impl FnOnce() -> Result<Dataplane, String> + Send) -> CaseReport {
     let run = || match load() {
         Ok(dataplane) => Runner::new(&dataplane, case).run(),
@@ -26,7 +27,8 @@ pub fn run_case(case: &Case, load: impl FnOnce() -> Result<Dataplane, String> + 
     }
 }
 
-/// Runs one case, in the network where it is. Every case needs a freshly loaded object: tables and state are not reset.
+/// Runs one case, in the network where it is. Every case needs a freshly loaded object: tables and
+/// state are not reset.
 pub struct Runner<'a> {
     dataplane: &'a Dataplane,
     case: &'a Case,
@@ -46,7 +48,8 @@ struct Sent {
 
 /// Where the clock starts: not 0, so that a program can't take "never" for "now".
 const CLOCK_START_NS: u64 = 1_000_000_000;
-/// Entries of equal priority: the first one wins, as it does in the reference switch. Priorities are scaled to leave room for that.
+/// Entries of equal priority: the first one wins, as it does in the reference switch. Priorities
+/// are scaled to leave room for that.
 const ORDERS: u32 = 4096;
 
 /// A priority with room for the order of the entries that have it.
@@ -66,7 +69,8 @@ impl<'a> Runner<'a> {
         Runner { dataplane, case, clock_ns: CLOCK_START_NS, adds: 0, sent, expected, report }
     }
 
-    /// Runs all commands and compares. A command that cannot be carried out (an unknown table, say) is a failure too, and the rest still runs.
+    /// Runs all commands and compares. A command that cannot be carried out (an unknown table, say)
+    /// is a failure too, and the rest still runs.
     pub fn run(mut self) -> CaseReport {
         let case = self.case;
         self.prepare();

@@ -1,5 +1,5 @@
-//! What a case needs around it: comment lines of its own, so that the file stays an STF file for every other tool.
-//! docs/packet-tests.md describes the lines.
+//! What a case needs around it: comment lines of its own, so that the file stays an STF file for
+//! every other tool. docs/packet-tests.md describes the lines.
 //!
 //! Only these words with a colon right behind them count; every other comment is a comment.
 

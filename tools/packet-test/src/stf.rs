@@ -376,7 +376,8 @@ fn action(at: usize, text: &str) -> Result<ActionSpec, Wrong> {
     for argument in inside.split(',').filter(|_| !inside.trim().is_empty()) {
         let column = at + (argument.as_ptr() as usize - text.as_ptr() as usize);
         let (name, value) = match argument.split_once(':') {
-            // A MAC or IPv6 address by position has colons too; a parameter's name starts with a letter and is no hexadecimal group.
+            // A MAC or IPv6 address by position has colons too; a parameter's name starts with a
+            // letter and is no hexadecimal group.
             Some((name, value)) if !name.trim().is_empty() && !value.contains(':') => {
                 (Some(name.trim().to_owned()), value)
             }

@@ -13,7 +13,8 @@ use wire::{
     Reporter, Views,
 };
 
-/// Numbers that belong to chains (from 32) and controllers (to 63), also such as this version does not know.
+/// Numbers that belong to chains (from 32) and controllers (to 63), also such as this version does
+/// not know.
 const SERVER_TYPES: std::ops::RangeInclusive<u8> = 32..=63;
 
 /// A field of a key or value, as text.

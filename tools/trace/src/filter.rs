@@ -43,14 +43,16 @@ fn hexadecimal(wanted: &str) -> Option<String> {
 }
 
 impl Filter {
-    /// `types` are names (`update`, `LEASE_GRANT`, `chain-data`, `malformed`, `cut`) or numbers of types that have none; `keys` are parts of keys:
-    /// a field's value (`10.1.0.10`), `field=value`, or hexadecimal digits that the key begins with.
+    /// `types` are names (`update`, `LEASE_GRANT`, `chain-data`, `malformed`, `cut`) or numbers of
+    /// types that have none; `keys` are parts of keys: a field's value (`10.1.0.10`),
+    /// `field=value`, or hexadecimal digits that the key begins with.
     pub fn new(types: &[String], keys: &[String], switch_ids: &[u32], shards: &[u16]) -> Result<Filter, Fault> {
         let chosen = types.iter().map(|given| type_named(given)).collect::<Result<_, _>>()?;
         Ok(Filter { types: chosen, keys: keys.to_vec(), switch_ids: switch_ids.to_vec(), shards: shards.to_vec() })
     }
 
-    /// That each wanted key can be one of these objects'; `Err` says of one that cannot why nothing would ever pass.
+    /// That each wanted key can be one of these objects'; `Err` says of one that cannot why nothing
+    /// would ever pass.
     pub fn check(&self, objects: &Objects) -> Result<(), Fault> {
         let known = objects.key_fields();
         let names = known.iter().copied().collect::<Vec<_>>().join(", ");

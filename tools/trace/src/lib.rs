@@ -1,8 +1,10 @@
-//! What the state protocol's messages in a capture say: `systems/redplane/docs/state-protocol.md` made readable.
+//! What the state protocol's messages in a capture say: `systems/redplane/docs/state-protocol.md`
+//! made readable.
 //!
-//! [`decode`] makes an [`Event`] of a datagram, [`Objects`] name keys and values by the program's manifest, [`Filter`] chooses, [`Columns`] writes lines,
-//! [`Summary`] counts and finds what was sent again. Datagrams are hostile input: whatever is not a message becomes an event that says why. This crate reads
-//! no sockets and changes nothing.
+//! [`decode`] makes an [`Event`] of a datagram, [`Objects`] name keys and values by the program's
+//! manifest, [`Filter`] chooses, [`Columns`] writes lines, [`Summary`] counts and finds what was
+//! sent again. Datagrams are hostile input: whatever is not a message becomes an event that says
+//! why. This crate reads no sockets and changes nothing.
 
 mod event;
 mod filter;

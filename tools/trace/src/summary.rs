@@ -5,10 +5,12 @@ use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Flows and links that are followed at once; when there are more, all are forgotten, and what was sent before counts as new.
+/// Flows and links that are followed at once; when there are more, all are forgotten, and what was
+/// sent before counts as new.
 const MOST_FOLLOWED: usize = 1 << 20;
 
-/// The same bytes again so soon are one datagram: captured in two places, or duplicated on the way. What is sent again is sent later.
+/// The same bytes again so soon are one datagram: captured in two places, or duplicated on the way.
+/// What is sent again is sent later.
 const ONE_DATAGRAM_NS: u64 = 1_000_000;
 /// Datagrams of which that is known; then all are forgotten.
 const MOST_RECENT: usize = 1 << 16;
@@ -19,7 +21,8 @@ const MOST_RECENT: usize = 1 << 16;
 pub enum Repeat {
     /// Sent again, as nothing was heard.
     Retransmission,
-    /// The same message a second time: the network duplicated it, someone replays it, or the capture saw it in two places.
+    /// The same message a second time: the network duplicated it, someone replays it, or the
+    /// capture saw it in two places.
     Duplicate,
 }
 
@@ -88,7 +91,8 @@ impl Summary {
         repeat
     }
 
-    /// A message repeats one if it is of the same sender about the same thing, and its number does not grow.
+    /// A message repeats one if it is of the same sender about the same thing, and its number does
+    /// not grow.
     fn follow(&mut self, event: &Event) -> Option<Repeat> {
         if self.recent.len() >= MOST_RECENT {
             self.recent.clear();

@@ -259,7 +259,8 @@ fn filters_choose() {
 }
 
 proptest! {
-    /// Any bytes, and any changes to good messages: an event or none, a line, and a count; never a panic.
+    /// Any bytes, and any changes to good messages: an event or none, a line, and a count; never a
+    /// panic.
     #[test]
     fn hostile_datagrams_become_lines(
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),

@@ -6,7 +6,8 @@ use std::collections::HashMap;
 
 /// More flows are counted together as `flows_beyond`: memory stays bounded.
 const MOST_FLOWS: usize = 4_000_000;
-/// The exponent is fitted over so many of the largest flows: behind them sizes are a few packets, and rounding hides the shape.
+/// The exponent is fitted over so many of the largest flows: behind them sizes are a few packets,
+/// and rounding hides the shape.
 const FITTED_RANKS: usize = 1_000;
 /// Upper ends of the frames' size classes, in bytes.
 pub const SIZE_CLASSES: [usize; 6] = [64, 127, 255, 511, 1_023, 1_500];
@@ -36,7 +37,8 @@ pub struct Description {
     pub largest_flow_share: f64,
     /// Packets of the largest hundredth of the flows, of all.
     pub largest_percent_share: f64,
-    /// Slope of packets over rank among the largest flows, both in logarithms, negated; none with fewer than ten flows.
+    /// Slope of packets over rank among the largest flows, both in logarithms, negated; none with
+    /// fewer than ten flows.
     pub zipf_exponent: Option<f64>,
 }
 
@@ -105,7 +107,8 @@ fn summarise(found: &mut Description, flows: &HashMap<Key, u64>) {
     found.zipf_exponent = exponent(&counts[..counts.len().min(FITTED_RANKS)]);
 }
 
-/// Least squares of ln(packets) over ln(rank), each rank weighted by 1/rank: in logarithms the large ranks lie dense.
+/// Least squares of ln(packets) over ln(rank), each rank weighted by 1/rank: in logarithms the
+/// large ranks lie dense.
 fn exponent(counts: &[u64]) -> Option<f64> {
     if counts.len() < 10 {
         return None;

@@ -1,4 +1,5 @@
-//! Traffic for experiments: synthetic traces that a seed determines ([`Trace`]), any capture ([`Source`], and only its shape: [`Replay`]), and what a trace is like ([`Description`]).
+//! Traffic for experiments: synthetic traces that a seed determines ([`Trace`]), any capture
+//! ([`Source`], and only its shape: [`Replay`]), and what a trace is like ([`Description`]).
 //!
 //! This crate owns how flows are sized, timed and addressed. It sends nothing.
 

@@ -58,11 +58,13 @@ pub struct Profile {
     pub flows: u32,
     /// How many packets they have together; at least one each.
     pub packets: u64,
-    /// The flow of rank r has packets in proportion to r to the power of minus this (1 and a little in backbone traces); 0: all alike.
+    /// The flow of rank r has packets in proportion to r to the power of minus this (1 and a little
+    /// in backbone traces); 0: all alike.
     pub zipf_exponent: f64,
     /// New flows a second: a Poisson process.
     pub new_flows_per_s: f64,
-    /// Mean time between a flow's packets in microseconds; flows that would outlast the trace's last new flow go faster.
+    /// Mean time between a flow's packets in microseconds; flows that would outlast the trace's
+    /// last new flow go faster.
     pub packet_gap_us: u64,
     /// How many of the flows are TCP, 0 to 1; the rest is UDP.
     pub tcp_share: f64,
@@ -131,7 +133,8 @@ impl Profile {
         })
     }
 
-    /// How many packets each rank has, largest first: each one, and of the rest its share. Their sum is `packets`.
+    /// How many packets each rank has, largest first: each one, and of the rest its share. Their
+    /// sum is `packets`.
     pub(crate) fn packets_by_rank(&self) -> Vec<u64> {
         let weight = |rank: u32| f64::from(rank).powf(-self.zipf_exponent);
         let total: f64 = (1..=self.flows).map(weight).sum();

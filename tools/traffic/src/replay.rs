@@ -1,5 +1,6 @@
-//! A capture as its shape: which conversation each packet belongs to, and how long it is. An experiment plays that between hosts of its own: addresses that
-//! somebody captured lead nowhere in its network.
+//! A capture as its shape: which conversation each packet belongs to, and how long it is. An
+//! experiment plays that between hosts of its own: addresses that somebody captured lead nowhere in
+//! its network.
 
 use capture::{Error, Reader, ipv4_packet};
 use serde::Serialize;
@@ -11,7 +12,8 @@ const ETHERNET_BYTES: usize = 14;
 /// One packet of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replayed {
-    /// The conversation's number, from 0 in the order of their first packets; both directions are one.
+    /// The conversation's number, from 0 in the order of their first packets; both directions are
+    /// one.
     pub conversation: u32,
     /// The frame's length on the wire, Ethernet header included and without VLAN tags.
     pub frame_bytes: usize,
@@ -49,8 +51,9 @@ fn ipv4(packet: &[u8]) -> Option<Key> {
 }
 
 impl Replay {
-    /// Reads the first `most` packets that are TCP or UDP over IPv4 from a pcap or pcapng file; `-` is standard input. Frames of which the
-    /// capture has only the headers count with the length that they had.
+    /// Reads the first `most` packets that are TCP or UDP over IPv4 from a pcap or pcapng file; `-`
+    /// is standard input. Frames of which the capture has only the headers count with the length
+    /// that they had.
     ///
     /// # Errors
     /// The file cannot be read, or is no capture.

@@ -13,7 +13,8 @@ pub enum Source {
     Capture(Box<Captured>),
 }
 
-/// A capture's frames, as Ethernet carries them; those that the capture cut, or of unknown links, are left out, unless all are.
+/// A capture's frames, as Ethernet carries them; those that the capture cut, or of unknown links,
+/// are left out, unless all are.
 pub struct Captured {
     reader: Reader,
     found: bool,

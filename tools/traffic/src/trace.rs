@@ -9,7 +9,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 const LARGEST_FRAME_BYTES: usize = 1_500;
-/// Frames are small (acknowledgements, requests), full, or anything between, with these shares: the shape of packet sizes on links to the Internet.
+/// Frames are small (acknowledgements, requests), full, or anything between, with these shares: the
+/// shape of packet sizes on links to the Internet.
 const SMALL_SHARE: f64 = 0.45;
 const FULL_SHARE: f64 = 0.35;
 /// Services that flows go to, by protocol.

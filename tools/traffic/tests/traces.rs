@@ -84,7 +84,8 @@ fn rates_shares_and_sizes_are_the_profiles() {
     assert!(found.sizes[1..6].iter().all(|count| *count > 1_000), "{found:?}");
 }
 
-/// What a seed means may not change unnoticed: figures of earlier runs would no longer compare. Change this only together with what draws.
+/// What a seed means may not change unnoticed: figures of earlier runs would no longer compare.
+/// Change this only together with what draws.
 #[test]
 fn the_trace_of_seed_7_stays() {
     let profile = Profile { seed: 7, flows: 100, packets: 1_000, ..Profile::default() };
@@ -162,7 +163,8 @@ fn faults_name_their_field() {
     assert!("10.0.0.0".parse::<traffic::Subnet>().is_err() && "10.0.0.0/33".parse::<traffic::Subnet>().is_err());
 }
 
-/// A capture's conversations and lengths, whatever else is in it: tags, ARP, fragments, frames of which only the headers are there.
+/// A capture's conversations and lengths, whatever else is in it: tags, ARP, fragments, frames of
+/// which only the headers are there.
 #[test]
 fn a_captures_shape_is_replayed() {
     use traffic::{Replay, Replayed};

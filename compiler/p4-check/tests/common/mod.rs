@@ -1,6 +1,7 @@
 //! Programs around what a test is about.
 
-/// A whole v1model program: `top` before the blocks, `locals` in ingress, `apply` in its apply block.
+/// A whole v1model program: `top` before the blocks, `locals` in ingress, `apply` in its apply
+/// block.
 pub fn program(top: &str, locals: &str, apply: &str) -> String {
     format!(
         "#include <core.p4>

@@ -1,4 +1,5 @@
-//! Calls: the calling convention (spec §6.8), functions, actions, parsers, controls, methods of headers and stacks.
+//! Calls: the calling convention (spec §6.8), functions, actions, parsers, controls, methods of
+//! headers and stacks.
 
 use num_traits::ToPrimitive;
 use p4_check::hir::{BlockKind, Call, Callee, Direction, Expr, FunctionId, LocalId, Order, ParamDef, Stmt};
@@ -16,7 +17,8 @@ use super::{Frame, Halt, Run, Tree, broken};
 pub(crate) struct Arguments {
     /// What each parameter begins with.
     pub values: Vec<Data>,
-    /// Where the value of a parameter with direction `out` or `inout` goes, in the order in which they are copied.
+    /// Where the value of a parameter with direction `out` or `inout` goes, in the order in which
+    /// they are copied.
     pub places: Vec<(usize, Place)>,
 }
 
@@ -54,8 +56,9 @@ impl<'h> Tree<'h> {
         Ok(made)
     }
 
-    /// A variable or `out` parameter as it begins. The second one of a name may stand where the first stood: what
-    /// the fields of its headers hold is open (spec §8.25), as they were valid there, maybe.
+    /// A variable or `out` parameter as it begins. The second one of a name may stand where the
+    /// first stood: what the fields of its headers hold is open (spec §8.25), as they were valid
+    /// there, maybe.
     pub(crate) fn declared(&mut self, local: LocalId, mut data: Data) -> Data {
         if !self.packet.declared.insert(local) {
             data.lose_headers();
@@ -68,7 +71,8 @@ impl<'h> Tree<'h> {
         places.iter().try_for_each(|(index, place)| self.write(place, values[*index].clone()))
     }
 
-    /// Runs a body in a frame of its own. Gives what its parameters hold at its end, and how it ended.
+    /// Runs a body in a frame of its own. Gives what its parameters hold at its end, and how it
+    /// ended.
     pub(crate) fn run_body(
         &mut self,
         params: &[ParamDef],

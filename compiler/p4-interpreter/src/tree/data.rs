@@ -71,8 +71,8 @@ pub(crate) fn scalar_bits(hir: &Hir, ty: &Ty) -> Option<(u32, bool)> {
     }
 }
 
-/// A variable as it begins: headers invalid with fields of 0 (p4-support.md: a header that was never valid), scalars
-/// undefined, or 0 if `zero` (metadata; simple_switch.md).
+/// A variable as it begins: headers invalid with fields of 0 (p4-support.md: a header that was
+/// never valid), scalars undefined, or 0 if `zero` (metadata; simple_switch.md).
 pub(crate) fn initial(hir: &Hir, ty: &Ty, zero: bool) -> Data {
     let scalar = || if zero { Data::Number(BigInt::zero()) } else { Data::Undefined };
     match ty {
@@ -109,8 +109,8 @@ impl Data {
 
     /// `setValid`, `setInvalid`. The specification has a header's fields undefined from then on
     /// (§8.17, §8.25). By p4-support.md, those of an invalid header that becomes valid are 0, and
-    /// setValid changes nothing of a valid one. Those of one that becomes invalid stay. `fresh`: such
-    /// a header as it begins.
+    /// setValid changes nothing of a valid one. Those of one that becomes invalid stay. `fresh`:
+    /// such a header as it begins.
     pub fn set_valid(&mut self, to: bool, fresh: &Data) {
         if let (Data::Header(valid, fields), Data::Header(_, zeros)) = (self, fresh) {
             if to && !*valid {
@@ -149,8 +149,9 @@ impl Data {
         }
     }
 
-    /// What an `out` parameter begins with, of what is where it is copied to (spec §6.8): headers are invalid, and
-    /// all else says nothing. Only fields that are 0 there are 0 here: of headers that were never valid.
+    /// What an `out` parameter begins with, of what is where it is copied to (spec §6.8): headers
+    /// are invalid, and all else says nothing. Only fields that are 0 there are 0 here: of headers
+    /// that were never valid.
     pub fn emptied(mut self) -> Data {
         fn empty(data: &mut Data) {
             match data {
@@ -200,12 +201,14 @@ impl Data {
             (Data::Struct(to), Data::Struct(from)) => {
                 to.iter_mut().zip(from).for_each(|(to, from)| to.assign(from));
             }
-            // Of an invalid header no fields are copied in bmv2; the specification leaves them open.
+            // Of an invalid header no fields are copied in bmv2; the specification leaves them
+            // open.
             (Data::Header(valid, to), Data::Header(false, from)) => {
                 *valid = false;
                 to.iter_mut().zip(&from).for_each(|(to, from)| to.forget_unlike(from));
             }
-            // Spec §8.19: the full state of the union. Members that are invalid have no known fields.
+            // Spec §8.19: the full state of the union. Members that are invalid have no known
+            // fields.
             (Data::Union(to), Data::Union(from)) => {
                 to.iter_mut().zip(from).for_each(|(to, from)| to.assign(from));
             }
@@ -283,7 +286,8 @@ impl Data {
         Some(())
     }
 
-    /// Makes the header valid that the steps lead to, or invalid. `fresh`: such a header as it begins.
+    /// Makes the header valid that the steps lead to, or invalid. `fresh`: such a header as it
+    /// begins.
     pub fn write_validity(&mut self, path: &[Step], valid: bool, fresh: &Data) -> Option<()> {
         self.at_mut(path)?.set_valid(valid, fresh);
         if valid {
@@ -292,7 +296,8 @@ impl Data {
         Some(())
     }
 
-    /// If the header that became valid is a union's, the union's others become invalid (spec §8.19).
+    /// If the header that became valid is a union's, the union's others become invalid (spec
+    /// §8.19).
     pub fn only_member(&mut self, path: &[Step]) {
         if let Some((Step::Field(valid), outer)) = path.split_last()
             && let Some(Data::Union(members)) = self.at_mut(outer)

@@ -146,7 +146,8 @@ impl<'h> Tree<'h> {
         }
     }
 
-    /// Spec §8.11: bits are cut or added in front (zeros, or the sign of a signed number), or taken as they are.
+    /// Spec §8.11: bits are cut or added in front (zeros, or the sign of a signed number), or taken
+    /// as they are.
     fn cast(&mut self, expr: &'h Expr, inner: &'h Expr) -> Run<Data> {
         Ok(match (self.eval(inner)?, scalar_bits(self.hir, &self.ty(&expr.ty))) {
             (Data::Number(value), Some((width, signed))) => Data::Number(wrap(&value, width, signed)),

@@ -257,8 +257,8 @@ impl<'h> Tree<'h> {
         })
     }
 
-    /// The bits of data that is hashed or summed; fields of invalid headers are left out, as in bmv2. None: something
-    /// in it is not known.
+    /// The bits of data that is hashed or summed; fields of invalid headers are left out, as in
+    /// bmv2. None: something in it is not known.
     fn summed(&mut self, expr: &'h Expr) -> Run<Option<Bits>> {
         if let ExprKind::Aggregate(parts, order) = &expr.kind {
             let mut all: Vec<Option<Bits>> = vec![None; parts.len()];
@@ -289,7 +289,8 @@ impl<'h> Tree<'h> {
         }
     }
 
-    /// The condition, the checksum of the data, and the algorithm's result; None: the condition does not hold.
+    /// The condition, the checksum of the data, and the algorithm's result; None: the condition
+    /// does not hold.
     fn checksum(&mut self, call: &'h Call, payload: bool) -> Run<(Option<BigInt>, Option<super::place::Place>, Data)> {
         let [Some(condition), Some(data), Some(sum), Some(algorithm)] = call.args.as_slice() else {
             return broken("a checksum's arguments");

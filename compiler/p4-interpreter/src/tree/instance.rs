@@ -90,7 +90,8 @@ impl<'h> Tree<'h> {
         }
     }
 
-    /// An instance whose control-plane name is `name`; of V1Switch's blocks, which have none, the type's name is used.
+    /// An instance whose control-plane name is `name`; of V1Switch's blocks, which have none, the
+    /// type's name is used.
     fn construct(&mut self, made: &'h Construct, name: &str) -> Run<Data> {
         let mut values = Vec::new();
         for (argument, param) in made.args.iter().zip(made.params.iter()) {
@@ -150,7 +151,8 @@ impl<'h> Tree<'h> {
         Ok(Rc::new(Instance { number, block: id, values, direct, paths: parser::paths(&def.states) }))
     }
 
-    /// Those that `C.apply(...)` makes, one for each place where it stands (spec §15.1, direct type invocation).
+    /// Those that `C.apply(...)` makes, one for each place where it stands (spec §15.1, direct type
+    /// invocation).
     fn unnamed_instances(&mut self, id: BlockId, prefix: &str) -> Run<HashMap<usize, Rc<Instance>>> {
         let def = &self.hir.blocks[id.index()];
         let mut found: Vec<(&'h Construct, BlockId)> = Vec::new();
@@ -180,7 +182,8 @@ impl<'h> Tree<'h> {
         Ok(made)
     }
 
-    /// The tables that a control declares: those in the text from its name on, up to the next control's.
+    /// The tables that a control declares: those in the text from its name on, up to the next
+    /// control's.
     fn tables_of(&self, id: BlockId) -> Vec<TableDefId> {
         let owner = |start: u32| {
             let blocks = self.hir.blocks.iter().enumerate().filter(|(_, block)| block.span.start < start);

@@ -1,10 +1,10 @@
-//! What a program means as it is written: an interpreter of the checked tree (`p4_check::hir`), before elaboration,
-//! inlining and copy-in/copy-out, to hold these against.
+//! What a program means as it is written: an interpreter of the checked tree (`p4_check::hir`),
+//! before elaboration, inlining and copy-in/copy-out, to hold these against.
 //!
-//! It is written from the P4-16 specification (1.2.5; "spec §" in the comments), simple_switch.md and
-//! `docs/p4-support.md`, not from the lowering: it knows calls, frames and l-values, and no IR.
-//! What the specification leaves open and the page does not settle is [`Stop::Undefined`], as soon as a result
-//! (what leaves, where to, a branch, what is stored) depends on it.
+//! It is written from the P4-16 specification (1.2.5; "spec §" in the comments), simple_switch.md
+//! and `docs/p4-support.md`, not from the lowering: it knows calls, frames and l-values, and no IR.
+//! What the specification leaves open and the page does not settle is [`Stop::Undefined`], as soon
+//! as a result (what leaves, where to, a branch, what is stored) depends on it.
 
 mod bits;
 mod call;
@@ -117,7 +117,8 @@ pub(crate) struct Packet {
     pub matched: Option<(usize, Option<usize>)>,
 }
 
-/// A switch that runs one checked program: its registers, counters and tables live from packet to packet.
+/// A switch that runs one checked program: its registers, counters and tables live from packet to
+/// packet.
 #[derive(Clone)]
 pub struct Tree<'h> {
     pub(crate) hir: &'h Hir,
@@ -140,8 +141,8 @@ pub struct Tree<'h> {
 }
 
 impl<'h> Tree<'h> {
-    /// A switch as it starts: all state zero, the source's entries in the tables. The error says what of the program
-    /// is not interpreted.
+    /// A switch as it starts: all state zero, the source's entries in the tables. The error says
+    /// what of the program is not interpreted.
     pub fn new(hir: &'h Hir, objects: Objects) -> Result<Tree<'h>, Stop> {
         let mut tree = Tree {
             hir,
@@ -186,8 +187,8 @@ impl<'h> Tree<'h> {
         })
     }
 
-    /// What a table's direct counter has counted: for the entries, in the order in which they came (the source's
-    /// first), and for the default action.
+    /// What a table's direct counter has counted: for the entries, in the order in which they came
+    /// (the source's first), and for the default action.
     pub fn direct_counters(&self, table: &str) -> (Vec<Count>, Count) {
         match self.table_named(table) {
             Some(index) => {

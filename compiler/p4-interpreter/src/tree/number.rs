@@ -95,7 +95,8 @@ fn saturate(value: BigInt, shape: Shape) -> Run<BigInt> {
     Ok(value.clamp(low, high))
 }
 
-/// Spec §8.6, §8.7: `>>` of a signed number keeps its sign; by the width or more, nothing is left but the sign.
+/// Spec §8.6, §8.7: `>>` of a signed number keeps its sign; by the width or more, nothing is left
+/// but the sign.
 fn shift(op: BinaryOp, a: &BigInt, b: &BigInt, shape: Shape) -> Run<BigInt> {
     if b.is_negative() {
         return undefined("a shift by a negative amount");

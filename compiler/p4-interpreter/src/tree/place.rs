@@ -154,7 +154,8 @@ impl<'h> Tree<'h> {
         self.frames.get_mut(place.frame)?.values.get_mut(&place.local)
     }
 
-    /// What is there; `ty` is the l-value's type. Beyond a stack's end, a header that was never valid (p4-support.md).
+    /// What is there; `ty` is the l-value's type. Beyond a stack's end, a header that was never
+    /// valid (p4-support.md).
     pub(crate) fn read(&self, place: &Place, ty: &Ty) -> Run<Data> {
         if place.lost {
             return Ok(initial(self.hir, ty, true));
@@ -213,7 +214,8 @@ impl<'h> Tree<'h> {
         }
     }
 
-    /// After an extraction into `next`, or a part of it: one more element is taken (spec §8.18, §13.8).
+    /// After an extraction into `next`, or a part of it: one more element is taken (spec §8.18,
+    /// §13.8).
     pub(crate) fn take_next(&mut self, place: &Place) -> Run<()> {
         let Some(steps) = place.next_of else { return Ok(()) };
         match self.root_mut(place).and_then(|root| root.at_mut(&place.path[..steps])) {
@@ -259,8 +261,8 @@ impl<'h> Tree<'h> {
     }
 }
 
-/// An element that a shift leaves behind: invalid. What its fields hold nobody says (§8.25), unless they are the same
-/// in all elements: 0, if the stack was never used.
+/// An element that a shift leaves behind: invalid. What its fields hold nobody says (§8.25), unless
+/// they are the same in all elements: 0, if the stack was never used.
 fn invalidate(element: &mut Data, elements: &[Data]) {
     match element {
         Data::Union(members) => {

@@ -1,10 +1,11 @@
 //! What a sub-parser that rejects leaves in its caller's variables.
 //!
-//! Spec §13.10 has the sub-parser's `reject` be the caller's and does not say what becomes of its parameters. In bmv2
-//! a sub-parser works on the caller's variables, so that what it extracted and wrote before stays; but on copies,
-//! which are lost, where arguments overlap. That is ours too. Where bmv2's compiler leaves it open which of the two it
-//! is (an index that is a variable, an overlap with a part of an expression), the outcome is undefined. So it is for a
-//! member of a header union: whether it is valid is the other members' affair, too, and ours is a copy.
+//! Spec §13.10 has the sub-parser's `reject` be the caller's and does not say what becomes of its
+//! parameters. In bmv2 a sub-parser works on the caller's variables, so that what it extracted and
+//! wrote before stays; but on copies, which are lost, where arguments overlap. That is ours too.
+//! Where bmv2's compiler leaves it open which of the two it is (an index that is a variable, an
+//! overlap with a part of an expression), the outcome is undefined. So it is for a member of a
+//! header union: whether it is valid is the other members' affair, too, and ours is a copy.
 
 use p4_check::hir::{Call, Expr, ExprKind, LocalId, LocalKind, RecordKind};
 use p4_check::ty::Ty;

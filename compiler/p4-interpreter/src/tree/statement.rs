@@ -53,7 +53,8 @@ impl<'h> Tree<'h> {
                 let chosen = self.truth(condition, "a condition")?;
                 return self.block(if chosen { then } else { otherwise });
             }
-            // Spec §18.4.1: one packet is under way at a time, so that `@atomic` is no question here.
+            // Spec §18.4.1: one packet is under way at a time, so that `@atomic` is no question
+            // here.
             StmtKind::Block(body, _) => return self.block(body),
             StmtKind::Switch { subject, cases, default } => return self.switch(subject, cases, default),
             StmtKind::ActionSwitch { table, cases, default } => {

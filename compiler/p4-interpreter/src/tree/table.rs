@@ -77,7 +77,8 @@ impl Rule {
     }
 }
 
-/// An action of the table's list, with the control plane's arguments. None: NoAction, which the list does not have.
+/// An action of the table's list, with the control plane's arguments. None: NoAction, which the
+/// list does not have.
 #[derive(Clone, Debug)]
 pub(crate) struct Chosen {
     pub index: Option<usize>,
@@ -309,8 +310,9 @@ impl<'h> Tree<'h> {
         }
     }
 
-    /// The entry that wins: with an `lpm` key and none that needs priorities, that with the longest prefix; else that
-    /// with the largest priority (spec §14.2.1.4). A table without keys has no entries.
+    /// The entry that wins: with an `lpm` key and none that needs priorities, that with the longest
+    /// prefix; else that with the largest priority (spec §14.2.1.4). A table without keys has no
+    /// entries.
     fn lookup(&self, index: usize, keys: &[Data], widths: &[Option<u32>]) -> Run<Option<usize>> {
         let table = &self.tables[index];
         let lpm = table.def.keys.iter().position(|key| &*key.match_kind == "lpm");

@@ -11,7 +11,8 @@ use super::{Ident, Path, Span, TypeRef};
 pub struct ExprId(pub u32);
 
 impl ExprId {
-    /// As an index into a side table of [`Program::expr_count`](super::Program::expr_count) entries.
+    /// As an index into a side table of [`Program::expr_count`](super::Program::expr_count)
+    /// entries.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -39,7 +40,8 @@ pub enum ExprKind {
     Str(String),
     /// `name`, `.name`: a value, a type (`E` of `E.A`, `C` of `C.apply()`) or a function.
     Path(Path),
-    /// `T<A>` where an expression stands: the base of `T<A>.apply(...)`. Without type arguments it is a [`ExprKind::Path`].
+    /// `T<A>` where an expression stands: the base of `T<A>.apply(...)`. Without type arguments it
+    /// is a [`ExprKind::Path`].
     Type(TypeRef),
     /// `error.Name`
     ErrorMember(Ident),
@@ -140,8 +142,9 @@ pub enum ExprKind {
 /// An integer literal (spec §6.4.3.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IntLiteral {
-    /// The value. If the one written needs more bits than `width` the parser has warned and this is its low bits,
-    /// read as two's complement if `signed`: only then can it be negative (`1s1` is -1).
+    /// The value. If the one written needs more bits than `width` the parser has warned and this is
+    /// its low bits, read as two's complement if `signed`: only then can it be negative (`1s1` is
+    /// -1).
     pub value: BigInt,
     /// `8w...` and `8s...` say how many bits; else the type is the arbitrary-precision `int`.
     pub width: Option<u32>,

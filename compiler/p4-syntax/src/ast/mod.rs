@@ -1,8 +1,10 @@
-//! The syntax tree of P4-16 1.2.5, as written: no name is resolved, no type is known, nothing is folded.
+//! The syntax tree of P4-16 1.2.5, as written: no name is resolved, no type is known, nothing is
+//! folded.
 //!
-//! Every node carries the [`Span`] it was read from and every expression an [`ExprId`] that is unique in its
-//! program, so that later passes keep what they learn in side tables. Names are kept as written; whether
-//! `f<T>(x)` is a call, a method call or a constructor is for the checker to decide, so all are [`ExprKind::Call`].
+//! Every node carries the [`Span`] it was read from and every expression an [`ExprId`] that is
+//! unique in its program, so that later passes keep what they learn in side tables. Names are kept
+//! as written; whether `f<T>(x)` is a call, a method call or a constructor is for the checker to
+//! decide, so all are [`ExprKind::Call`].
 
 mod expr;
 mod stmt;
@@ -42,7 +44,8 @@ impl fmt::Display for Ident {
     }
 }
 
-/// A reference by name, looked up from the inner scope outwards, or in the outermost scope only (`.name`).
+/// A reference by name, looked up from the inner scope outwards, or in the outermost scope only
+/// (`.name`).
 #[derive(Clone, Debug)]
 pub struct Path {
     /// Written with a leading dot: only top-level declarations are considered (spec §6.8).
@@ -53,7 +56,8 @@ pub struct Path {
     pub span: Span,
 }
 
-/// A whole program: core.p4, the architecture's declarations and the user's own, in the order of the text.
+/// A whole program: core.p4, the architecture's declarations and the user's own, in the order of
+/// the text.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
     /// Top-level declarations.
@@ -64,7 +68,8 @@ pub struct Program {
     pub warnings: Vec<Diagnostic>,
 }
 
-/// `@name`, `@name(...)` or `@name[...]` (spec §20). Also `@pragma name ...` to the end of its line.
+/// `@name`, `@name(...)` or `@name[...]` (spec §20). Also `@pragma name ...` to the end of its
+/// line.
 #[derive(Clone, Debug)]
 pub struct Annotation {
     /// Name without `@`.
@@ -91,7 +96,8 @@ pub enum AnnotationBody {
 /// One token of an unstructured annotation body.
 #[derive(Clone, Debug)]
 pub struct AnnotationToken {
-    /// The token as written; for a string literal its value, without quotes and with escapes resolved.
+    /// The token as written; for a string literal its value, without quotes and with escapes
+    /// resolved.
     pub text: Arc<str>,
     /// What kind of token it is.
     pub kind: AnnotationTokenKind,
@@ -320,7 +326,8 @@ pub struct ActionDecl {
     pub annotations: Annotations,
     /// Declared name.
     pub name: Ident,
-    /// Parameters: those with a direction come from the caller, those without from the control plane.
+    /// Parameters: those with a direction come from the caller, those without from the control
+    /// plane.
     pub params: Vec<Parameter>,
     /// Its body.
     pub body: Block,
@@ -335,7 +342,8 @@ pub struct ApplyTypeDecl {
     pub annotations: Annotations,
     /// Declared name.
     pub name: Ident,
-    /// Type parameters (only types may have them; the checker refuses them on a parser or control with a body).
+    /// Type parameters (only types may have them; the checker refuses them on a parser or control
+    /// with a body).
     pub type_params: Vec<Ident>,
     /// Parameters of `apply`.
     pub params: Vec<Parameter>,

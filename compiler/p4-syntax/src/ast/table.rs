@@ -59,7 +59,8 @@ pub struct KeyElement {
 /// A reference to an action in `actions`, or the call of one in `entries`.
 #[derive(Clone, Debug)]
 pub struct ActionRef {
-    /// Annotations before it, like `@tableonly` and `@defaultonly`. (In an entry they are the entry's.)
+    /// Annotations before it, like `@tableonly` and `@defaultonly`. (In an entry they are the
+    /// entry's.)
     pub annotations: Annotations,
     /// The action.
     pub path: Path,

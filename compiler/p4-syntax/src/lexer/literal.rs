@@ -25,7 +25,8 @@ pub enum LiteralError {
     },
 }
 
-/// Reads `255`, `0xff`, `0b1010`, `0o17`, `0d10`, `8w255`, `4s0b0111`, each with `_` between digits.
+/// Reads `255`, `0xff`, `0b1010`, `0o17`, `0d10`, `8w255`, `4s0b0111`, each with `_` between
+/// digits.
 pub fn parse_int(text: &str) -> Result<IntLiteral, LiteralError> {
     let invalid = |m: String| Err(LiteralError::Invalid(m));
     let Some(split) = text.find(['w', 's']) else {
@@ -89,8 +90,9 @@ fn shorten(text: &str) -> &str {
     text.get(..20).unwrap_or(text)
 }
 
-/// The value of a string literal given with its quotes. `\"`, `\\`, `\n`, `\r` and `\t` are resolved; any other
-/// backslash stands for itself, as the spec leaves escapes to whoever uses the string.
+/// The value of a string literal given with its quotes. `\"`, `\\`, `\n`, `\r` and `\t` are
+/// resolved; any other backslash stands for itself, as the spec leaves escapes to whoever uses the
+/// string.
 pub fn string_value(literal: &str) -> String {
     let inner = literal.strip_prefix('"').unwrap_or(literal);
     let inner = inner.strip_suffix('"').unwrap_or(inner);

@@ -1,6 +1,7 @@
 //! Text to tokens (spec §6.4).
 //!
-//! The lexer never gives up: what it cannot read becomes a diagnostic and a token that lets the parser go on.
+//! The lexer never gives up: what it cannot read becomes a diagnostic and a token that lets the
+//! parser go on.
 
 mod literal;
 mod token;
@@ -88,7 +89,8 @@ impl Lexer<'_> {
         }
     }
 
-    /// At the start of a line: skips the preprocessor's line markers and the `#pragma`s that it leaves.
+    /// At the start of a line: skips the preprocessor's line markers and the `#pragma`s that it
+    /// leaves.
     fn directives(&mut self) {
         while self.rest().starts_with('#') {
             let len = self.to_line_end();

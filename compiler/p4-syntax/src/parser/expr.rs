@@ -257,7 +257,8 @@ impl Parser<'_> {
         result
     }
 
-    /// After an error: whether a `}` comes before the statement's `;`. If not, it is the `}` that is missing.
+    /// After an error: whether a `}` comes before the statement's `;`. If not, it is the `}` that
+    /// is missing.
     fn brace_closes_soon(&self) -> bool {
         let rest = self.tokens.get(self.pos..).unwrap_or(&[]);
         let end = rest.iter().find(|t| matches!(t.kind, Tok::Semi | Tok::LBrace | Tok::RBrace));

@@ -1,8 +1,9 @@
 //! Tokens to syntax tree: recursive descent, with precedence climbing for expressions.
 //!
-//! The grammar needs to know which names are types (`(T)(x)`, `f<T>(x)`), so the parser keeps scopes with exactly that
-//! much. Nesting is bounded ([`MAX_DEPTH`]), so that no input overflows the stack here or in a later pass.
-//! After an error it goes on behind the next `;` or `}` (`recover.rs`), so that one run reports all of them.
+//! The grammar needs to know which names are types (`(T)(x)`, `f<T>(x)`), so the parser keeps
+//! scopes with exactly that much. Nesting is bounded ([`MAX_DEPTH`]), so that no input overflows
+//! the stack here or in a later pass. After an error it goes on behind the next `;` or `}`
+//! (`recover.rs`), so that one run reports all of them.
 
 mod annotation;
 mod decl;
@@ -32,8 +33,8 @@ pub const MAX_DEPTH: u32 = 500;
 /// Errors after which the parser gives up: more would not help anyone.
 pub const MAX_ERRORS: usize = 50;
 
-/// Parses `tokens`, which [`lex`](crate::lexer::lex) made from `text`. The diagnostics come in the order of the text;
-/// if one is an error the program is incomplete.
+/// Parses `tokens`, which [`lex`](crate::lexer::lex) made from `text`. The diagnostics come in the
+/// order of the text; if one is an error the program is incomplete.
 pub fn parse(text: &str, tokens: Vec<Token>) -> (Program, Vec<Diagnostic>) {
     let mut parser = Parser {
         text,
@@ -167,7 +168,8 @@ impl Parser<'_> {
         Err(self.unexpected(&kind.describe()))
     }
 
-    /// Consumes the `;` after `what`. One that is missing at a line's end is reported and taken as read.
+    /// Consumes the `;` after `what`. One that is missing at a line's end is reported and taken as
+    /// read.
     fn expect_semi(&mut self, what: &str) -> Res<Span> {
         if self.at(Tok::Semi) {
             return Ok(self.bump());

@@ -61,7 +61,8 @@ impl Parser<'_> {
         Some((op, 1))
     }
 
-    /// `=` or a compound assignment at the current token: its operator and how many tokens it takes.
+    /// `=` or a compound assignment at the current token: its operator and how many tokens it
+    /// takes.
     pub(super) fn assign_op(&self) -> Option<(Option<BinaryOp>, usize)> {
         use BinaryOp::*;
         let op = match self.peek() {

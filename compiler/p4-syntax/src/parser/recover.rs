@@ -6,8 +6,9 @@ use crate::lexer::Tok;
 use crate::span::Span;
 
 impl Parser<'_> {
-    /// Skips what is left of an item that began at token `start` and failed: to behind its `;`, to behind the `}`
-    /// that closes it, or to a token that begins another item. `depth`: open braces around the item.
+    /// Skips what is left of an item that began at token `start` and failed: to behind its `;`, to
+    /// behind the `}` that closes it, or to a token that begins another item. `depth`: open braces
+    /// around the item.
     pub(super) fn recover(&mut self, depth: i32, start: usize, starts_item: fn(&Self) -> bool) {
         let mut first = true;
         loop {
@@ -47,8 +48,9 @@ impl Parser<'_> {
             && !self.peek().is_name()
     }
 
-    /// Items up to the `}` that closes `open`, the span of the `{` just consumed. `ends_early` recognises
-    /// what can stand in an outer list only: then the `}` is missing. Returns the items and where they end.
+    /// Items up to the `}` that closes `open`, the span of the `{` just consumed. `ends_early`
+    /// recognises what can stand in an outer list only: then the `}` is missing. Returns the items
+    /// and where they end.
     pub(super) fn list<T>(
         &mut self,
         open: Span,
@@ -84,7 +86,8 @@ impl Parser<'_> {
         }
     }
 
-    /// `item, item, ...` up to `close`, which is not consumed; a trailing comma is allowed if `trailing`.
+    /// `item, item, ...` up to `close`, which is not consumed; a trailing comma is allowed if
+    /// `trailing`.
     pub(super) fn comma_list<T>(
         &mut self,
         close: Tok,

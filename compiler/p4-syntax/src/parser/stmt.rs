@@ -96,7 +96,8 @@ impl Parser<'_> {
         Ok(StatementKind::If { condition, then_branch, else_branch })
     }
 
-    /// What `if`, `else` or a loop governs: its scope is its own, so a declaration there would be of no use.
+    /// What `if`, `else` or a loop governs: its scope is its own, so a declaration there would be
+    /// of no use.
     fn branch(&mut self) -> Res<Box<Statement>> {
         let statement = self.scoped(Self::statement)?;
         if matches!(statement.kind, StatementKind::Declaration(_)) {
@@ -200,7 +201,8 @@ impl Parser<'_> {
         Ok(Statement { kind: StatementKind::Declaration(Box::new(d)), span })
     }
 
-    /// The rest of `for (init; condition; update) body`; `init` may already hold the first declaration.
+    /// The rest of `for (init; condition; update) body`; `init` may already hold the first
+    /// declaration.
     fn for_counting(&mut self, annotations: Annotations, mut init: Vec<Statement>) -> Res<StatementKind> {
         let mut more = init.is_empty() && !self.at(Tok::Semi) || !init.is_empty() && self.eat(Tok::Comma);
         while more {
@@ -336,7 +338,8 @@ impl Parser<'_> {
         }
         let mut end = dot + 1;
         if self.nth(end) == Tok::Lt {
-            // `list<T> x` and `T<A> x`; a comparison is no statement, so no knowledge of names is needed.
+            // `list<T> x` and `T<A> x`; a comparison is no statement, so no knowledge of names is
+            // needed.
             match self.angles_end(end) {
                 Some(e) => end = e,
                 None => return false,

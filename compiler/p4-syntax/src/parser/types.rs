@@ -153,7 +153,8 @@ impl Parser<'_> {
         Ok(params)
     }
 
-    /// Whether the name at the current token (or after its `.`) is a type; `None` if it is not declared.
+    /// Whether the name at the current token (or after its `.`) is a type; `None` if it is not
+    /// declared.
     pub(super) fn name_is_type(&self, at: usize) -> Option<bool> {
         let absolute = self.nth(at) == Tok::Dot;
         let index = self.pos + at + usize::from(absolute);
@@ -167,7 +168,8 @@ impl Parser<'_> {
         self.scopes.is_type(self.token_text(token.span), absolute)
     }
 
-    /// If the tokens from offset `at`, which is a `<`, are type arguments: the offset behind their `>`.
+    /// If the tokens from offset `at`, which is a `<`, are type arguments: the offset behind their
+    /// `>`.
     pub(super) fn type_args_end(&self, at: usize) -> Option<usize> {
         let first = self.nth(at + 1);
         // The grammar's realTypeArg: in an expression, an undeclared name is no type.
@@ -178,7 +180,8 @@ impl Parser<'_> {
         if !is_type { None } else { self.angles_end(at) }
     }
 
-    /// The offset behind the `>` that closes the `<` at offset `at`, if only what a type can hold lies between.
+    /// The offset behind the `>` that closes the `<` at offset `at`, if only what a type can hold
+    /// lies between.
     pub(super) fn angles_end(&self, at: usize) -> Option<usize> {
         let mut depth = 0usize;
         let mut i = at;

@@ -1,11 +1,11 @@
 //! The ways of a packet through ingress and egress, as far as one question needs them.
 //!
 //! A question remembers few calls (`Seen`), so most ways are alike; those that are alike are one
-//! [`Path`]. A way is *certain* if some packet takes it, provided that every branch is taken by some
-//! packet that reaches it. Where several different ways reach a branch, its condition may tell them
-//! apart (`if (found) …` behind a look-up), so none of them is certain inside. What is refused: what
-//! breaks a rule on a certain way, or on all ways that lead to it; of some rules on any way that the
-//! conditions on it do not exclude (`assumed`).
+//! [`Path`]. A way is *certain* if some packet takes it, provided that every branch is taken by
+//! some packet that reaches it. Where several different ways reach a branch, its condition may tell
+//! them apart (`if (found) …` behind a look-up), so none of them is certain inside. What is
+//! refused: what breaks a rule on a certain way, or on all ways that lead to it; of some rules on
+//! any way that the conditions on it do not exclude (`assumed`).
 
 use super::assumed::{Assumed, equals};
 use super::values::{Key, Storage, Value, Values};
@@ -492,7 +492,8 @@ impl<'a, 'q> Walk<'a, 'q> {
     }
 }
 
-/// Indices into the table's actions of those that the default or an entry can run, and which of the two.
+/// Indices into the table's actions of those that the default or an entry can run, and which of the
+/// two.
 fn possible_actions(table: &Table) -> Vec<(usize, bool, bool)> {
     let mut found = Vec::new();
     for (index, action) in table.actions.iter().enumerate() {

@@ -18,8 +18,8 @@ pub const HOLD: u32 = 2;
 pub const LOOPBACK: u32 = 1;
 pub const PORT: u32 = 7;
 
-/// Runs `body` in a network whose only route leads out of an interface that is no port of the program:
-/// every packet is then the kernel's affair.
+/// Runs `body` in a network whose only route leads out of an interface that is no port of the
+/// program: every packet is then the kernel's affair.
 pub fn beside_the_kernel(body: impl FnOnce() + Send) {
     if dataplane::check_permitted().is_err() {
         eprintln!("skipped: BPF needs root");

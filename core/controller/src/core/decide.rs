@@ -31,7 +31,8 @@ pub enum Why {
     JoinGivenUp,
     /// A member is no longer needed: the shard moved.
     Moved,
-    /// The head heads more shards than others: it orders nothing more, so that another can take its place.
+    /// The head heads more shards than others: it orders nothing more, so that another can take its
+    /// place.
     Drains,
     /// Another member is the head now.
     Reordered,
@@ -44,7 +45,8 @@ pub enum Why {
 enum Complaint {
     /// It does not answer.
     Unreachable,
-    /// It answers, and confirms nothing: it has not the newest view, or what is sent to it gets lost.
+    /// It answers, and confirms nothing: it has not the newest view, or what is sent to it gets
+    /// lost.
     Stalled,
 }
 
@@ -111,7 +113,8 @@ impl Controller {
         }
         let survivors = self.survivors(now_ns, shard, view);
         if survivors.is_empty() {
-            // "Rules of the chain", 6: who is whole has all that was ever answered, whoever it has that from. As a member it survives them in the next view.
+            // "Rules of the chain", 6: who is whole has all that was ever answered, whoever it has
+            // that from. As a member it survives them in the next view.
             if let Some(joined) = self.joined(shard, view) {
                 return Some((joined, Why::Joined));
             }
@@ -157,7 +160,8 @@ impl Controller {
         let unreachable = |member: &Member| complaints.contains(&(*member, Complaint::Unreachable));
         let survivors = view.members.iter().filter(|member| alive(member) && !unreachable(member));
         let mut survivors: Vec<Member> = survivors.copied().collect();
-        // A server whose own successor does not go on cannot go on either: of those that stall only the last is at fault, and that only if nobody is gone.
+        // A server whose own successor does not go on cannot go on either: of those that stall only
+        // the last is at fault, and that only if nobody is gone.
         if survivors.len() == view.members.len()
             && !self.joining_holds_up(now_ns, shard, view)
             && let Some((stalled, _)) = complaints.last()
@@ -167,8 +171,10 @@ impl Controller {
         survivors
     }
 
-    /// Whether it may be the joining server that a stalled chain waits for: after the handover the tail answers nothing by itself. The join is given up then, before a member
-    /// is taken out. (The tail's word counts earlier than a member's: the members before it began to wait at the same time, and may be heard first.)
+    /// Whether it may be the joining server that a stalled chain waits for: after the handover the
+    /// tail answers nothing by itself. The join is given up then, before a member is taken out.
+    /// (The tail's word counts earlier than a member's: the members before it began to wait at the
+    /// same time, and may be heard first.)
     fn joining_holds_up(&self, now_ns: u64, shard: u16, view: &ShardView) -> bool {
         let (Some(joining), Some(tail)) = (view.joining, view.members.last()) else { return false };
         let dead_ms = self.settings.dead_ns / 1_000_000;
@@ -176,7 +182,8 @@ impl Controller {
         !self.is_member_alive(now_ns, &joining.member) || self.replica(shard, view, tail).is_some_and(waits)
     }
 
-    /// What a server says of its successor, as far as it is to be believed: while it hears nobody, the fault may be its own.
+    /// What a server says of its successor, as far as it is to be believed: while it hears nobody,
+    /// the fault may be its own.
     fn complaint(&self, shard: u16, view: &ShardView, of: &Member) -> Option<Complaint> {
         let dead_ms = self.settings.dead_ns / 1_000_000;
         let seen = self.peers.get(&of.address)?;
@@ -200,8 +207,9 @@ impl Controller {
         seen.is_some_and(|seen| same(seen) && self.is_alive(now_ns, seen))
     }
 
-    /// Whether the process is gone for certain: another one runs in its place, and knows the views that name this one. (It is sent them when it first reports.) What an
-    /// even earlier life once reported, and anybody may send again, is older than they are.
+    /// Whether the process is gone for certain: another one runs in its place, and knows the views
+    /// that name this one. (It is sent them when it first reports.) What an even earlier life once
+    /// reported, and anybody may send again, is older than they are.
     fn is_superseded(&self, now_ns: u64, member: &Member) -> bool {
         let later = |seen: &Seen| seen.incarnation != member.incarnation && seen.version >= self.views.version;
         self.peers.get(&member.address).is_some_and(|seen| later(seen) && self.is_alive(now_ns, seen))
@@ -234,7 +242,8 @@ impl Controller {
             *watch = JoinWatch { since: joining.since, copied: report.copied, changed_ns: now_ns };
         }
         let stuck = now_ns >= watch.changed_ns + self.settings.join_timeout_ns;
-        // After the handover the tail answers through the joining server only: if that is cut off, nobody answers.
+        // After the handover the tail answers through the joining server only: if that is cut off,
+        // nobody answers.
         let cut_off = self.complaint(shard, view, &tail).is_some();
         let gone = !self.is_member_alive(now_ns, &joining.member) || own.is_some_and(|report| report.broken);
         if stuck || cut_off {
@@ -282,8 +291,10 @@ impl Controller {
         Some((ShardView { joining, ..view.clone() }, Why::Joins))
     }
 
-    /// Has no switch been silent lately? One whose agent is away goes on forwarding, and goes on asking the heads that it knew: so heads that live stay heads meanwhile. (A switch that is
-    /// dead looks the same; after a minute it is forgotten. An agent that is back reports from another port.)
+    /// Has no switch been silent lately? One whose agent is away goes on forwarding, and goes on
+    /// asking the heads that it knew: so heads that live stay heads meanwhile. (A switch that is
+    /// dead looks the same; after a minute it is forgotten. An agent that is back reports from
+    /// another port.)
     fn switches_listen(&self, now_ns: u64) -> bool {
         let switches = || self.peers.values().filter(|seen| seen.reporter != Reporter::Server);
         let listens = |it: &Seen| switches().any(|seen| seen.reporter == it.reporter && self.is_alive(now_ns, seen));
@@ -330,7 +341,8 @@ impl Heads {
         Heads { counts, draining: shards.iter().filter(|view| view.draining).count() }
     }
 
-    /// The place of the member that should be the head instead: the one that heads the fewest shards, if the difference is two or more (so it does not go to and fro).
+    /// The place of the member that should be the head instead: the one that heads the fewest
+    /// shards, if the difference is two or more (so it does not go to and fro).
     fn better(&self, view: &ShardView) -> Option<usize> {
         let count = |member: &Member| self.counts.get(&member.address).copied().unwrap_or(0);
         let place = (0..view.members.len()).min_by_key(|place| count(&view.members[*place]))?;

@@ -1,7 +1,9 @@
-//! The sans-IO core of a controller: `(now, report or timer) -> views`. The rules, and why they lose nothing, are in `systems/redplane/docs/state-protocol.md`, "The controller".
+//! The sans-IO core of a controller: `(now, report or timer) -> views`. The rules, and why they
+//! lose nothing, are in `systems/redplane/docs/state-protocol.md`, "The controller".
 //!
-//! Owns who is alive and who is in which chain; must not know sockets, clocks, files, or what the store stores. Each decision is a new `Views` with the next
-//! version; it is sent to nobody before the caller has said that it is persistent.
+//! Owns who is alive and who is in which chain; must not know sockets, clocks, files, or what the
+//! store stores. Each decision is a new `Views` with the next version; it is sent to nobody before
+//! the caller has said that it is persistent.
 
 mod decide;
 mod mutation;
@@ -40,13 +42,15 @@ pub struct Settings {
     pub chain_length: usize,
     /// The cluster begins when servers of so many machines have reported.
     pub founding_servers: usize,
-    /// A server that has not reported, or that its predecessor has not heard of, for so long is taken out of its chains, in ns.
+    /// A server that has not reported, or that its predecessor has not heard of, for so long is
+    /// taken out of its chains, in ns.
     pub dead_ns: u64,
     /// A copy that makes no progress for so long is given up, in ns.
     pub join_timeout_ns: u64,
     /// Servers that catch up at the same time, over all shards.
     pub most_joins: usize,
-    /// When no chain has lost or got a member for so long, heads are spread evenly over the servers, in ns.
+    /// When no chain has lost or got a member for so long, heads are spread evenly over the
+    /// servers, in ns.
     pub reorder_after_ns: u64,
 }
 
@@ -64,7 +68,8 @@ pub enum Input<'a> {
     Timer,
     /// The decision that was given out as `persist` is persistent.
     Persisted,
-    /// The decision was not made persistent; it is as if it had not been made. What the database has, if that could be read.
+    /// The decision was not made persistent; it is as if it had not been made. What the database
+    /// has, if that could be read.
     Refused(Option<Views>),
     /// The database has other views than this controller: another one decided.
     Loaded(Views),
@@ -92,7 +97,8 @@ pub enum Event {
     Deaf(SocketAddrV4),
     /// A server is configured for another number of shards.
     ShardsMismatch(SocketAddrV4, u16),
-    /// A server has views that are newer than this controller's database: it is not the cluster's newest.
+    /// A server has views that are newer than this controller's database: it is not the cluster's
+    /// newest.
     Behind(SocketAddrV4, u64),
 }
 
@@ -131,7 +137,8 @@ pub struct Controller {
     leading: bool,
     /// Nobody can be called silent who had no time to be heard.
     listening_since_ns: u64,
-    /// When any server's report came last, and since when they come again after there were none: whose silence would that have been?
+    /// When any server's report came last, and since when they come again after there were none:
+    /// whose silence would that have been?
     heard_server_ns: u64,
     hearing_since_ns: u64,
     peers: BTreeMap<SocketAddrV4, Seen>,
@@ -240,8 +247,9 @@ impl Controller {
         &self.counters
     }
 
-    /// Whether the peer reported within `dead_ms`, and by its report heard somebody within it. (One that can send but hears nothing is no use to anybody, and what it
-    /// complains of is its own fault.)
+    /// Whether the peer reported within `dead_ms`, and by its report heard somebody within it. (One
+    /// that can send but hears nothing is no use to anybody, and what it complains of is its own
+    /// fault.)
     pub fn is_alive(&self, now_ns: u64, seen: &Seen) -> bool {
         now_ns < seen.heard_ns + self.settings.dead_ns && seen.heard_ns < seen.hearing_ns + self.settings.dead_ns
     }
@@ -325,7 +333,8 @@ impl Controller {
         self.failed_joins.retain(|_, until| now_ns < *until);
         let settled = now_ns >= self.listening_since_ns + 2 * dead_ns && self.hears(now_ns);
         // With newer views about than ours, whatever we decided would be on old grounds.
-        // (Newer than what we have now: who has died since, and had views that are read by now, reports them for ever.)
+        // (Newer than what we have now: who has died since, and had views that are read by now,
+        // reports them for ever.)
         let behind = self.peers.values().any(|seen| seen.version > self.views.version);
         if self.leading && settled && !behind && self.deciding.is_none() && !self.is_of_other_shards() {
             let decided = self.decide(now_ns, out);
@@ -338,13 +347,16 @@ impl Controller {
         }
     }
 
-    /// Whether the views are of a cluster with another number of shards than this controller is configured for: servers would take none that it decides.
+    /// Whether the views are of a cluster with another number of shards than this controller is
+    /// configured for: servers would take none that it decides.
     pub fn is_of_other_shards(&self) -> bool {
         self.views.version > 0 && self.views.shards.len() != usize::from(self.settings.shards)
     }
 
-    /// Can this controller tell a dead server from its own link that is cut? Not while no server at all is heard (reports come five times in `dead_ns`), nor before each had `dead_ns`
-    /// to be heard again: the first whose report gets through is not the only one that lives. Before there are chains nobody can be taken out.
+    /// Can this controller tell a dead server from its own link that is cut? Not while no server at
+    /// all is heard (reports come five times in `dead_ns`), nor before each had `dead_ns` to be
+    /// heard again: the first whose report gets through is not the only one that lives. Before
+    /// there are chains nobody can be taken out.
     fn hears(&self, now_ns: u64) -> bool {
         let dead_ns = self.settings.dead_ns;
         let hears = now_ns < self.heard_server_ns + dead_ns / 2 && now_ns >= self.hearing_since_ns + dead_ns;

@@ -1,4 +1,5 @@
-//! Seeded bugs, for tests that must find them (`core/controller/tests/mutations.rs`). Without the feature `mutations` there are none, and nothing is asked.
+//! Seeded bugs, for tests that must find them (`core/controller/tests/mutations.rs`). Without the
+//! feature `mutations` there are none, and nothing is asked.
 
 /// A bug of the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,15 +1,20 @@
-//! The views of a controller that lost its database, from the servers that have them: `(report or views) -> answer`, and at the end a verdict.
+//! The views of a controller that lost its database, from the servers that have them: `(report or
+//! views) -> answer`, and at the end a verdict.
 //!
-//! Why nothing is lost. Servers only go to higher views, and a view does nothing without its members. If every server that the highest views name says, in the
-//! life that they name, that it has none higher, then whatever else the lost database had was never followed by anybody: each later view is of these members, or
-//! of one that joined through their tail. So the condition is that all of them answer. A server that does not may have been left alone with its shards in a later
-//! view, and may have acknowledged updates there: only a person can say that it is gone for good.
+//! Why nothing is lost. Servers only go to higher views, and a view does nothing without its
+//! members. If every server that the highest views name says, in the life that they name, that it
+//! has none higher, then whatever else the lost database had was never followed by anybody: each
+//! later view is of these members, or of one that joined through their tail. So the condition is
+//! that all of them answer. A server that does not may have been left alone with its shards in a
+//! later view, and may have acknowledged updates there: only a person can say that it is gone for
+//! good.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddrV4;
 use wire::{Control, Member, Reporter, ShardView, Views};
 
-/// The new versions, and the numbers of the views of which not all answered, are as much higher: above whatever the lost database decided.
+/// The new versions, and the numbers of the views of which not all answered, are as much higher:
+/// above whatever the lost database decided.
 const ABOVE: u64 = 1_000_000;
 /// Servers that are listened to, at most.
 const MOST_SERVERS: usize = 65_536;
@@ -92,7 +97,8 @@ impl Rebuild {
         self.servers.values().map(|reported| reported.version).max().unwrap_or(0)
     }
 
-    /// The views to go on with, above all that there were; `without`: servers that are gone for good.
+    /// The views to go on with, above all that there were; `without`: servers that are gone for
+    /// good.
     pub fn verdict(&self, without: &[SocketAddrV4]) -> Result<Views, RebuildProblem> {
         let newest = self.servers.iter().max_by_key(|(_, reported)| reported.version);
         let (server, newest) = newest.ok_or(RebuildProblem::Nobody)?;
@@ -115,7 +121,8 @@ impl Rebuild {
         }
         let mut views = Views { version: self.views.version + ABOVE, ..self.views.clone() };
         for view in &mut views.shards {
-            // The lost database may have gone on with this shard under the next numbers, together with those who do not answer.
+            // The lost database may have gone on with this shard under the next numbers, together
+            // with those who do not answer.
             if named(view).any(|member| missing.contains(&member)) {
                 view.number += ABOVE;
             }

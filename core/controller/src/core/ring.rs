@@ -1,5 +1,6 @@
-//! Consistent hashing: which servers a shard belongs on (Karger et al., STOC '97). What is on the ring are machines, so that no chain has two servers that die
-//! together; of a machine's servers another hash picks one. A machine that comes or goes moves only the shards that are its own.
+//! Consistent hashing: which servers a shard belongs on (Karger et al., STOC '97). What is on the
+//! ring are machines, so that no chain has two servers that die together; of a machine's servers
+//! another hash picks one. A machine that comes or goes moves only the shards that are its own.
 
 use std::collections::HashMap;
 use std::net::SocketAddrV4;
@@ -56,7 +57,8 @@ impl Ring {
         ring
     }
 
-    /// Whether this is the ring of these servers, in this order: making one anew costs thousands of times as much.
+    /// Whether this is the ring of these servers, in this order: making one anew costs thousands of
+    /// times as much.
     pub fn is_of<'a>(&self, servers: impl Iterator<Item = Server<'a>>) -> bool {
         self.servers
             .iter()
@@ -69,8 +71,9 @@ impl Ring {
         self.machines.iter().filter(|servers| !servers.is_empty()).count()
     }
 
-    /// One server of each of the first `count` machines at or after the shard's place: the one that is among `members` already, so that a shard does not move
-    /// from one server of a machine to another.
+    /// One server of each of the first `count` machines at or after the shard's place: the one that
+    /// is among `members` already, so that a shard does not move from one server of a machine to
+    /// another.
     pub fn servers_of(&self, shard: u16, count: usize, members: &[SocketAddrV4]) -> Vec<SocketAddrV4> {
         let at = mix(u64::from(shard).wrapping_add(0x5350) << 20);
         let start = self.places.partition_point(|(place, _)| *place < at);
@@ -97,7 +100,8 @@ fn number(server: &SocketAddrV4) -> u64 {
     u64::from(server.ip().to_bits()) << 16 | u64::from(server.port())
 }
 
-/// A machine that is named by an address has that address's number; another name's is hashed (FNV-1a).
+/// A machine that is named by an address has that address's number; another name's is hashed
+/// (FNV-1a).
 fn number_of_machine(name: &str) -> u64 {
     let hashed = || {
         name.bytes()
@@ -172,7 +176,8 @@ mod tests {
             machines.dedup();
             assert_eq!(machines.len(), 3, "{chain:?}");
             chain.iter().for_each(|server| *used.entry(*server).or_default() += 1);
-            // A server that is not fit keeps its machine's place where it is a member, and gets no new one.
+            // A server that is not fit keeps its machine's place where it is a member, and gets no
+            // new one.
             let limping = ring(Some(chain[0]));
             assert_eq!(limping.servers_of(shard, 3, &chain), chain);
             let others = limping.servers_of(shard, 3, &[]);

@@ -39,7 +39,8 @@ pub struct Seen {
     former: Vec<(u64, u64)>,
 }
 
-/// Who has been silent for so long may be followed by an incarnation whose clock is behind its own, or by one that it had superseded.
+/// Who has been silent for so long may be followed by an incarnation whose clock is behind its own,
+/// or by one that it had superseded.
 const TAKEN_BACK_NS: u64 = 300_000_000;
 
 impl Seen {
@@ -69,14 +70,15 @@ impl Seen {
         if incarnation == 0 {
             return false;
         }
-        // What an earlier life once sent may be sent again by anybody. Of a true successor it has only the clock that was set back, and waits until its predecessor
-        // is known to be silent.
+        // What an earlier life once sent may be sent again by anybody. Of a true successor it has
+        // only the clock that was set back, and waits until its predecessor is known to be silent.
         let silent = now_ns >= self.heard_ns + TAKEN_BACK_NS;
         if incarnation != self.incarnation && sent_ns <= self.sent_ns && !silent {
             return false;
         }
         if let Some(at) = self.former.iter().position(|(former, _)| *former == incarnation) {
-            // A late report of an even earlier life may have taken this one's place. It does not report again, so the one that does comes back.
+            // A late report of an even earlier life may have taken this one's place. It does not
+            // report again, so the one that does comes back.
             if sent_ns <= self.former[at].1 || !silent {
                 return false;
             }

@@ -1,4 +1,5 @@
-//! Decisions in a file of this machine (redb: one table, one key, each commit on disk before it returns).
+//! Decisions in a file of this machine (redb: one table, one key, each commit on disk before it
+//! returns).
 
 use redb::{Database, TableDefinition};
 use std::path::{Path, PathBuf};

@@ -85,9 +85,11 @@ enum Keeper {
     Etcd(EtcdThread),
 }
 
-/// Runs a controller until SIGTERM or SIGINT; SIGHUP has it read its secrets again. Whoever waits for it (`Type=notify`) hears that it is ready when its sockets are
-/// bound and its database is open; with etcd, when it has begun to ask: one that waits for its turn runs, too, and so does one whose etcd is not up yet. Must be called before the process starts other threads: it blocks those
-/// signals.
+/// Runs a controller until SIGTERM or SIGINT; SIGHUP has it read its secrets again. Whoever waits
+/// for it (`Type=notify`) hears that it is ready when its sockets are bound and its database is
+/// open; with etcd, when it has begun to ask: one that waits for its turn runs, too, and so does
+/// one whose etcd is not up yet. Must be called before the process starts other threads: it blocks
+/// those signals.
 pub fn run(config: &Config) -> Result<(), RunError> {
     let mut signals = SigSet::empty();
     [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().for_each(|signal| signals.add(signal));
@@ -160,7 +162,8 @@ struct Loop {
     watch: Watch,
     /// What the decision that is being written is about: told when it is written.
     undecided: Vec<Event>,
-    /// A decision was refused, and what the database had: the core hears of it, and decides again, at this time.
+    /// A decision was refused, and what the database had: the core hears of it, and decides again,
+    /// at this time.
     again: Option<(u64, Option<Views>)>,
 }
 
@@ -178,7 +181,8 @@ impl Loop {
                     Ok((count, SocketAddr::V4(from))) => self.datagram(config, from, &buffer[..count]),
                     Ok(_) => {}
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                    // Such as "connection refused": an earlier datagram's answer from a peer that is gone.
+                    // Such as "connection refused": an earlier datagram's answer from a peer that
+                    // is gone.
                     Err(_) => {}
                 }
             }
@@ -269,7 +273,8 @@ impl Loop {
         }
     }
 
-    /// A decision was not written. If another controller's was, the core goes on from that; if not, it may try again after a while.
+    /// A decision was not written. If another controller's was, the core goes on from that; if not,
+    /// it may try again after a while.
     fn refused(&mut self, config: &Config, found: Option<Views>, why: String) {
         self.undecided.clear();
         if found.as_ref().is_some_and(|views| views.version > self.core.views().version) {
@@ -280,7 +285,8 @@ impl Loop {
         self.again = Some((at, found));
     }
 
-    /// etcd lets another lead when the leader's lease is over: also when this process stood still, or the etcd thread waits for an answer.
+    /// etcd lets another lead when the leader's lease is over: also when this process stood still,
+    /// or the etcd thread waits for an answer.
     fn may_lead(&self) -> bool {
         match &self.keeper {
             Keeper::File(_) => true,
@@ -298,7 +304,8 @@ impl Loop {
         }
     }
 
-    /// Gives the core an input and does what it wants done; a decision is written before anything else is.
+    /// Gives the core an input and does what it wants done; a decision is written before anything
+    /// else is.
     fn step(&mut self, config: &Config, input: Input<'_>) {
         self.lead_no_longer_than_etcd_lets(config);
         if matches!(input, Input::Persisted) {

@@ -1,4 +1,5 @@
-//! Listening for reports and views in the place of a controller that lost its database, and writing down what it goes on with.
+//! Listening for reports and views in the place of a controller that lost its database, and writing
+//! down what it goes on with.
 
 use super::RunError;
 use super::database::ViewsFile;
@@ -38,8 +39,9 @@ pub enum RebuildError {
     Etcd(String),
 }
 
-/// Rebuilds the database of a configuration from what the servers have, and gives back the views that are in it now. Must not run beside a controller: the address and
-/// the database are the controller's, and servers that hear another one tell nothing. Waits for `patience` at the most.
+/// Rebuilds the database of a configuration from what the servers have, and gives back the views
+/// that are in it now. Must not run beside a controller: the address and the database are the
+/// controller's, and servers that hear another one tell nothing. Waits for `patience` at the most.
 pub fn rebuild(config: &Config, without: &[SocketAddrV4], patience: Duration) -> Result<Views, RebuildError> {
     let (mut database, own) = Database::open(config)?;
     let keys = config.keys().map_err(RunError::Secrets)?;

@@ -13,7 +13,8 @@ pub struct Status {
     pub leading: bool,
     /// Version of the views; 0: the cluster has not begun.
     pub version: u64,
-    /// Every chain has its full length, nobody is catching up, and everybody who reports has the newest views.
+    /// Every chain has its full length, nobody is catching up, and everybody who reports has the
+    /// newest views.
     pub settled: bool,
     /// Why it cannot decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -26,7 +27,8 @@ pub struct Status {
     pub state_lost: Vec<u16>,
     /// Servers and switches.
     pub peers: Vec<PeerStatus>,
-    /// The chains, head first. Of so many that the answer would not fit a message, whole ones are left out, then the last ones.
+    /// The chains, head first. Of so many that the answer would not fit a message, whole ones are
+    /// left out, then the last ones.
     pub shards: Vec<ShardStatus>,
     /// How many were left out.
     #[serde(default)]
@@ -70,7 +72,8 @@ pub struct ShardStatus {
     pub joining: Option<SocketAddrV4>,
     /// The chain drains, so that another server can become its head.
     pub draining: bool,
-    /// The head's entries that the tail has not confirmed, as of their last reports: how far the tail lags.
+    /// The head's entries that the tail has not confirmed, as of their last reports: how far the
+    /// tail lags.
     pub lag: u64,
 }
 

@@ -1,4 +1,5 @@
-//! What somebody must hear of: state that was lost, a controller that cannot decide, two switches with one `switch_id`. Looked for beside the core, which goes on as it can.
+//! What somebody must hear of: state that was lost, a controller that cannot decide, two switches
+//! with one `switch_id`. Looked for beside the core, which goes on as it can.
 
 use crate::core::{Controller, Event, Why};
 use std::collections::BTreeMap;
@@ -12,7 +13,8 @@ const LOOK_NS: u64 = 100_000_000;
 const PASSES_NS: u64 = SECOND_NS;
 /// What goes on is logged again after so long.
 const TELL_AGAIN_NS: u64 = 10 * SECOND_NS;
-/// After a decision was refused the next is tried after this time, then twice as long each time, up to the longest.
+/// After a decision was refused the next is tried after this time, then twice as long each time, up
+/// to the longest.
 const FIRST_PAUSE_NS: u64 = 100_000_000;
 const LONGEST_PAUSE_NS: u64 = SECOND_NS;
 
@@ -113,8 +115,10 @@ impl Watch {
         }
     }
 
-    /// As the core does, dead servers included: it decides nothing while one has newer views. Another controller's decisions come to the servers before they are read here;
-    /// so a controller that does not lead is behind only with what it had not when it read the database a second later.
+    /// As the core does, dead servers included: it decides nothing while one has newer views.
+    /// Another controller's decisions come to the servers before they are read here; so a
+    /// controller that does not lead is behind only with what it had not when it read the database
+    /// a second later.
     fn look_at_versions(&mut self, now_ns: u64, name: &str, core: &Controller) {
         let own = core.views().version;
         let ahead = core.peers().filter(|(_, seen)| seen.version > own).max_by_key(|(_, seen)| seen.version);
@@ -145,7 +149,8 @@ impl Watch {
         switches.retain(|_, addresses| addresses.len() > 1);
         self.twins.retain(|switch_id, _| switches.contains_key(switch_id));
         for (switch_id, addresses) in switches {
-            // An agent that was started again reports from another port, and its last life is heard of until it counts as dead.
+            // An agent that was started again reports from another port, and its last life is heard
+            // of until it counts as dead.
             let trouble = self.twins.entry(switch_id).or_insert_with(|| Trouble::since(now_ns));
             let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
             trouble.what = format!(

@@ -48,7 +48,8 @@ pub struct Plan {
 }
 
 impl Chain {
-    /// Starts a controller and `servers` servers of one shard with a chain of three, and waits until all is settled and the head serves.
+    /// Starts a controller and `servers` servers of one shard with a chain of three, and waits
+    /// until all is settled and the head serves.
     pub fn start(servers: usize) -> Chain {
         Chain::start_as(&Plan { servers, running: servers, shards: 1, etcd: Etcd::None, logs: false, workers: 1 })
     }

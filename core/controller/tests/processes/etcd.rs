@@ -1,5 +1,6 @@
-//! A real etcd of one member (Debian: etcd-server), as the controllers of a cluster speak to it: plain, with TLS and client certificates, with user and
-//! password, and through proxies that can be cut.
+//! A real etcd of one member (Debian: etcd-server), as the controllers of a cluster speak to it:
+//! plain, with TLS and client certificates, with user and password, and through proxies that can be
+//! cut.
 
 use crate::PATIENCE;
 use crate::chain::{Chain, Plan};
@@ -134,7 +135,8 @@ pub fn delete_all(etcd: SocketAddr) {
     assert!(deleted > 0);
 }
 
-/// TCP to another address and back, until it is cut: then whatever is sent is lost, and connections are taken that nobody answers.
+/// TCP to another address and back, until it is cut: then whatever is sent is lost, and connections
+/// are taken that nobody answers.
 pub struct Proxy {
     pub address: SocketAddr,
     cut: Arc<AtomicBool>,
@@ -179,7 +181,8 @@ fn start_chain(etcd: Etcd) -> Chain {
     Chain::start_as(&Plan { servers: 3, running: 3, shards: 1, etcd, logs: false, workers: 1 })
 }
 
-/// Starts one more controller, with these lines in the place of those on etcd, and waits until its log has a line with all these words.
+/// Starts one more controller, with these lines in the place of those on etcd, and waits until its
+/// log has a line with all these words.
 fn another_says(chain: &mut Chain, name: &str, etcd: &str, words: &[&str]) {
     let listen = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
     let text = format!("name = \"{name}\"\nlisten = \"{listen}\"\nsecrets = \"secrets.toml\"\nshards = 1\n{etcd}");
@@ -263,7 +266,8 @@ fn logged_at(log: &str, words: &[&str]) -> String {
     line.split_whitespace().next().unwrap().to_owned()
 }
 
-/// First the leader's connection to etcd is cut, without a word to either side; then the new leader stands still (SIGSTOP) until another leads.
+/// First the leader's connection to etcd is cut, without a word to either side; then the new leader
+/// stands still (SIGSTOP) until another leads.
 pub fn a_leader_without_etcd_stops_before_another_leads() {
     let chain = start_chain(Etcd::Proxied);
     let addresses = [chain.controller_address, chain.etcd.unwrap().1];

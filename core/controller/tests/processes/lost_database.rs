@@ -7,8 +7,9 @@ use controller::config::Config;
 use controller::shell::{RebuildError, rebuild};
 use state_protocol::MessageType;
 
-/// The controller is killed and its database deleted. A new one decides nothing; with the database made anew it goes on above all that there was, repairs the
-/// chain, and the store has lost nothing.
+/// The controller is killed and its database deleted. A new one decides nothing; with the database
+/// made anew it goes on above all that there was, repairs the chain, and the store has lost
+/// nothing.
 pub fn a_lost_database_is_made_anew() {
     let mut chain = Chain::start(4);
     let mut switch = Switch::new(&chain, 1);
@@ -23,7 +24,8 @@ pub fn a_lost_database_is_made_anew() {
     chain.kill_controller();
     assert!(matches!(again(&[]), Err(RebuildError::NotLost { .. })), "it is not lost");
     std::fs::remove_file(&database).unwrap();
-    // Without its database a controller decides nothing, as long as anybody has views of the cluster.
+    // Without its database a controller decides nothing, as long as anybody has views of the
+    // cluster.
     chain.start_controller();
     let empty = chain.await_control(|status| status.peers.len() == 4);
     assert_eq!((empty.version, empty.settled), (0, false));
@@ -31,7 +33,8 @@ pub fn a_lost_database_is_made_anew() {
     assert!(told.contains("database") && told.contains("stateplane controller rebuild"), "{told}");
     chain.kill_controller();
 
-    // A member of the chain is dead, too: whether it had been left alone with the shard only its operator knows.
+    // A member of the chain is dead, too: whether it had been left alone with the shard only its
+    // operator knows.
     let victim = chain.place_by(&before, 1);
     chain.kill(victim);
     let dead = chain.addresses[victim];

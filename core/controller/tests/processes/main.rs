@@ -1,9 +1,11 @@
-//! Real server processes and a real controller on loopback, real UDP, and a small client: grants, updates and acknowledgements through the chain, status,
-//! metrics, and SIGKILL to each of them while updates are on their way.
+//! Real server processes and a real controller on loopback, real UDP, and a small client: grants,
+//! updates and acknowledgements through the chain, status, metrics, and SIGKILL to each of them
+//! while updates are on their way.
 //!
 //! Runs alone: it waits for real timers.
 //!
-//! This file has its own `main`: run with a word it runs the tests that have it in their names, run with `serve FILE` it is a server, with `control FILE` a controller.
+//! This file has its own `main`: run with a word it runs the tests that have it in their names, run
+//! with `serve FILE` it is a server, with `control FILE` a controller.
 
 mod chain;
 mod etcd;
@@ -57,7 +59,8 @@ fn main() -> ExitCode {
         ("a_leader_without_etcd_stops_before_another_leads", etcd::a_leader_without_etcd_stops_before_another_leads),
         ("a_leader_that_stops_gives_its_lease_back_to_etcd", etcd::a_leader_that_stops_gives_its_lease_back),
     ] {
-        // As with other tests: `cargo test --test processes -- etcd` runs those with that in their names.
+        // As with other tests: `cargo test --test processes -- etcd` runs those with that in their
+        // names.
         if arguments.first().is_some_and(|wanted| !wanted.starts_with('-') && !name.contains(wanted.as_str())) {
             continue;
         }
@@ -120,7 +123,8 @@ fn scrape(address: SocketAddr, path: &str) -> String {
     text
 }
 
-/// Other secrets do not look like an absent controller: neither to the one that asks nor in the log.
+/// Other secrets do not look like an absent controller: neither to the one that asks nor in the
+/// log.
 fn a_stranger_is_told_of(chain: &Chain) {
     let strangers = wire::KeyRing::new(1, wire::Secret([9; wire::SECRET_BYTES])).unwrap();
     let wait = Duration::from_millis(300);
@@ -187,8 +191,9 @@ fn leases_move_between_switches() {
     chain.stop();
 }
 
-/// Updates one flow until every update up to `until` is acknowledged, as the packet generator does: again and again, to whoever the controller says is
-/// the head. Returns when an acknowledgement that was new came.
+/// Updates one flow until every update up to `until` is acknowledged, as the packet generator does:
+/// again and again, to whoever the controller says is the head. Returns when an acknowledgement
+/// that was new came.
 fn update_until(chain: &Chain, switch: &mut Switch, epoch: u32, from: u64, until: u64) -> Vec<Instant> {
     let mut acked = Vec::new();
     let start = Instant::now();
@@ -215,7 +220,8 @@ fn update_until(chain: &Chain, switch: &mut Switch, epoch: u32, from: u64, until
     acked
 }
 
-/// Takes the grant again and asserts that all `updates` are in it. (The flow is the switch's, so its epoch stays.)
+/// Takes the grant again and asserts that all `updates` are in it. (The flow is the switch's, so
+/// its epoch stays.)
 fn assert_nothing_lost(chain: &Chain, switch: &mut Switch, epoch: u32, updates: u64) {
     switch.head = chain.addresses[chain.place_of(0)];
     switch.tail = chain.addresses[chain.place_of(usize::MAX)];
@@ -266,7 +272,8 @@ fn the_chain_goes_on_without_a_controller() {
     let victim = chain.place_of(1);
     chain.kill_controller();
     update_until(&chain, &mut switch, epoch, 1, 100);
-    // What happened while it was away it sees to when it is back; the fourth server takes the dead one's place.
+    // What happened while it was away it sees to when it is back; the fourth server takes the dead
+    // one's place.
     chain.kill(victim);
     chain.start_controller();
     update_until(&chain, &mut switch, epoch, 101, 200);
@@ -298,8 +305,9 @@ fn when_all_are_gone_the_shard_begins_anew() {
     chain.stop();
 }
 
-/// SIGKILL to all servers and the controller at once, again and again, while updates are on their way; they start again with what is on their disks.
-/// (What the kernel would lose with the power is what the log has not synchronised; the simulation in state-store loses that too.)
+/// SIGKILL to all servers and the controller at once, again and again, while updates are on their
+/// way; they start again with what is on their disks. (What the kernel would lose with the power is
+/// what the log has not synchronised; the simulation in state-store loses that too.)
 fn all_lose_power_and_nothing_acknowledged_is_lost() {
     let mut chain =
         Chain::start_as(&Plan { servers: 3, running: 3, shards: 1, etcd: Etcd::None, logs: true, workers: 1 });
@@ -357,7 +365,8 @@ fn two_controllers_elect_through_etcd() {
     let (_, second) = chain.etcd.unwrap();
     let ask = |address| state_store::shell::query::<Status>(address, &chain.keys, PATIENCE).unwrap();
     assert!(ask(second).leading != ask(chain.controller_address).leading, "one decides");
-    // The first dies, whichever it is; then a server. The second, now alone, repairs the chain from what etcd has.
+    // The first dies, whichever it is; then a server. The second, now alone, repairs the chain from
+    // what etcd has.
     let victim = chain.place_of(1);
     chain.kill_controller();
     chain.controller_address = second;
@@ -377,7 +386,8 @@ fn two_controllers_elect_through_etcd() {
     etcd_loses_its_data(&mut chain);
 }
 
-/// The views are deleted under a controller that decides: it says so, also while there is nothing to decide, and does not say that it decided what it could not write.
+/// The views are deleted under a controller that decides: it says so, also while there is nothing
+/// to decide, and does not say that it decided what it could not write.
 fn etcd_loses_its_data(chain: &mut Chain) {
     let (etcd, _) = chain.etcd.unwrap();
     let decided = |chain: &Chain| chain.controller_log("log-second").matches("MembersLost").count();

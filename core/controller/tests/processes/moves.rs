@@ -1,4 +1,5 @@
-//! Servers are added while all flows are updated: shards move to them, heads too, and nothing is lost.
+//! Servers are added while all flows are updated: shards move to them, heads too, and nothing is
+//! lost.
 
 use crate::PATIENCE;
 use crate::chain::{Chain, Plan};

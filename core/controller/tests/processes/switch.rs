@@ -71,7 +71,8 @@ impl Switch {
 
     pub fn ask(&self, message: &Message<'_>) -> Answer {
         self.send(message);
-        // What an earlier request was answered with may come twice: from a server that became the tail, too.
+        // What an earlier request was answered with may come twice: from a server that became the
+        // tail, too.
         let (answer, from) = loop {
             let (answer, from) = self.receive();
             if answer.message().request_ns >= self.clock.get() {

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 
 const SHARDS: u16 = 16;
 
-/// Each chain is on three processes, whatever their workers are; SIGKILL to a process takes one server from a chain, and its workers come back into their chains.
+/// Each chain is on three processes, whatever their workers are; SIGKILL to a process takes one
+/// server from a chain, and its workers come back into their chains.
 pub fn workers_die_together_and_nothing_is_lost() {
     let plan = Plan { servers: 4, running: 4, shards: SHARDS, etcd: Etcd::None, logs: false, workers: 2 };
     let mut chain = Chain::start_as(&plan);
@@ -40,7 +41,8 @@ pub fn workers_die_together_and_nothing_is_lost() {
         let kept = before.chain.iter().filter(|server| shard.chain.contains(server)).count();
         assert!(kept >= 2, "{before:?} became {shard:?}");
     }
-    // The fourth process takes the places; then the killed one comes back, and gets those that are its own.
+    // The fourth process takes the places; then the killed one comes back, and gets those that are
+    // its own.
     chain.settle();
     chain.servers[1] = chain.spawn(1);
     chain.await_control(|status| {

@@ -97,7 +97,8 @@ impl World {
         }
     }
 
-    /// The network heals, the switches fall silent: every shard has its full chain, all servers of it are alike, and nothing acknowledged is missing.
+    /// The network heals, the switches fall silent: every shard has its full chain, all servers of
+    /// it are alike, and nothing acknowledged is missing.
     pub fn finish(&mut self, until: u64) {
         self.quiet = true;
         self.heal();

@@ -159,7 +159,8 @@ impl World {
         world
     }
 
-    /// The first two servers are workers of one machine, so are the next two; the last one is alone. Without faults but those that the test makes.
+    /// The first two servers are workers of one machine, so are the next two; the last one is
+    /// alone. Without faults but those that the test makes.
     pub fn paired(seed: u64) -> World {
         let mut world = World::with(seed, false);
         world.workers = 2;
@@ -367,8 +368,10 @@ impl World {
         }
     }
 
-    /// Whether some server with every shard's state is left if this one dies. One at an end of a link that is cut, or was a moment ago, does not count: it may be about to
-    /// lose its places, and its state with them, so its partner's death would be one failure more than a chain survives (systems/redplane/docs/state-protocol.md, "Rules of the controller", 10).
+    /// Whether some server with every shard's state is left if this one dies. One at an end of a
+    /// link that is cut, or was a moment ago, does not count: it may be about to lose its places,
+    /// and its state with them, so its partner's death would be one failure more than a chain
+    /// survives (systems/redplane/docs/state-protocol.md, "Rules of the controller", 10).
     fn is_spare(&self, at: usize) -> bool {
         let Some(node) = &self.nodes[at] else { return false };
         let me = node.me();

@@ -1,4 +1,5 @@
-//! Model switches: systems/redplane/docs/state-protocol.md, "Rules of the switch", cut down to what the store can see of them.
+//! Model switches: systems/redplane/docs/state-protocol.md, "Rules of the switch", cut down to what
+//! the store can see of them.
 
 use super::{COUNTER, Clock, Datagram, MS, SHARDS, SWITCHES, World, keys, server_address, switch_address};
 use state_protocol::{Flags, Message, MessageType, Owner};
@@ -92,7 +93,8 @@ impl World {
         }
     }
 
-    /// Flows have a favourite switch that changes now and then, so that there is both: quiet possession and hand-over.
+    /// Flows have a favourite switch that changes now and then, so that there is both: quiet
+    /// possession and hand-over.
     fn draw_key(&mut self, at: usize) -> Vec<u8> {
         let phase = self.time / (700 * MS);
         let favourite = |flow: u64| (phase + flow) % u64::from(SWITCHES) == at as u64;
@@ -128,7 +130,8 @@ impl World {
         self.ask(at, &Message { epoch, seq, value: &value, packet: &packet, ..update });
     }
 
-    /// An output leaves the network with this count. `now`: the switch read it this instant, so it may not be older than any that left before.
+    /// An output leaves the network with this count. `now`: the switch read it this instant, so it
+    /// may not be older than any that left before.
     fn release(&mut self, key: &[u8], count: u64, now: bool) {
         let newest = self.checks.released.entry(key.to_vec()).or_default();
         assert!(!now || count >= *newest, "{key:?}: read {count} after {newest} had left");
@@ -211,7 +214,8 @@ impl World {
         self.ask(at, &Message { seq, value: &value, ..release });
     }
 
-    /// A piggybacked packet came back. No two writes may ever have led to the same count: one of them would have been lost.
+    /// A piggybacked packet came back. No two writes may ever have led to the same count: one of
+    /// them would have been lost.
     fn output(&mut self, reply: &Message<'_>, written: bool, count: u64) {
         if written {
             let by = (reply.sender, reply.epoch, count);

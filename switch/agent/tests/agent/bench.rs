@@ -59,7 +59,8 @@ impl Bench {
         for (side, address) in [("l", 1), ("r", 2)] {
             let (near, far) = (format!("{name}{side}"), format!("{name}s"));
             run(&format!("ip link add eth0 netns {near} type veth peer name p{side} netns {far}"));
-            // Redirected frames have no checksum offload; and a veth takes them only if it polls (GRO).
+            // Redirected frames have no checksum offload; and a veth takes them only if it polls
+            // (GRO).
             run(&format!("ip netns exec {near} ethtool -K eth0 tx off gro on"));
             run(&format!("ip -n {near} address add 10.77.0.{address}/24 dev eth0"));
             run(&format!("ip -n {near} link set eth0 up"));
@@ -125,7 +126,8 @@ impl Bench {
             command.env("SP_AGENT_TEST_FRESH", "1");
         }
         command.stdout(Stdio::null()).stderr(Stdio::piped());
-        // SAFETY: setns is a system call; it allocates nothing and takes no lock between fork and exec.
+        // SAFETY: setns is a system call; it allocates nothing and takes no lock between fork and
+        // exec.
         unsafe {
             command.pre_exec(move || Ok(setns(&namespace, CloneFlags::CLONE_NEWNET)?));
         }
@@ -183,7 +185,8 @@ impl Bench {
         right.recv(&mut buffer).is_ok_and(|length| buffer[..length] == tag)
     }
 
-    /// Sends numbered datagrams at an even pace while `body` runs; returns how many were sent and how many never arrived.
+    /// Sends numbered datagrams at an even pace while `body` runs; returns how many were sent and
+    /// how many never arrived.
     pub fn lost_during(&self, body: impl FnOnce()) -> (u32, u32) {
         let (left, right) = (self.socket("l", 0), self.socket("r", 0));
         let to = right.local_addr().unwrap();

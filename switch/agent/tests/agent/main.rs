@@ -1,4 +1,5 @@
-//! The agent on veth pairs between two network namespaces: forwards, survives SIGKILL, is taken over and replaced without loss, detaches. Needs root.
+//! The agent on veth pairs between two network namespaces: forwards, survives SIGKILL, is taken
+//! over and replaced without loss, detaches. Needs root.
 //!
 //! The agent runs as this very test binary (see [`agent_process`]), in a namespace of its own.
 
@@ -222,8 +223,8 @@ fn a_new_object_replaces_the_old_one_without_loss() {
     assert!(!bench.passes());
 }
 
-/// A replacement that failed half-way: one port has its program, the state still names the one before. Taking that over would leave the port with maps that nobody
-/// reaches.
+/// A replacement that failed half-way: one port has its program, the state still names the one
+/// before. Taking that over would leave the port with maps that nobody reaches.
 #[test]
 fn ports_with_different_programs_are_not_taken_over() {
     let bench = Bench::new(&[]);
@@ -263,7 +264,8 @@ fn changed_configuration_and_addresses_arrive() {
         Command::new("ip").args(ping.split(' ')).stdout(Stdio::null()).status().unwrap().success().then_some(())
     });
 
-    // An entry leaves the configuration: it leaves the table at the next start, and what was added at run time stays.
+    // An entry leaves the configuration: it leaves the table at the next start, and what was added
+    // at run time stays.
     let wire = |port: &str| EntrySpec {
         keys: vec![KeySpec { name: None, text: port.into() }],
         priority: None,

@@ -1,4 +1,5 @@
-//! FlowState: the calls into the runtime of stateplane_flow.h, and keys and values in their wire form (systems/redplane/docs/state-protocol.md).
+//! FlowState: the calls into the runtime of stateplane_flow.h, and keys and values in their wire
+//! form (systems/redplane/docs/state-protocol.md).
 
 use super::State;
 use manifest::{Home, Layout, StateObject};
@@ -29,7 +30,8 @@ pub const LINEARIZABLE: u32 = 1;
 
 const MAX_BYTES: u32 = 64;
 const NEEDS: &str = "structs as key and value";
-/// Bytes of the runtime's bookkeeping before the key in the map's value (SP_FLOW_DECLARE in stateplane_flow.h); the value follows the key.
+/// Bytes of the runtime's bookkeeping before the key in the map's value (SP_FLOW_DECLARE in
+/// stateplane_flow.h); the value follows the key.
 pub const KEY_OFFSET: u32 = 56;
 
 impl State {

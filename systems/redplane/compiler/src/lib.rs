@@ -1,5 +1,5 @@
-//! RedPlane's back end: FlowState and SnapshotState (systems/redplane/docs/), and the calls of their
-//! runtime (`bpf/redplane/`) in the fixed places of the packet path.
+//! RedPlane's back end: FlowState and SnapshotState (systems/redplane/docs/), and the calls of
+//! their runtime (`bpf/redplane/`) in the fixed places of the packet path.
 
 #![forbid(unsafe_code)]
 
@@ -77,7 +77,8 @@ impl System for RedPlane {
 struct State {
     flows: Vec<FlowObject>,
     snapshots: Vec<SnapshotObject>,
-    /// Does the program call `set`? Then a conflict between CPUs can make it run again on the same packet.
+    /// Does the program call `set`? Then a conflict between CPUs can make it run again on the same
+    /// packet.
     flow_sets: bool,
     /// The program calls `phase`.
     flow_phases: bool,
@@ -119,7 +120,8 @@ impl StateSystem for State {
     }
 
     fn map_count(&self, instance: &ExternInstance) -> usize {
-        // Objects in the store need more maps for the runtime; what that comes to is the verifier's word.
+        // Objects in the store need more maps for the runtime; what that comes to is the verifier's
+        // word.
         let in_map = |flow: &FlowObject| flow.c_name != instance.c_name || flow.consistency == LOCAL;
         usize::from(self.flows.iter().all(in_map))
     }

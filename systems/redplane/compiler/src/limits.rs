@@ -9,7 +9,8 @@ use xdp_backend::walk;
 
 /// XDP's headroom (256 bytes) less what the kernel keeps of it (`struct xdp_frame`).
 const HEADROOM_BYTES: u32 = 216;
-/// Headers of an UPDATE around key and value (systems/redplane/docs/state-protocol.md), which stand before the packet.
+/// Headers of an UPDATE around key and value (systems/redplane/docs/state-protocol.md), which stand
+/// before the packet.
 const UPDATE_BYTES: u32 = 106;
 
 impl State {

@@ -30,13 +30,16 @@ pub struct SnapshotObject {
 const PART_BYTES: u32 = 1280;
 /// `struct sp_snapshot_book`.
 const BOOK_BYTES: u32 = 112;
-/// With more, the state of one key would not fit the sets of parts in `struct sp_snapshot_book`, nor a BPF map's value comfortably.
+/// With more, the state of one key would not fit the sets of parts in `struct sp_snapshot_book`,
+/// nor a BPF map's value comfortably.
 const MAX_SLOTS: u32 = 16384;
 /// As often as the packet generator can run (switch configuration, `generator_interval_us`).
 const MIN_PERIOD_US: u32 = 100;
-/// Slots that one `add_each` takes: the loop is unrolled, and its indices and sums stand on the stack.
+/// Slots that one `add_each` takes: the loop is unrolled, and its indices and sums stand on the
+/// stack.
 const MAX_EACH: usize = 16;
-/// `begin` sets this many slots to zero while it holds the lock that packets and the generator wait for: some microseconds.
+/// `begin` sets this many slots to zero while it holds the lock that packets and the generator wait
+/// for: some microseconds.
 const MAX_SLOTS_OF_WINDOWS: u32 = 4096;
 /// `Overdue` in stateplane.p4, by position.
 const OVERDUE: [Overdue; 3] = [Overdue::Drop, Overdue::Mark, Overdue::Continue];
@@ -217,7 +220,8 @@ impl State {
         let operand = operand.map_or("0".into(), |operand| generator.expr(operand));
         let count = indices.len();
         generator.out.line(format!("__u32 sp_index[{count}];"));
-        // One by one, not as a list, which clang would copy from constant memory: see `wide_literal`.
+        // One by one, not as a list, which clang would copy from constant memory: see
+        // `wide_literal`.
         for (at, (value, _)) in indices.iter().enumerate() {
             generator.out.line(format!("sp_index[{at}] = {value};"));
         }

@@ -1,5 +1,6 @@
-//! The state protocol's messages as the compiled object makes and takes them, against the codec's own reading of systems/redplane/docs/state-protocol.md: tags over packets of
-//! all sizes, shards, sessions, recall and release. Needs root.
+//! The state protocol's messages as the compiled object makes and takes them, against the codec's
+//! own reading of systems/redplane/docs/state-protocol.md: tags over packets of all sizes, shards,
+//! sessions, recall and release. Needs root.
 
 mod flow_rig;
 
@@ -77,7 +78,8 @@ fn what_is_not_genuine_changes_nothing() {
         assert_eq!(rig.raw(&bad, START + 1).0, Verdict::Drop, "bit {bit}");
         refused += 1;
     }
-    // Another secret under the same number; another number; from another address (by another's tag).
+    // Another secret under the same number; another number; from another address (by another's
+    // tag).
     for ring in [KeyRing::new(1, Secret(secret(2))), KeyRing::new(2, Secret(secret(1)))] {
         let mut bad = good.clone();
         assert!(ring.unwrap().sign(&mut bad, SERVER, PROTOCOL_ADDRESS));
@@ -182,7 +184,8 @@ fn a_recalled_flow_is_released_with_its_newest_state_and_stays_so() {
     let release = Message::decode(&release).unwrap();
     let expected = (MessageType::Release, 5, 1, &1u64.to_be_bytes()[..], Flags::NONE);
     assert_eq!((release.message_type, release.epoch, release.seq, release.value, release.flags), expected);
-    // Not the switch's any more: a packet asks, and neither an old acknowledgement nor a repeated grant brings the flow back.
+    // Not the switch's any more: a packet asks, and neither an old acknowledgement nor a repeated
+    // grant brings the flow back.
     rig.reply(&acknowledged(&update), START + 3_000_001);
     let request = rig.asks(1, 0, START + 3_000_002);
     assert_eq!(Message::decode(&request).unwrap().message_type, MessageType::LeaseRequest);
@@ -283,7 +286,8 @@ fn what_a_full_table_has_no_room_for_is_told_and_never_taken_later() {
         let recalled = Message { flags, seq: at, ..recall(&asked, 7) };
         unheld(rig.reply(&recalled, START + at * 1_000_000), 7);
     }
-    // Now there is room. A copy of the grant, late, is not taken: the switch has said that it does not have it, and says so again.
+    // Now there is room. A copy of the grant, late, is not taken: the switch has said that it does
+    // not have it, and says so again.
     let about = Message::decode(&owned[0]).unwrap();
     rig.reply(&acknowledged(&about), START + 7_000_000);
     rig.reply(&recall(&about, 5), START + 8_000_000);

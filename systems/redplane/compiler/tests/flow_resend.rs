@@ -1,5 +1,5 @@
-//! When the compiled object sends again what is not acknowledged, and how many packets it lets wait for the store: systems/redplane/docs/state-protocol.md, "Re-sending" and "Window".
-//! Needs root.
+//! When the compiled object sends again what is not acknowledged, and how many packets it lets wait
+//! for the store: systems/redplane/docs/state-protocol.md, "Re-sending" and "Window". Needs root.
 
 mod flow_rig;
 
@@ -48,7 +48,8 @@ fn the_time_out_follows_the_round_trips() {
     assert!(trips.smoothed_ns.abs_diff(20 * MILLISECOND) < MILLISECOND / 10, "{trips:?}");
     assert!((22..24).contains(&timeout_ms(&rig, shard)), "SRTT and the clock's granularity: {trips:?}");
     assert_eq!(rig.generate(now_ns + 20 * MILLISECOND).len(), 0, "its answer may still come");
-    // Doubled with each re-sending, to the most that is allowed; a newer update of the flow changes nothing about that.
+    // Doubled with each re-sending, to the most that is allowed; a newer update of the flow changes
+    // nothing about that.
     let (mut times, mut last) = (Vec::new(), Vec::new());
     for after_ms in 20..260 {
         if after_ms == 70 {
@@ -126,7 +127,8 @@ fn more_than_the_window_is_dropped_before_it_counts() {
     let count = Message::decode(&next).unwrap().value.to_vec();
     assert_eq!(count, 2u64.to_be_bytes(), "what was dropped was not counted");
     assert_eq!(rig.packet(other, 0, now_ns + 31).0, Verdict::Drop);
-    // The answers of three are lost. A later one's, to a request that was sent after the first came, tells.
+    // The answers of three are lost. A later one's, to a request that was sent after the first
+    // came, tells.
     acknowledge(&rig, &next, now_ns + 40);
     assert_eq!(rig.dataplane.round_trips(shard).unwrap().outstanding, 0);
     // Nothing comes at all: after a time-out, the next ones may find out.

@@ -8,7 +8,8 @@ use flow_rig::{LEASE_US, Rig, START, acknowledged};
 use slow_path::{PORT, SEND, XDP_DROP, beside_the_kernel, load, parts, records};
 use state_protocol::Message;
 
-/// A packet that waited in the network for its update leaves by the port that the program chose: the kernel's too.
+/// A packet that waited in the network for its update leaves by the port that the program chose:
+/// the kernel's too.
 #[test]
 fn an_acknowledged_packet_leaves_by_the_kernel() {
     beside_the_kernel(|| {

@@ -1,5 +1,6 @@
-//! Lazy snapshots as the compiled object takes them: slot by slot the state of one instant, whatever the packets do meanwhile, on one CPU and on two.
-//! The store is played by the test; systems/redplane/sim has the real one. Needs root.
+//! Lazy snapshots as the compiled object takes them: slot by slot the state of one instant,
+//! whatever the packets do meanwhile, on one CPU and on two. The store is played by the test;
+//! systems/redplane/sim has the real one. Needs root.
 
 mod snapshot_rig;
 
@@ -21,8 +22,9 @@ impl Random {
     }
 }
 
-/// Algorithm 1 against a model: random packets between the generator's runs, acknowledgements lost, late and doubled. Every part of every
-/// snapshot, however often sent, holds the slots as they were when the snapshot was taken.
+/// Algorithm 1 against a model: random packets between the generator's runs, acknowledgements lost,
+/// late and doubled. Every part of every snapshot, however often sent, holds the slots as they were
+/// when the snapshot was taken.
 fn one_cpu(defines: &[&str], slots: u64, seed: u64) {
     let rig = rig(defines, true);
     let mut random = Random(seed);
@@ -110,14 +112,16 @@ fn of_wide_and_of_narrow_slots_too() {
     one_cpu(&["WIDTH=3", "SLOTS=70"], 70, 6);
 }
 
-/// Looks are not quite regular, so the one nearest to a snapshot's time takes it: else it would be half a period late each time that a look is a little early.
+/// Looks are not quite regular, so the one nearest to a snapshot's time takes it: else it would be
+/// half a period late each time that a look is a little early.
 #[test]
 fn the_look_nearest_to_its_time_takes_a_snapshot() {
     let rig = rig(&[], true);
     let period_ns = u64::from(rig.object().settings.period_us) * 1_000;
     rig.own(7, [0; 4], EPOCH, 40, &[0; 192], START);
     let (mut taken_ns, mut due_ns) = (START, START);
-    // Late and early ones are on one schedule, so that there are as many as there are periods; one that is late by half a period begins another.
+    // Late and early ones are on one schedule, so that there are as many as there are periods; one
+    // that is late by half a period begins another.
     let (no, half) = (0, period_ns / 2);
     for (look_ns, early_ns, late_ns) in [
         (0, 0, no),
@@ -140,7 +144,8 @@ fn the_look_nearest_to_its_time_takes_a_snapshot() {
     assert!(rig.generate(taken_ns).is_some());
 }
 
-/// Windows against the model: while snapshots are on their way, packets of newer windows begin all slots anew, and those of an older one change nothing.
+/// Windows against the model: while snapshots are on their way, packets of newer windows begin all
+/// slots anew, and those of an older one change nothing.
 fn one_cpu_with_windows(defines: &[&str], slots: u64, seed: u64) {
     let rig = rig(&[defines, &["WINDOW_US=5000"]].concat(), true);
     assert!(rig.object().settings.windows && u64::from(rig.object().slots) == slots + 1);
@@ -166,7 +171,8 @@ fn one_cpu_with_windows(defines: &[&str], slots: u64, seed: u64) {
         now_ns += random.below(200_000);
         if random.below(4) > 0 {
             let indices = std::array::from_fn(|_| random.below(slots) as u32);
-            // Two CPUs can read the clock in one order and get the lock in the other; and it may be set back.
+            // Two CPUs can read the clock in one order and get the lock in the other; and it may be
+            // set back.
             let at_ns = if random.below(5) == 0 { now_ns - random.below(10_000_000) } else { now_ns };
             let before = model[last];
             let expected = count(&mut model, indices, at_ns);
@@ -212,7 +218,8 @@ fn a_window_begins_at_one_instant() {
     one_cpu_with_windows(&["EPSILON_US=5000000", "SLOTS=4095"], 4095, 16);
 }
 
-/// A switch that takes over goes on in the window of the state, if its own clock does not say a newer one; also without a lease a window begins, and no packet waits.
+/// A switch that takes over goes on in the window of the state, if its own clock does not say a
+/// newer one; also without a lease a window begins, and no packet waits.
 #[test]
 fn a_take_over_goes_on_in_the_same_window() {
     let rig = rig(&["WINDOW_US=5000"], true);
@@ -302,7 +309,8 @@ fn nothing_is_sent_while_nothing_changes() {
     assert_eq!(rig.queued(), 1);
 }
 
-/// A recalled tenant hands over what is unsaved first, then says RELEASE until that is acknowledged; its packets ask the store.
+/// A recalled tenant hands over what is unsaved first, then says RELEASE until that is
+/// acknowledged; its packets ask the store.
 #[test]
 fn a_recall_takes_the_unsaved_along() {
     let rig = rig(&[], true);
@@ -335,8 +343,9 @@ fn a_recall_takes_the_unsaved_along() {
     assert_eq!(rig.queued(), 0);
 }
 
-/// Two CPUs update while a third thread takes snapshots. Each thread's packets are a fixed list, run in order, and each counts in a slot of the thread's own: so a
-/// snapshot tells how many packets of each thread it holds, and what every other slot must then be.
+/// Two CPUs update while a third thread takes snapshots. Each thread's packets are a fixed list,
+/// run in order, and each counts in a slot of the thread's own: so a snapshot tells how many
+/// packets of each thread it holds, and what every other slot must then be.
 #[test]
 fn two_cpus_and_the_generator() {
     const SLOTS: usize = 1100;
@@ -345,7 +354,8 @@ fn two_cpus_and_the_generator() {
     const REPEAT: u32 = 2_000;
     let seed = 1;
     let rig = rig(&["SLOTS=1100", "PERIOD_US=100"], false);
-    // Else the kernel takes tens of milliseconds to begin a run, and the threads are hardly ever found in one.
+    // Else the kernel takes tens of milliseconds to begin a run, and the threads are hardly ever
+    // found in one.
     let _ready = rig.dataplane.keep_ready("sp_main").expect("root");
     let mut random = Random(seed);
     let now_ns = 0; // the kernel's clock runs
@@ -389,7 +399,8 @@ fn two_cpus_and_the_generator() {
         }
         let mut whole: Vec<Option<Vec<u64>>> = vec![None; 4];
         let mut last = [0, 0];
-        // Until enough was seen; a generator that never gets through would show as a hang, so there is an end.
+        // Until enough was seen; a generator that never gets through would show as a hang, so there
+        // is an end.
         for _ in 0..4_000_000 {
             let Some(datagram) = rig.generate(now_ns) else { continue };
             let part = rig.part(datagram);
@@ -404,7 +415,8 @@ fn two_cpus_and_the_generator() {
             between += u64::from(counts.iter().all(|count| count % u64::from(REPEAT) != 0));
             (last, snapshots) = (counts, snapshots + 1);
             rig.acknowledge(&part, part.seq, (1 << part.parts) - 1, now_ns);
-            // On a busy machine both threads may wait while a snapshot is taken: then there are more of them.
+            // On a busy machine both threads may wait while a snapshot is taken: then there are
+            // more of them.
             if snapshots >= 150 && between > 0 {
                 break;
             }
@@ -419,8 +431,9 @@ fn two_cpus_and_the_generator() {
     assert_eq!(carried(&out).0, [total(0) + 5, total(1) + 1, total(0) + 6, total(1) + 2]);
 }
 
-/// Two CPUs whose packets begin windows, while a third thread takes snapshots: in each snapshot both threads' rows have as many counts as the thread's own slot, so
-/// that nothing of an older window is left, and nothing of this one was taken.
+/// Two CPUs whose packets begin windows, while a third thread takes snapshots: in each snapshot
+/// both threads' rows have as many counts as the thread's own slot, so that nothing of an older
+/// window is left, and nothing of this one was taken.
 #[test]
 fn windows_of_two_cpus() {
     const SLOTS: usize = 1100;
@@ -484,7 +497,8 @@ fn windows_of_two_cpus() {
     assert!(snapshots >= 150 && both > 20 && windows.len() > 20, "{snapshots} snapshots, {both}, {}", windows.len());
 }
 
-/// What a packet costs, in ns: cargo test --release -p redplane-compiler --test snapshots cost -- --ignored --nocapture
+/// What a packet costs, in ns: cargo test --release -p redplane-compiler --test snapshots cost --
+/// --ignored --nocapture
 #[test]
 #[ignore = "measures"]
 fn cost() {

@@ -1,6 +1,6 @@
-//! A SnapshotState whose overdue action is CONTINUE or MARK goes on with the switch's own copy when its lease is over and the store does not answer
-//! (systems/redplane/docs/snapshots.md, "Without a lease"). The store is played by the test; systems/redplane/sim has the real one.
-//! Needs root.
+//! A SnapshotState whose overdue action is CONTINUE or MARK goes on with the switch's own copy when
+//! its lease is over and the store does not answer (systems/redplane/docs/snapshots.md, "Without a
+//! lease"). The store is played by the test; systems/redplane/sim has the real one. Needs root.
 
 mod snapshot_rig;
 
@@ -19,7 +19,8 @@ const UPDATES_LOST: u32 = 38;
 const ASK_NS: u64 = 20 * MILLISECOND;
 const PATIENCE_NS: u64 = 1000 * MILLISECOND;
 
-/// Tenant 1 is the switch's, with zeros and one packet counted (four times in slot 0); all of it is saved, and the lease is over at `OVER`.
+/// Tenant 1 is the switch's, with zeros and one packet counted (four times in slot 0); all of it is
+/// saved, and the lease is over at `OVER`.
 fn with_lease_over(overdue: &str) -> Rig {
     let rig = rig(&[&format!("OVERDUE={overdue}"), "ASK_OVERDUE"], true);
     rig.own_for(LEASE_US, 1, [0; 4], (EPOCH, 0), &ZEROS, START);
@@ -93,7 +94,8 @@ fn what_is_not_there_must_come_first() {
     assert_eq!(rig.packet(1, [0; 4], OVER + 2).0, Verdict::Forward { port: TO_STORE }, "given back");
 }
 
-/// The snapshot of what was counted without a lease asks for it: acknowledged, the copy goes on and nothing is lost.
+/// The snapshot of what was counted without a lease asks for it: acknowledged, the copy goes on and
+/// nothing is lost.
 #[test]
 fn acknowledged_the_copy_goes_on() {
     let rig = with_lease_over("MARK");
@@ -124,7 +126,8 @@ fn acknowledged_the_copy_goes_on() {
     assert_eq!((rig.event(WITHOUT_LEASE), rig.event(UPDATES_LOST)), (100, 0));
 }
 
-/// Between two snapshots nothing is under way: then the generator asks, without a packet and not too often. The same grant again: the copy goes on.
+/// Between two snapshots nothing is under way: then the generator asks, without a packet and not
+/// too often. The same grant again: the copy goes on.
 #[test]
 fn granted_again_the_copy_goes_on() {
     // A period so long that no snapshot is due.
@@ -158,7 +161,8 @@ fn granted_again_the_copy_goes_on() {
     }
 }
 
-/// Another switch has it now: what was counted since the last snapshot goes with the copy, and is counted.
+/// Another switch has it now: what was counted since the last snapshot goes with the copy, and is
+/// counted.
 #[test]
 fn refused_the_copy_is_dropped() {
     let rig = with_lease_over("CONTINUE");
@@ -179,7 +183,8 @@ fn refused_the_copy_is_dropped() {
     assert_eq!(rig.event(UPDATES_LOST), 6);
 }
 
-/// A newer grant brings the store's snapshot. From its first part on the copy is not used: of two states nothing is ever mixed.
+/// A newer grant brings the store's snapshot. From its first part on the copy is not used: of two
+/// states nothing is ever mixed.
 #[test]
 fn a_newer_grant_is_never_mixed_with_the_copy() {
     // Two parts; a period so long that the generator asks by LEASE_REQUEST.
@@ -205,7 +210,8 @@ fn a_newer_grant_is_never_mixed_with_the_copy() {
     assert_eq!(rig.event(UPDATES_LOST), 1);
 }
 
-/// A recall under the switch's own epoch: the store still has it for the owner, so what is unsaved is taken along as ever.
+/// A recall under the switch's own epoch: the store still has it for the owner, so what is unsaved
+/// is taken along as ever.
 #[test]
 fn recalled_what_is_unsaved_goes_along() {
     let rig = with_lease_over("CONTINUE");
@@ -222,7 +228,8 @@ fn recalled_what_is_unsaved_goes_along() {
     assert_eq!((rest.seq, rest.slots[3], rest.slots[4]), (part.seq + 1, 4, 4));
     rig.acknowledge(&rest, rest.seq, 1, OVER + 6 * MILLISECOND);
     assert_eq!(message_type(&rig.generate(OVER + 20 * MILLISECOND).unwrap()), MessageType::Release);
-    // A recall of a newer epoch says that this switch was granted it anew, and does not know: the copy is of an epoch that is over.
+    // A recall of a newer epoch says that this switch was granted it anew, and does not know: the
+    // copy is of an epoch that is over.
     let rig = with_lease_over("CONTINUE");
     passes(&rig, [3; 4], OVER);
     let part = rig.part(rig.generate(OVER + MILLISECOND).unwrap());

@@ -1,5 +1,6 @@
-//! What an entry of the chain does to the records and sessions of a shard: complete descriptions of what is to be, so that an effect that is applied
-//! twice changes nothing the second time, and a whole shard can be copied as effects.
+//! What an entry of the chain does to the records and sessions of a shard: complete descriptions of
+//! what is to be, so that an effect that is applied twice changes nothing the second time, and a
+//! whole shard can be copied as effects.
 
 use crate::snapshot::{EFFECT_HEAD_BYTES, SnapshotPart};
 use crate::{Flags, MAX_KEY_BYTES, MAX_MESSAGE_BYTES, MAX_VALUE_BYTES, Owner};
@@ -23,7 +24,8 @@ pub struct RecordWrite<'a> {
     pub owner: Option<Owner>,
     /// The owner's session in which it was last granted or acknowledged; 0 without an owner.
     pub session: u32,
-    /// `HALF_CLOSED`, `CLOSED`, `HALF_OPEN`: what the last release or update said of the connection.
+    /// `HALF_CLOSED`, `CLOSED`, `HALF_OPEN`: what the last release or update said of the
+    /// connection.
     pub phase: Flags,
     /// The flow's key.
     pub key: &'a [u8],
@@ -38,7 +40,8 @@ pub enum Effect<'a> {
     None,
     /// Creates or replaces one record; its link to another one stays.
     Write(RecordWrite<'a>),
-    /// Creates or replaces two linked records: a NAT binding and its reverse. `first` is the one that was asked for.
+    /// Creates or replaces two linked records: a NAT binding and its reverse. `first` is the one
+    /// that was asked for.
     Pair {
         /// The record that was asked for.
         first: RecordWrite<'a>,

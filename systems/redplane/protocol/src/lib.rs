@@ -1,10 +1,10 @@
 //! RedPlane's messages on the wire: how a switch talks to the state store, and what the entries of
 //! a chain do.
 //!
-//! This crate owns the byte layouts of `systems/redplane/docs/state-protocol.md` that are RedPlane's
-//! own, and the types of RedPlane's objects in a manifest; `wire` owns the layouts of any system.
-//! It knows no sockets, clocks or state: messages are `&[u8]` in, borrowed structs out, and back,
-//! without allocation.
+//! This crate owns the byte layouts of `systems/redplane/docs/state-protocol.md` that are
+//! RedPlane's own, and the types of RedPlane's objects in a manifest; `wire` owns the layouts of
+//! any system. It knows no sockets, clocks or state: messages are `&[u8]` in, borrowed structs out,
+//! and back, without allocation.
 
 mod client_shard;
 mod definitions;

@@ -1,4 +1,5 @@
-//! Messages between a switch and the store: `systems/redplane/docs/state-protocol.md`, "Header" and "Messages".
+//! Messages between a switch and the store: `systems/redplane/docs/state-protocol.md`, "Header" and
+//! "Messages".
 
 use crate::{Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, kind};
 use wire::{EncodeError, HEADER_BYTES, MAGIC, MAX_PACKET_BYTES, Malformed, Reader, ToolType, VERSION, Writer};
@@ -135,8 +136,8 @@ flags! {
     CLOSED = 8,
     /// `RELEASE`: the switch has no such entry, so there is no value.
     UNKNOWN = 16,
-    /// `RECALL`: only of a flow that the switch does not have; one that has it keeps it, and says so
-    /// by a `READ_COMMIT`.
+    /// `RECALL`: only of a flow that the switch does not have; one that has it keeps it, and says
+    /// so by a `READ_COMMIT`.
     PROBE = 32,
     /// `UPDATE`, `RELEASE`: the connection was asked for, and not answered yet.
     HALF_OPEN = 256,
@@ -190,11 +191,13 @@ pub struct Message<'a> {
     pub epoch: u32,
     /// Per-flow sequence number.
     pub seq: u64,
-    /// Replies: length of the session's lease in microseconds, counted from `request_ns`. `RELEASE`: time without a packet in milliseconds.
+    /// Replies: length of the session's lease in microseconds, counted from `request_ns`.
+    /// `RELEASE`: time without a packet in milliseconds.
     pub lease_us: u32,
     /// P4 port of the piggybacked packet; echoed.
     pub port: u16,
-    /// The sender's session with the shard, as it knows it (requests) or as it is (replies); 0: none.
+    /// The sender's session with the shard, as it knows it (requests) or as it is (replies); 0:
+    /// none.
     pub session: u32,
     /// The key's shard.
     pub shard: u16,
@@ -207,7 +210,8 @@ pub struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Reads a whole datagram; refuses one with anything missing, left over, or out of place for its type.
+    /// Reads a whole datagram; refuses one with anything missing, left over, or out of place for
+    /// its type.
     pub fn decode(datagram: &'a [u8]) -> Result<Message<'a>, Malformed> {
         let message_type = match kind(datagram)? {
             Kind::Message(message_type) => message_type,
@@ -287,7 +291,8 @@ impl<'a> Message<'a> {
         HEADER_BYTES + self.key.len() + self.value.len() + self.packet.len()
     }
 
-    /// Writes the message to the front of `buffer`, with no tag yet (`KeyRing::sign` writes it); returns how many bytes it takes.
+    /// Writes the message to the front of `buffer`, with no tag yet (`KeyRing::sign` writes it);
+    /// returns how many bytes it takes.
     pub fn encode_into(&self, buffer: &mut [u8]) -> Result<usize, EncodeError> {
         if self.key.len() > MAX_KEY_BYTES || self.value.len() > MAX_VALUE_BYTES || self.packet.len() > MAX_PACKET_BYTES
         {

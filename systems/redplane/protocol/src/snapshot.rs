@@ -1,4 +1,5 @@
-//! Parts of snapshots, as `SNAPSHOT` and `SNAPSHOT_STATE` carry them in the place of the packet and as the chain's effects do. `systems/redplane/docs/snapshots.md`.
+//! Parts of snapshots, as `SNAPSHOT` and `SNAPSHOT_STATE` carry them in the place of the packet and
+//! as the chain's effects do. `systems/redplane/docs/snapshots.md`.
 
 use crate::{MAX_KEY_BYTES, Message};
 use wire::{EncodeError, Reader, Writer};

@@ -1,4 +1,5 @@
-//! Whatever the fields are: what is encoded comes back, and what is decoded encodes to the same bytes. Failing cases print themselves and replay.
+//! Whatever the fields are: what is encoded comes back, and what is decoded encodes to the same
+//! bytes. Failing cases print themselves and replay.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

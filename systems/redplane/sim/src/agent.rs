@@ -1,4 +1,5 @@
-//! The lives of switches, and what their agents do: they tell the controller which views they know, and run the packet generator.
+//! The lives of switches, and what their agents do: they tell the controller which views they know,
+//! and run the packet generator.
 
 use crate::faults::Faults;
 use crate::network::Datagram;
@@ -63,7 +64,8 @@ impl World {
         Ok(())
     }
 
-    /// A switch dies. Its next life, if it is one, has its number from now on, and hears and says nothing before it is back.
+    /// A switch dies. Its next life, if it is one, has its number from now on, and hears and says
+    /// nothing before it is back.
     pub(crate) fn crash(&mut self, switch: usize, down_ns: u64, keeps_state: bool) -> dataplane::Result<()> {
         let back = if keeps_state { "with its state" } else { "empty" };
         let until_ns = self.around[switch].down_until_ns.max(self.now_ns + down_ns);

@@ -1,4 +1,5 @@
-//! Liveness: after the faults have stopped, whoever keeps asking is answered, within a bound; and in the end all is quiet, and nothing is missing.
+//! Liveness: after the faults have stopped, whoever keeps asking is answered, within a bound; and
+//! in the end all is quiet, and nothing is missing.
 
 use crate::frames::key_of;
 use crate::scenario::SWITCHES;
@@ -8,7 +9,8 @@ use rand::Rng;
 
 /// A host that is not answered sends again after so long.
 const AGAIN_NS: u64 = 20 * MS;
-/// Longest wait while the store finds together again: the controller's patience twice, a head's wait for leases, and what was cut off.
+/// Longest wait while the store finds together again: the controller's patience twice, a head's
+/// wait for leases, and what was cut off.
 const FIRST_NS: u64 = 4_000 * MS;
 /// And once it is.
 const LATER_NS: u64 = 1_000 * MS;
@@ -17,7 +19,8 @@ const RECALLS: usize = 4;
 const RECALL_MOST_NS: u64 = 30 * MS;
 /// By then what nobody asks for any more is released, and what waits at a head is given up.
 const QUIET_NS: u64 = 250 * MS;
-/// Until nothing is taken that nobody uses: a dead switch's session is ended after 10 s, then records are idle, and looked at. By the servers' clocks.
+/// Until nothing is taken that nobody uses: a dead switch's session is ended after 10 s, then
+/// records are idle, and looked at. By the servers' clocks.
 const GIVEN_BACK_NS: u64 = 13_000 * MS;
 /// Until all chains are whole again: a join that failed is not tried again for 5 s.
 const WHOLE_NS: u64 = 15_000 * MS;
@@ -33,12 +36,14 @@ impl World {
             self.whole_again()?;
             self.check_kept();
         }
-        // Half of the time what was given out is given back without another packet: also where the grant was lost, with no packet behind it.
+        // Half of the time what was given out is given back without another packet: also where the
+        // grant was lost, with no packet behind it.
         if self.bindings.is_some() && self.rng.random_bool(0.5) {
             self.whole_again()?;
             self.check_given_back()?;
         }
-        // Reads come first: nothing but the runtime itself brings an update to an end that got lost.
+        // Reads come first: nothing but the runtime itself brings an update to an end that got
+        // lost.
         for flow in 0..flows {
             let switch = at_switch.get(flow as usize).copied().unwrap_or(0);
             self.insist(switch, flow, true, FIRST_NS)?;
@@ -55,7 +60,8 @@ impl World {
         self.settle(flows, stragglers_until_ns)
     }
 
-    /// A flow's packets now come to this switch: how long until one gets out, if no chain changed or was incomplete meanwhile.
+    /// A flow's packets now come to this switch: how long until one gets out, if no chain changed
+    /// or was incomplete meanwhile.
     fn hand_over(&mut self, switch: usize, flow: u32, read: bool) -> dataplane::Result<Option<u64>> {
         let (whole, version, from_ns) = (self.is_whole(), self.store.database.version, self.now_ns);
         self.insist(switch, flow, read, LATER_NS)?;
@@ -63,8 +69,9 @@ impl World {
         Ok(undisturbed.then(|| self.now_ns - from_ns))
     }
 
-    /// Whoever has a flow lives, and is asked for it when its packets come elsewhere: that takes round trips, not the rest of a lease. Single ones take longer, as messages wait to be
-    /// sent again; never all of a run.
+    /// Whoever has a flow lives, and is asked for it when its packets come elsewhere: that takes
+    /// round trips, not the rest of a lease. Single ones take longer, as messages wait to be sent
+    /// again; never all of a run.
     fn check_recalls(&mut self, took_ns: &[u64]) {
         let shortest = took_ns.iter().min().copied().unwrap_or(0);
         if self.sketch.is_none() && took_ns.len() >= RECALLS && shortest > RECALL_MOST_NS {
@@ -157,7 +164,8 @@ impl World {
         Ok(())
     }
 
-    /// Waits until the newest state of each tenant is stored: a packet that went from one switch to the other with the flow may have got out a moment ago.
+    /// Waits until the newest state of each tenant is stored: a packet that went from one switch to
+    /// the other with the flow may have got out a moment ago.
     fn wait_stored(&mut self) -> dataplane::Result<()> {
         let until_ns = self.now_ns + LATER_NS;
         while self.violation.is_none() {
@@ -176,7 +184,8 @@ impl World {
         self.whole_again()?;
         self.advance(stragglers_until_ns.saturating_sub(self.now_ns) + QUIET_NS)?;
         for switch in 0..SWITCHES {
-            // A release of an idle flow may be on its way at any moment: what matters is that each gets its answer.
+            // A release of an idle flow may be on its way at any moment: what matters is that each
+            // gets its answer.
             let until_ns = self.now_ns + LATER_NS;
             while self.violation.is_none() && self.switches[switch].queued()? > 0 {
                 if self.now_ns >= until_ns {

@@ -1,5 +1,6 @@
-//! What a store's allocators give, as hosts see it: nat.p4's external ports and load_balancer.p4's backends. No port is two flows' at a time, a flow keeps what it was
-//! given for as long as it is used, and nothing stays taken that nobody uses.
+//! What a store's allocators give, as hosts see it: nat.p4's external ports and load_balancer.p4's
+//! backends. No port is two flows' at a time, a flow keeps what it was given for as long as it is
+//! used, and nothing stays taken that nobody uses.
 
 use crate::program::Kind;
 use crate::store::Store;
@@ -27,7 +28,8 @@ const REMOTE: (u32, u16) = (0xc633_6450, 53);
 /// load_balancer.p4's virtual address, and its clients.
 pub(crate) const SERVICE: (u32, u16) = (0xcb00_710a, 53);
 const CLIENT: u32 = 0xc633_6450;
-/// Its clients' first port: drawn by the seed, so that runs differ in what shards their conversations are of.
+/// Its clients' first port: drawn by the seed, so that runs differ in what shards their
+/// conversations are of.
 fn client_port(seed: u64) -> u16 {
     40_000 + (seed % 10_007) as u16
 }
@@ -99,7 +101,8 @@ pub(crate) struct BindingChecker {
     /// The least time without a packet after which a flow may have lost what it had, in ns.
     kept_ns: u64,
     uses: BTreeMap<u32, Use>,
-    /// By packet that left, and what it showed: a copy of one that a new tail gave back again may come in a later term.
+    /// By packet that left, and what it showed: a copy of one that a new tail gave back again may
+    /// come in a later term.
     terms: HashMap<(u32, End), u32>,
     sent: HashMap<u32, Sent>,
     client_port: u16,
@@ -113,7 +116,8 @@ impl BindingChecker {
             Kind::Balancer => false,
             _ => return None,
         };
-        // The switch tells how long a flow was idle by its clock, and the store counts on by its own.
+        // The switch tells how long a flow was idle by its clock, and the store counts on by its
+        // own.
         let drift = u64::try_from(drift_ppm).unwrap_or(0);
         let kept_ns = (IDLE_NS - USE_GRAIN_NS) * (1_000_000 - drift) / (1_000_000 + drift);
         let client_port = client_port(seed);
@@ -121,7 +125,8 @@ impl BindingChecker {
         Some(BindingChecker { nat, kept_ns, uses, sent, terms, client_port })
     }
 
-    /// The flow's key in the switch: of the side that begins. Of a balancer it names the client first, as packets of that side do.
+    /// The flow's key in the switch: of the side that begins. Of a balancer it names the client
+    /// first, as packets of that side do.
     pub(crate) fn key(&self, flow: u32) -> Vec<u8> {
         let (source, destination) = self.opening(flow);
         key_of(source, destination)
@@ -185,7 +190,8 @@ impl BindingChecker {
             (Some(end), false) => (end, source, service),
         };
         if kept != expected {
-            // It was sent to a port, or from a backend, that was the flow's until then. One that straggled into a later term may have been looked up between the two.
+            // It was sent to a port, or from a backend, that was the flow's until then. One that
+            // straggled into a later term may have been looked up between the two.
             let end = |(address, port): End| SocketAddrV4::new(address.into(), port);
             let had_all_along = |it: &Use| it.end == shown && it.term == term && now_ns < it.last_ns + self.kept_ns;
             let recent = self.uses.get(&flow).is_some_and(had_all_along);
@@ -206,7 +212,8 @@ impl BindingChecker {
         Ok(Some(Shown { flow, packet, end: shown, key, value }))
     }
 
-    /// The flow has this port or backend now. Between two of its terms it was not used for so long that it may have lost what it had.
+    /// The flow has this port or backend now. Between two of its terms it was not used for so long
+    /// that it may have lost what it had.
     fn used(&mut self, flow: u32, end: End, now_ns: u64) -> Result<u32, String> {
         let fresh = |it: &Use| now_ns < it.last_ns + self.kept_ns;
         let age_ms = |it: &Use| (now_ns - it.last_ns) / MS;
@@ -231,7 +238,8 @@ impl BindingChecker {
         self.terms.get(&(packet, end)).copied()
     }
 
-    /// Each server's pool knows exactly of the pairs of records that there are; how many of these, at the most.
+    /// Each server's pool knows exactly of the pairs of records that there are; how many of these,
+    /// at the most.
     pub(crate) fn taken(&self, store: &Store) -> Result<usize, String> {
         let mut most = 0;
         for server in (0..SHARDS).flat_map(|shard| store.members(shard)) {
@@ -242,7 +250,8 @@ impl BindingChecker {
                 let len = records.len();
                 return Err(format!("{taken} are taken, for {len} records, {pairs} of them in pairs"));
             }
-            // There are more ports than flows in every shard, and a backend takes any number of conversations.
+            // There are more ports than flows in every shard, and a backend takes any number of
+            // conversations.
             let refused = server.counters().exhausted;
             if refused > 0 {
                 return Err(format!("{refused} requests got no port or backend"));

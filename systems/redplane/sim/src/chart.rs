@@ -35,7 +35,8 @@ fn column(machine: Machine) -> usize {
 }
 
 impl Chart {
-    /// What a message of the state protocol says, in a few words; `None`: what a chart leaves out (heartbeats, the chain's upkeep, reports).
+    /// What a message of the state protocol says, in a few words; `None`: what a chart leaves out
+    /// (heartbeats, the chain's upkeep, reports).
     fn describe(&mut self, bytes: &[u8]) -> Option<String> {
         if let Ok(message) = Message::decode(bytes) {
             return self.describe_message(&message);
@@ -102,7 +103,8 @@ impl Chart {
         if let Some((_, name)) = self.names.iter().find(|(known, _)| known == key) {
             return name.clone();
         }
-        // None of the program's flows, as far as a chart can tell: the other side's key of a pair that nobody made yet.
+        // None of the program's flows, as far as a chart can tell: the other side's key of a pair
+        // that nobody made yet.
         self.others += 1;
         let name = format!(" key {}", self.others);
         self.names.push((key.to_vec(), name.clone()));

@@ -1,4 +1,5 @@
-//! What must hold at every instant of a run, beside what its packets say (`history`): one owner, nothing answered or let out that is not on every member of the chain.
+//! What must hold at every instant of a run, beside what its packets say (`history`): one owner,
+//! nothing answered or let out that is not on every member of the chain.
 
 use crate::world::{SHARDS, World};
 use state_protocol::{Message, MessageType, Owner};
@@ -26,7 +27,8 @@ impl std::fmt::Display for Violation {
 pub(crate) struct Checks {
     granted: HashMap<(Vec<u8>, u32), Owner>,
     acknowledged: BTreeMap<Vec<u8>, (u32, u64)>,
-    /// By key: the largest value whose update was acknowledged. (Values of the counters only grow; a grant's epoch says nothing of what was lost before.)
+    /// By key: the largest value whose update was acknowledged. (Values of the counters only grow;
+    /// a grant's epoch says nothing of what was lost before.)
     kept: BTreeMap<Vec<u8>, u64>,
     /// By key: the largest value that a packet carried out.
     let_out: BTreeMap<Vec<u8>, u64>,
@@ -63,13 +65,15 @@ impl World {
                     self.violated("one owner", format!("epoch {epoch} is granted to {owner:?} and to {sender:?}"));
                 }
                 self.check_members(at, &reply);
-                // Later ones may be a new tail's, which answers again what the old one had answered.
+                // Later ones may be a new tail's, which answers again what the old one had
+                // answered.
                 if before.is_none() {
                     self.check_granted(&reply);
                 }
             }
             MessageType::UpdateAck => {
-                // 0: a switch that was asked said that it has the flow. A binding that is idle later goes.
+                // 0: a switch that was asked said that it has the flow. A binding that is idle
+                // later goes.
                 if reply.seq > 0 {
                     let newest = self.checks.acknowledged.entry(key).or_default();
                     *newest = (*newest).max((reply.epoch, reply.seq));
@@ -88,7 +92,8 @@ impl World {
         }
     }
 
-    /// What is answered is on every server that the controller counts on. (Of snapshots their own checker knows.)
+    /// What is answered is on every server that the controller counts on. (Of snapshots their own
+    /// checker knows.)
     fn check_members(&mut self, at: usize, reply: &Message<'_>) {
         if self.sketch.is_some() {
             return;
@@ -108,8 +113,10 @@ impl World {
         }
     }
 
-    /// What a chain could not confirm for long it answers when it can: by then what was granted may have become idle, and be gone from servers that are further than those that still have it.
-    /// (A head that is further yet may have given the flow anew, in a later epoch.) A server that has not come as far as the one that answers, `at`, has just not heard of it.
+    /// What a chain could not confirm for long it answers when it can: by then what was granted may
+    /// have become idle, and be gone from servers that are further than those that still have it.
+    /// (A head that is further yet may have given the flow anew, in a later epoch.) A server that
+    /// has not come as far as the one that answers, `at`, has just not heard of it.
     fn is_gone_again(&self, at: usize, without: &Replica, reply: &Message<'_>) -> bool {
         let index = |replica: &Replica| replica.status(self.now_ns).index;
         let is_had = |replica: &&Replica| recorded(replica, reply.key).is_some_and(|(epoch, ..)| epoch == reply.epoch);
@@ -118,7 +125,8 @@ impl World {
         self.bindings.is_some() && having.chain(answering).all(|replica| index(replica) <= index(without))
     }
 
-    /// An update was acknowledged: its value outlives up to f servers of the chain. (Where every member is ahead of it already, which value that was is not known any more.)
+    /// An update was acknowledged: its value outlives up to f servers of the chain. (Where every
+    /// member is ahead of it already, which value that was is not known any more.)
     fn keep(&mut self, ack: &Message<'_>) {
         if self.sketch.is_some() || self.bindings.is_some() {
             return;
@@ -189,7 +197,8 @@ impl World {
         *newest = (*newest).max(count);
     }
 
-    /// A packet shows the port or backend that its flow has: every member has that. Beyond the declared drift a switch may go by a lease that is over.
+    /// A packet shows the port or backend that its flow has: every member has that. Beyond the
+    /// declared drift a switch may go by a lease that is over.
     pub(crate) fn check_binding(&mut self, key: &[u8], value: u64) {
         if !self.clocks_are_sound {
             return;
@@ -207,7 +216,8 @@ impl World {
         }
     }
 
-    /// At most one switch would give a flow's value to its program now. Lives of switches that crashed are over. Beyond the declared drift nobody promises that.
+    /// At most one switch would give a flow's value to its program now. Lives of switches that
+    /// crashed are over. Beyond the declared drift nobody promises that.
     pub(crate) fn check_one_owner(&mut self, key: &[u8]) {
         if !self.clocks_are_sound {
             return;
@@ -231,7 +241,8 @@ impl World {
         (0..SHARDS).all(|shard| digests(shard).collect::<BTreeSet<u64>>().len() <= 1)
     }
 
-    /// In quiet: nothing that was acknowledged or let out is missing, and the servers of a chain are alike.
+    /// In quiet: nothing that was acknowledged or let out is missing, and the servers of a chain
+    /// are alike.
     pub(crate) fn check_durable(&mut self) {
         if !self.members_are_alike() {
             self.violated("durability", "members of a chain differ".to_owned());

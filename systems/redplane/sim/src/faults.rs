@@ -2,7 +2,8 @@
 
 use rand::Rng;
 
-/// How bad the network and the machines are. Probabilities are per message, or per step (about one packet).
+/// How bad the network and the machines are. Probabilities are per message, or per step (about one
+/// packet).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Faults {
     /// A message is lost.
@@ -21,9 +22,11 @@ pub struct Faults {
     pub moves: f64,
     /// Per step: a flow's packet takes the other switch, only this one.
     pub strays: f64,
-    /// Per step: a switch dies, and comes back empty after up to five leases; what is sent to it meanwhile is lost.
+    /// Per step: a switch dies, and comes back empty after up to five leases; what is sent to it
+    /// meanwhile is lost.
     pub crashes: f64,
-    /// Per step: the same of one that comes back with all of its state, as it was (its machine's ports were dead, or its host stood still without queues).
+    /// Per step: the same of one that comes back with all of its state, as it was (its machine's
+    /// ports were dead, or its host stood still without queues).
     pub outages: f64,
     /// Per step: a switch stands still, for up to five leases; what arrives waits.
     pub freezes: f64,
@@ -33,7 +36,8 @@ pub struct Faults {
     pub drift_ppm: i64,
     /// By how much any two may differ, as the store is told (`clock_drift_ppm`).
     pub drift_bound_ppm: u32,
-    /// What switches take off a lease, and the store adds to it, beside the declared drift, in ns: in a simulation nothing else is needed.
+    /// What switches take off a lease, and the store adds to it, beside the declared drift, in ns:
+    /// in a simulation nothing else is needed.
     pub margin_ns: u64,
     /// The secrets change in the middle of the run, one machine after the other.
     pub rotation: bool,
@@ -43,7 +47,8 @@ pub struct Faults {
     pub store_freezes: f64,
     /// Per step: a server is slow: what arrives there takes up to 30 ms longer.
     pub store_slowness: f64,
-    /// Per step: a link between two machines, or one machine's every link, is cut, in one direction or both.
+    /// Per step: a link between two machines, or one machine's every link, is cut, in one direction
+    /// or both.
     pub cuts: f64,
     /// Per step: the controller dies, and comes back with what its database has.
     pub controller_crashes: f64,
@@ -75,8 +80,9 @@ impl Faults {
         controller_crashes: 0.0,
     };
 
-    /// Swarm testing (Groce et al., ISSTA 2012): each run has some of the faults, each as bad as drawn. With all of them always on, what needs much of one and none of
-    /// another would never come up.
+    /// Swarm testing (Groce et al., ISSTA 2012): each run has some of the faults, each as bad as
+    /// drawn. With all of them always on, what needs much of one and none of another would never
+    /// come up.
     pub fn swarm(rng: &mut impl Rng) -> Faults {
         let mut some = |chance: f64, most: f64| match rng.random_bool(chance) {
             true => most * rng.random::<f64>().powi(2),
@@ -108,7 +114,8 @@ impl Faults {
         faults.drift_ppm = match rng.random_range(0..4) {
             0 => 0,
             1 | 2 => within(faults.drift_bound_ppm),
-            // Beyond what is declared; what must hold then is less (see `Faults::clocks_are_sound`).
+            // Beyond what is declared; what must hold then is less (see
+            // `Faults::clocks_are_sound`).
             _ => rng.random_range(1_000..300_000),
         };
         faults.rotation = rng.random_bool(0.15);
@@ -117,18 +124,21 @@ impl Faults {
         faults
     }
 
-    /// Do the clocks keep to the declared bound? Beyond it a switch may believe in a lease that is over, and answer reads from what is old; updates are fenced all
-    /// the same, whatever clocks do.
+    /// Do the clocks keep to the declared bound? Beyond it a switch may believe in a lease that is
+    /// over, and answer reads from what is old; updates are fenced all the same, whatever clocks
+    /// do.
     pub fn clocks_are_sound(&self) -> bool {
         self.drift_ppm <= within(self.drift_bound_ppm)
     }
 
-    /// Does every switch keep its state, and hand it over when asked? Then also an asynchronous object loses nothing.
+    /// Does every switch keep its state, and hand it over when asked? Then also an asynchronous
+    /// object loses nothing.
     pub fn keeps_state(&self) -> bool {
         *self == self.kept()
     }
 
-    /// The same network with switches and servers that keep their state, and hand it over when asked.
+    /// The same network with switches and servers that keep their state, and hand it over when
+    /// asked.
     pub fn kept(&self) -> Faults {
         Faults {
             duplication: self.duplication,

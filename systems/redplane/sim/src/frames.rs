@@ -1,6 +1,7 @@
 //! Packets of tests/counter.p4: a flow, the packet's number, and the count that it leaves with.
 
-/// A packet of counter.p4's flow (its destination address), with its number in the payload and room for the count.
+/// A packet of counter.p4's flow (its destination address), with its number in the payload and room
+/// for the count.
 pub(crate) fn counter_frame(flow: u32, packet: u32, read: bool) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
     frame.extend_from_slice(&[0x45, 0, 0, 40, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1]);

@@ -1,7 +1,10 @@
-//! The deterministic simulator: the real compiled XDP objects (through BPF_PROG_RUN, with a virtual clock), the real store servers in chains by views, and the real
-//! controller, with a simulated network between them. The same seed gives the same run. `systems/redplane/docs/correctness.md` says what is checked.
+//! The deterministic simulator: the real compiled XDP objects (through BPF_PROG_RUN, with a virtual
+//! clock), the real store servers in chains by views, and the real controller, with a simulated
+//! network between them. The same seed gives the same run. `systems/redplane/docs/correctness.md`
+//! says what is checked.
 //!
-//! It owns: virtual time, the network and its faults, what must hold. It must not know: the protocol's rules.
+//! It owns: virtual time, the network and its faults, what must hold. It must not know: the
+//! protocol's rules.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! The kernel's routes that nat.p4 and load_balancer.p4 ask for: a network namespace of the thread's own, in which everything goes to one neighbour out of one link.
+//! The kernel's routes that nat.p4 and load_balancer.p4 ask for: a network namespace of the
+//! thread's own, in which everything goes to one neighbour out of one link.
 
 use nix::sched::{CloneFlags, unshare};
 use std::cell::Cell;
@@ -21,7 +22,8 @@ thread_local! {
     static ENTERED: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// Moves the calling thread to a namespace of its own, unless it is there already; the index of `LINK`. The kernel removes the namespace with the thread.
+/// Moves the calling thread to a namespace of its own, unless it is there already; the index of
+/// `LINK`. The kernel removes the namespace with the thread.
 pub(crate) fn enter() -> Result<u32, String> {
     if let Some(index) = ENTERED.get() {
         return Ok(index);

@@ -79,7 +79,8 @@ impl Network {
         self.links.cuts(now_ns).any(|cut| cut.names(&machine) || isolated(cut)) || self.links.is_slow(machine, now_ns)
     }
 
-    /// Takes a datagram; whether it will arrive at least once. `spared`: it is not lost by chance, nor late.
+    /// Takes a datagram; whether it will arrive at least once. `spared`: it is not lost by chance,
+    /// nor late.
     pub fn send(&mut self, now_ns: u64, from: Machine, to: Machine, datagram: Datagram, spared: bool) -> bool {
         let is = |types: &[MessageType]| types.iter().any(|known| datagram.bytes.get(3) == Some(&(*known as u8)));
         let hand_over = is(&[MessageType::Recall, MessageType::Release, MessageType::ReleaseAck]);

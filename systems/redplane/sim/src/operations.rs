@@ -1,4 +1,5 @@
-//! What hosts saw of a run: packets that went in and, some of them, came out. Judged by `history`'s checker of linearizability.
+//! What hosts saw of a run: packets that went in and, some of them, came out. Judged by `history`'s
+//! checker of linearizability.
 
 use crate::bindings::BindingChecker;
 use history::linearizable::{Binding, Counter, Operation, check};
@@ -32,7 +33,8 @@ impl Operations {
             .insert(packet, Packet { flow, read, invoked: self.events, returned: None, copies: Vec::new(), again: 0 });
     }
 
-    /// A parked packet came back a second time: a new tail answers what the old one may have answered (systems/redplane/docs/state-protocol.md, rule 3 of the chain). To the switch it is
+    /// A parked packet came back a second time: a new tail answers what the old one may have
+    /// answered (systems/redplane/docs/state-protocol.md, rule 3 of the chain). To the switch it is
     /// another packet, as if the network had doubled it on its way in.
     pub(crate) fn doubled(&mut self, packet: u32) {
         if let Some(known) = self.packets.get_mut(&packet) {
@@ -75,7 +77,8 @@ impl Operations {
         (self.packets.len() as u64, out as u64)
     }
 
-    /// Is the history of every flow linearizable? Flows share nothing, so each can be judged by itself (P-compositionality). `reads`: also what packets read.
+    /// Is the history of every flow linearizable? Flows share nothing, so each can be judged by
+    /// itself (P-compositionality). `reads`: also what packets read.
     ///
     /// # Errors
     /// It is not.
@@ -95,7 +98,8 @@ impl Operations {
         Ok(())
     }
 
-    /// The same of what a store gives: of each flow, from when it was given something until it may have lost it, a register that is written once. (A packet that did not get out says nothing
+    /// The same of what a store gives: of each flow, from when it was given something until it may
+    /// have lost it, a register that is written once. (A packet that did not get out says nothing
     /// of what it would have written.)
     ///
     /// # Errors

@@ -48,7 +48,8 @@ impl World {
         let epoch = self.switches[switch].epoch_of(&tenant.to_be_bytes());
         self.note(Machine::Switch(switch), &format!("-> packet of tenant {tenant} leaves, epoch {epoch}"));
         let owns = self.switches[switch].holds(&tenant.to_be_bytes(), self.now_ns).is_some();
-        // ε is a time by the clock of the switch that enforces it (systems/redplane/docs/snapshots.md, "ε").
+        // ε is a time by the clock of the switch that enforces it
+        // (systems/redplane/docs/snapshots.md, "ε").
         let now_ns = self.switches[switch].clock(self.now_ns);
         let Some(sketch) = &mut self.sketch else { return };
         let found = sketch.leaves(switch, frame, epoch, owns).and_then(|strict| {

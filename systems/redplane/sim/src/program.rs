@@ -52,7 +52,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Compiles a program. `p4_defines`: macros of the P4 source; `bug`: a mistake in the data plane.
+    /// Compiles a program. `p4_defines`: macros of the P4 source; `bug`: a mistake in the data
+    /// plane.
     ///
     /// # Errors
     /// What the compiler says, for people.

@@ -75,7 +75,8 @@ impl Resumed {
     /// What the file says; none: there is no file yet.
     ///
     /// # Errors
-    /// It cannot be read, was changed, or is of another build, or of other runs than asked for (`seed`, `kind`).
+    /// It cannot be read, was changed, or is of another build, or of other runs than asked for
+    /// (`seed`, `kind`).
     pub fn read(path: &Path, seed: Option<u64>, kind: Option<Kind>) -> Result<Option<Resumed>, String> {
         let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         let text = match std::fs::read(path) {

@@ -1,4 +1,5 @@
-//! Runs: one by its scenario, many by their seeds, on all cores; and how a failing one becomes short.
+//! Runs: one by its scenario, many by their seeds, on all cores; and how a failing one becomes
+//! short.
 
 use crate::chart::Chart;
 use crate::checks::Violation;
@@ -34,7 +35,8 @@ pub struct Outcome {
     pub outputs: u64,
     /// Of everything that happened: two runs of one scenario have the same.
     pub digest: u64,
-    /// Snapshots: taken; tenants that another switch went on with; counts that were taken back by that.
+    /// Snapshots: taken; tenants that another switch went on with; counts that were taken back by
+    /// that.
     pub snapshots: [u64; 3],
     /// Packets of a SnapshotState that went on without a lease.
     pub without_lease: u64,
@@ -66,7 +68,8 @@ impl Bench {
         &self.program
     }
 
-    /// Runs a scenario; `chart`: also draws it. A panic of what is run is a violation (and then there is no chart).
+    /// Runs a scenario; `chart`: also draws it. A panic of what is run is a violation (and then
+    /// there is no chart).
     ///
     /// # Errors
     /// The kernel refuses something: nothing can be said of the run then.
@@ -111,8 +114,9 @@ impl Bench {
         Ok((outcome, chart))
     }
 
-    /// The shortest scenario found that fails the same check: steps are left out, in halves, quarters and so on down to single ones (Zeller's and Hildebrandt's delta
-    /// debugging), then kinds of faults. Also how many replays it took. `stop`: what was found until then is it.
+    /// The shortest scenario found that fails the same check: steps are left out, in halves,
+    /// quarters and so on down to single ones (Zeller's and Hildebrandt's delta debugging), then
+    /// kinds of faults. Also how many replays it took. `stop`: what was found until then is it.
     ///
     /// # Errors
     /// The kernel refuses something.
@@ -138,7 +142,8 @@ impl Bench {
             loop {
                 let mut at = 0;
                 while at < best.steps.len() {
-                    // Of a change of secrets all steps stay, or none: half of one would be another fault.
+                    // Of a change of secrets all steps stay, or none: half of one would be another
+                    // fault.
                     let range = at..at + chunk;
                     let stays = |(at, step): (usize, &Step)| {
                         let rotates = matches!(step.action, Action::Rotate(..));
@@ -245,8 +250,9 @@ impl Done {
     }
 }
 
-/// Runs seeds on all cores until the plan is done or one fails, or cannot be run. It goes on from `before`, whose runs count as the plan's first; `progress` is told after each run what is
-/// done without a gap.
+/// Runs seeds on all cores until the plan is done or one fails, or cannot be run. It goes on from
+/// `before`, whose runs count as the plan's first; `progress` is told after each run what is done
+/// without a gap.
 ///
 /// # Errors
 /// The compiler or the kernel refuses something, and nothing was violated until then.

@@ -1,4 +1,5 @@
-//! What a run does, step by step: drawn from its seed before it begins, so that a failing run can be made shorter by leaving steps out.
+//! What a run does, step by step: drawn from its seed before it begins, so that a failing run can
+//! be made shorter by leaving steps out.
 
 use crate::faults::Faults;
 use crate::program::Kind;
@@ -88,7 +89,8 @@ impl Scenario {
         let mut faults = Faults::swarm(&mut rng);
         let reads = kind != Kind::Snapshots;
         let longer = !matches!(kind, Kind::Linearizable | Kind::Asynchronous);
-        // An asynchronous object loses what was not stored: only where nothing is lost can its history be judged whole.
+        // An asynchronous object loses what was not stored: only where nothing is lost can its
+        // history be judged whole.
         if kind == Kind::Asynchronous && rng.random_bool(0.5) {
             faults = faults.kept();
         }
@@ -100,7 +102,8 @@ impl Scenario {
         let workload = Workload {
             flows: rng.random_range(1..=4),
             packets: packets(&mut rng),
-            // Ports and backends are idle after a while, and snapshots overdue: there runs are longer.
+            // Ports and backends are idle after a while, and snapshots overdue: there runs are
+            // longer.
             pause_max_ns: [300_000, 2 * MS, 8 * MS, 60 * MS][rng.random_range(0..if longer { 4 } else { 3 })],
             reads_percent: if reads { [0, 30, 60, 90][rng.random_range(0..4)] } else { 0 },
         };
@@ -121,7 +124,8 @@ impl Scenario {
             let stray = usize::from(rng.random_bool(faults.strays));
             let read = rng.random_range(0..100) < workload.reads_percent;
             let pause_ns = match rng.random_range(0..1000) {
-                // Long enough that flows are released; that released ones are removed; that the controller acts.
+                // Long enough that flows are released; that released ones are removed; that the
+                // controller acts.
                 0..10 => 250 * MS,
                 10..12 => 2_500 * MS,
                 _ => rng.random_range(1_000..workload.pause_max_ns.max(2_000)),
@@ -135,7 +139,8 @@ impl Scenario {
     }
 }
 
-/// How long a run is. What needs many steps is rare beside what needs few, and short runs are many: so most are short, and some are long.
+/// How long a run is. What needs many steps is rare beside what needs few, and short runs are many:
+/// so most are short, and some are long.
 fn packets(rng: &mut StdRng) -> u32 {
     match rng.random_range(0..16) {
         0 => rng.random_range(60..=240),
@@ -192,7 +197,8 @@ fn fail(rng: &mut StdRng, faults: &Faults, packet: u32, packets: u32, steps: &mu
     }
 }
 
-/// How long a switch is away: hardly (what was sent to its last life comes to its next), for some messages, for some leases.
+/// How long a switch is away: hardly (what was sent to its last life comes to its next), for some
+/// messages, for some leases.
 fn down(rng: &mut StdRng) -> u64 {
     let most_ns = [MS, 10 * MS, 300 * MS][rng.random_range(0..3)];
     rng.random_range(most_ns / 100..most_ns)

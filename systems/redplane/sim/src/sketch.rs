@@ -1,5 +1,6 @@
-//! Snapshots judged from the packet log: what a switch's slots were at each instant is computed from the packets that it let out, and every snapshot, sent or stored,
-//! must be the state of the instant at which it was taken. For tests/sketch.p4.
+//! Snapshots judged from the packet log: what a switch's slots were at each instant is computed
+//! from the packets that it let out, and every snapshot, sent or stored, must be the state of the
+//! instant at which it was taken. For tests/sketch.p4.
 
 use crate::checks::number;
 use crate::store::Store;
@@ -37,13 +38,15 @@ pub struct SketchChecker {
     object: SnapshotState,
     epsilon_ns: u64,
     drops: bool,
-    /// Packets are marked when they saw what may be lost, or behind: unmarked ones are as those of `Overdue.DROP`.
+    /// Packets are marked when they saw what may be lost, or behind: unmarked ones are as those of
+    /// `Overdue.DROP`.
     marks: bool,
     held: BTreeMap<(usize, u16), Held>,
     /// What a grant gives.
     granted: HashMap<(u16, u32), (u64, Slots)>,
     taken: BTreeMap<Name, Taken>,
-    /// Of each tenant, the newest snapshot that was acknowledged whole. Numbers go on from grant to grant.
+    /// Of each tenant, the newest snapshot that was acknowledged whole. Numbers go on from grant to
+    /// grant.
     acknowledged: BTreeMap<u16, u64>,
     updates_by_tenant: BTreeMap<u16, u64>,
     /// Updates that packets carried out.
@@ -125,7 +128,8 @@ impl SketchChecker {
         self.held.retain(|(at, _), _| *at != switch);
     }
 
-    /// A message reaches a switch. What it is granted is what the store's newest whole snapshot is now: nobody owns the key until it takes the grant.
+    /// A message reaches a switch. What it is granted is what the store's newest whole snapshot is
+    /// now: nobody owns the key until it takes the grant.
     pub(crate) fn arrives(&mut self, bytes: &[u8], store: &Store) -> Result<(), String> {
         let Ok(message) = Message::decode(bytes) else { return Ok(()) };
         if message.message_type != MessageType::LeaseGrant {
@@ -136,7 +140,8 @@ impl SketchChecker {
         if self.granted.contains_key(&granted) {
             return Ok(());
         }
-        // Of servers that were cut off too: theirs may be older, or one that was never acknowledged.
+        // Of servers that were cut off too: theirs may be older, or one that was never
+        // acknowledged.
         let all = store.replicas().filter_map(|replica| whole_at(replica, message.object_id, message.key));
         let whole = all.filter(|(_, seq, _)| *seq == message.seq).max_by_key(|(epoch, _, _)| *epoch);
         let slots = match whole {
@@ -149,7 +154,8 @@ impl SketchChecker {
         Ok(())
     }
 
-    /// The store says which parts of a snapshot are on all servers: if all are, then so is that snapshot, or a newer one.
+    /// The store says which parts of a snapshot are on all servers: if all are, then so is that
+    /// snapshot, or a newer one.
     pub(crate) fn acknowledged(&mut self, ack: &Message<'_>, store: &Store) -> Result<(), String> {
         let parts = snapshot_parts(self.object.slots as usize, self.object.slot_bytes as usize);
         if number(ack.value).count_ones() as usize != parts {
@@ -174,8 +180,9 @@ impl SketchChecker {
         Some(format!("tenant {tenant} is granted with snapshot {}; {newest} was acknowledged", grant.seq))
     }
 
-    /// A packet left a switch, which has a lease on its tenant (`owns`) or not. Without one only what the program declared may leave (systems/redplane/docs/snapshots.md, "Without a
-    /// lease"). Returns whether ε is to be held against it.
+    /// A packet left a switch, which has a lease on its tenant (`owns`) or not. Without one only
+    /// what the program declared may leave (systems/redplane/docs/snapshots.md, "Without a lease").
+    /// Returns whether ε is to be held against it.
     pub(crate) fn leaves(&mut self, switch: usize, frame: &[u8], epoch: u32, owns: bool) -> Result<bool, String> {
         let Some(tenant) = tenant_of(frame) else { return Ok(false) };
         let strict = self.drops || (self.marks && !is_marked(frame));
@@ -191,7 +198,8 @@ impl SketchChecker {
         Ok(strict)
     }
 
-    /// A packet left a switch, which holds its tenant under `epoch`, when its clock showed `now_ns`.
+    /// A packet left a switch, which holds its tenant under `epoch`, when its clock showed
+    /// `now_ns`.
     pub fn output(&mut self, switch: usize, frame: &[u8], epoch: u32, now_ns: u64) -> Result<(), String> {
         let Some(tenant) = tenant_of(frame) else { return Ok(()) };
         let word = |at: usize| u32::from_be_bytes(frame[at..at + 4].try_into().unwrap_or_default());
@@ -212,7 +220,8 @@ impl SketchChecker {
             self.held.insert((switch, tenant), held);
         }
         let Some(held) = self.held.get_mut(&(switch, tenant)) else { return Ok(()) };
-        // The packet says in which window its switch's clock was. One that is not newer than the tenant's counts in the tenant's.
+        // The packet says in which window its switch's clock was. One that is not newer than the
+        // tenant's counts in the tenant's.
         if let Some(window) = held.slots.get(counting)
             && u64::from(word(42)) > *window
         {
@@ -305,10 +314,13 @@ impl SketchChecker {
         Ok(())
     }
 
-    /// Called when a packet came out of a switch, whose clock shows `now_ns`: by the newest snapshot of its tenant that is on all servers, is it within ε?
+    /// Called when a packet came out of a switch, whose clock shows `now_ns`: by the newest
+    /// snapshot of its tenant that is on all servers, is it within ε?
     ///
-    /// The oldest update that would be lost now is the first one behind that snapshot, or, if none of this grant is stored, the first one under the grant. How old it
-    /// is says the switch's own clock, which is the only one that it has: one that is 10 % slow lets packets out for 10 % longer.
+    /// The oldest update that would be lost now is the first one behind that snapshot, or, if none
+    /// of this grant is stored, the first one under the grant. How old it is says the switch's own
+    /// clock, which is the only one that it has: one that is 10 % slow lets packets out for 10 %
+    /// longer.
     pub(crate) fn within_epsilon(
         &self,
         switch: usize,

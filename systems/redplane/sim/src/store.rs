@@ -1,4 +1,5 @@
-//! The store in the world: the real servers (`state_store::core::Node`) under the real controller (`controller::core::Controller`), with clocks and lives of their own.
+//! The store in the world: the real servers (`state_store::core::Node`) under the real controller
+//! (`controller::core::Controller`), with clocks and lives of their own.
 
 use crate::bindings::{EXTERNAL, IDLE_NS, NAT_PORTS, backends};
 use crate::faults::Faults;
@@ -18,7 +19,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use wire::{Control, KeyRing, Member, Report, ShardReport, Views};
 
 pub(crate) const LEASE_US: u32 = 60_000;
-/// A server whose newest report is older than this may be about to be taken out: reports come every 50 ms, and take up to 30.
+/// A server whose newest report is older than this may be about to be taken out: reports come every
+/// 50 ms, and take up to 30.
 const HEARD_NS: u64 = 65 * MS;
 /// The controller takes a server out that is silent for so long.
 pub(crate) const DEAD_NS: u64 = 150 * MS;
@@ -77,7 +79,8 @@ impl Store {
         std::iter::once(&self.database).chain(self.deciding.iter().map(|(_, views)| views))
     }
 
-    /// The replicas that the controller counts on: of each shard, those of its chain's members that live.
+    /// The replicas that the controller counts on: of each shard, those of its chain's members that
+    /// live.
     pub(crate) fn members(&self, shard: u16) -> impl Iterator<Item = &Replica> {
         let view = self.database.shards.get(usize::from(shard));
         let members = view.map_or(&[][..], |view| &view.members).iter();
@@ -135,7 +138,8 @@ impl World {
         self.serve(at, None);
     }
 
-    /// Kills a server, unless some shard's state would be gone with it: up to f servers of a chain may be lost, not all.
+    /// Kills a server, unless some shard's state would be gone with it: up to f servers of a chain
+    /// may be lost, not all.
     pub(crate) fn kill_server(&mut self, at: usize, down_ns: u64) {
         if self.is_spare(at) {
             self.note(Machine::Server(at), "dies");
@@ -165,7 +169,8 @@ impl World {
         members.all(|member| self.is_well(member))
     }
 
-    /// One that cannot be heard, or whose last reports got lost, may be about to lose its places, and its state with them ("The controller", 10: it counts as failed).
+    /// One that cannot be heard, or whose last reports got lost, may be about to lose its places,
+    /// and its state with them ("The controller", 10: it counts as failed).
     fn is_well(&self, member: &Member) -> bool {
         let lives = |at: &usize| self.store.nodes[*at].as_ref().is_some_and(|node| node.me() == *member);
         (0..SERVERS).find(lives).is_some_and(|at| {
@@ -178,7 +183,9 @@ impl World {
         })
     }
 
-    /// Whether the controller, if it lives, has a report of this life of a server that is not older, and in which it hears others. What came and was overtaken by newer ones does not count.
+    /// Whether the controller, if it lives, has a report of this life of a server that is not
+    /// older, and in which it hears others. What came and was overtaken by newer ones does not
+    /// count.
     fn is_heard(&self, member: &Member) -> bool {
         let Some(controller) = &self.store.controller else { return true };
         controller.peers().any(|(address, seen)| {
@@ -187,8 +194,9 @@ impl World {
         })
     }
 
-    /// Whether its predecessor in some chain misses it, or a report of that is on its way or is the newest that the controller has of one that it takes for alive: the end of a cut is
-    /// not yet the end of the failure that it was.
+    /// Whether its predecessor in some chain misses it, or a report of that is on its way or is the
+    /// newest that the controller has of one that it takes for alive: the end of a cut is not yet
+    /// the end of the failure that it was.
     fn is_missed(&self, member: &Member) -> bool {
         let missed = (0..SERVERS).any(|at| self.missed_by(at).contains(member));
         missed || self.under_way().any(|(from, report)| self.says_missed(&from, &report.replicas, member)) || {

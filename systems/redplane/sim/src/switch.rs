@@ -53,15 +53,18 @@ pub struct Identity {
 
 /// The replies that the runtime remembers, in sets by the low bits of their tags.
 const SEEN_REPLIES: &str = "sp_seen_replies";
-/// What a new life does not begin without: the replies (emptied by themselves), the ports, and what no agent of the simulation writes.
+/// What a new life does not begin without: the replies (emptied by themselves), the ports, and what
+/// no agent of the simulation writes.
 const KEPT: [&str; 5] = [SEEN_REPLIES, "sp_ports", "sp_port_by_ifindex", "sp_fabric_port", "sp_backends"];
-/// Arrays with a place for each shard that a cluster may have; only those of this cluster's are ever written.
+/// Arrays with a place for each shard that a cluster may have; only those of this cluster's are
+/// ever written.
 const BY_SHARD: [&str; 2] = ["sp_shards", "sp_sessions"];
 /// `SP_SEEN_SETS`.
 const SEEN_SETS: u64 = 1 << 17;
 /// `struct sp_seen_set`.
 const SEEN_SET_BYTES: usize = 64;
-/// Arrays up to this size are zeroed whole. In larger ones (the replies seen, the backends) only what was written is.
+/// Arrays up to this size are zeroed whole. In larger ones (the replies seen, the backends) only
+/// what was written is.
 const ZEROED_ENTRIES: u32 = 4096;
 /// Where a message has its tag.
 const TAG_AT: usize = 56;
@@ -76,7 +79,8 @@ pub struct Switch {
     next_sweep_ns: u64,
     /// Sets of `sp_seen_replies` with anything in them.
     seen: HashSet<u32>,
-    /// How many flows stood in the pending ring when somebody looked last; `None`: the program ran since.
+    /// How many flows stood in the pending ring when somebody looked last; `None`: the program ran
+    /// since.
     queued: Cell<Option<u64>>,
 }
 
@@ -94,8 +98,8 @@ impl Switch {
         Ok(Switch { dataplane, manifest, address, drift_ppm: 0, next_heartbeat_ns: 0, next_sweep_ns: 0, seen, queued })
     }
 
-    /// Starts another life with empty state: every map is as when the object was loaded. (Loading costs a hundred times as much.) `heads`: of the shards' chains;
-    /// `None`: not known yet.
+    /// Starts another life with empty state: every map is as when the object was loaded. (Loading
+    /// costs a hundred times as much.) `heads`: of the shards' chains; `None`: not known yet.
     pub fn reset(&mut self, identity: Identity, heads: &[Option<SocketAddrV4>]) -> Result<()> {
         for (name, map) in self.dataplane.maps() {
             let state = name.starts_with("sp_") && !KEPT.contains(&name) || name == self.object().1;
@@ -185,7 +189,8 @@ impl Switch {
         self.packet(&frame, FABRIC_PORT, now_ns)
     }
 
-    /// What its agent does in between: heartbeats and idle flows; then the packet generator runs once over what is queued. The messages that come of it.
+    /// What its agent does in between: heartbeats and idle flows; then the packet generator runs
+    /// once over what is queued. The messages that come of it.
     pub fn tick(&mut self, lease_ns: u64, now_ns: u64) -> Result<Vec<Became>> {
         let mut frames = self.queued()?;
         if now_ns >= self.next_heartbeat_ns {
@@ -211,7 +216,8 @@ impl Switch {
         Ok(messages)
     }
 
-    /// Offers every flow to the runtime's sweep, as the agent does with idle ones; how many it released and removed.
+    /// Offers every flow to the runtime's sweep, as the agent does with idle ones; how many it
+    /// released and removed.
     pub fn sweep(&self, idle_ns: u64, now_ns: u64) -> Result<(usize, usize)> {
         let now_ns = self.clock(now_ns);
         let idle_before_ns = now_ns.saturating_sub(idle_ns);
@@ -271,7 +277,8 @@ impl Switch {
         self.dataplane.map(self.object().1)?.lookup(&padded, MapFlags::ANY).ok()?
     }
 
-    /// Would the program be given this flow's value now? The epoch, if so. This is `sp_flow_owned`, asked from outside.
+    /// Would the program be given this flow's value now? The epoch, if so. This is `sp_flow_owned`,
+    /// asked from outside.
     pub fn holds(&self, key: &[u8], now_ns: u64) -> Option<u32> {
         let entry = self.entry(key)?;
         let (epoch, session) = (word(&entry, entry_at::EPOCH), word(&entry, entry_at::SESSION));
@@ -311,7 +318,8 @@ fn set_of(payload: &[u8]) -> Option<u32> {
     Some((tag & (SEEN_SETS - 1)) as u32)
 }
 
-/// The entries and the port that nat.p4 and load_balancer.p4 need. Other programs have no such tables.
+/// The entries and the port that nat.p4 and load_balancer.p4 need. Other programs have no such
+/// tables.
 fn equip(dataplane: &Dataplane) -> Result<()> {
     let add = |table: &str, keys: &[&str], action: &str| {
         let table = dataplane.table(table)?;
@@ -334,7 +342,8 @@ fn equip(dataplane: &Dataplane) -> Result<()> {
     dataplane.set_port(3, index)
 }
 
-/// Makes a map as it was when it was created; of an array that is no longer than it may be, the first `used` places.
+/// Makes a map as it was when it was created; of an array that is no longer than it may be, the
+/// first `used` places.
 fn empty(name: &str, map: &MapHandle, used: u32) -> Result<()> {
     let failed = |error| Error::libbpf(format!("empty map {name}"), error);
     match map.map_type() {

@@ -25,14 +25,16 @@ pub(crate) const SHARDS: u16 = 2;
 pub(crate) const TICK_NS: u64 = 2 * MS;
 const OLD_SECRET: (u8, Secret) = (1, Secret(*b"yesterday's one."));
 const NEW_SECRET: (u8, Secret) = (2, Secret(*b"tomorrow's, new."));
-/// After one in so many answers to heartbeats (and other messages without a key) every flow is looked at.
+/// After one in so many answers to heartbeats (and other messages without a key) every flow is
+/// looked at.
 const HEARTBEATS_PER_LOOK: u64 = 8;
 /// A run has some thousands.
 const MOST_EVENTS: u64 = 2_000_000;
 /// Where a message has its tag.
 const TAG_AT: usize = 56;
 
-/// The ring at a step of the rotation: the old secret; both; both, and sends with the new one; the new one.
+/// The ring at a step of the rotation: the old secret; both; both, and sends with the new one; the
+/// new one.
 pub(crate) fn ring(step: usize) -> KeyRing {
     let first = if step < 3 { OLD_SECRET } else { NEW_SECRET };
     let mut ring = KeyRing::new(first.0, first.1).unwrap_or_else(|| unreachable!("0 to 3"));
@@ -70,13 +72,15 @@ pub struct World {
     pub violation: Option<Violation>,
     /// Draws what happens, if wanted.
     pub chart: Option<Chart>,
-    /// Events since the chains serve: messages that arrived. And a digest of all, from the beginning.
+    /// Events since the chains serve: messages that arrived. And a digest of all, from the
+    /// beginning.
     pub events: u64,
     digest: u64,
 }
 
 impl World {
-    /// Starts everything; waits (in virtual time) until the chains serve. `switches`: loaded objects of the program, as many as there are at hand.
+    /// Starts everything; waits (in virtual time) until the chains serve. `switches`: loaded
+    /// objects of the program, as many as there are at hand.
     pub fn start(
         program: &Program,
         mut switches: Vec<Switch>,
@@ -241,7 +245,8 @@ impl World {
         }
     }
 
-    /// May this machine stand still, or be slow? A server then counts as one of the f that may fail.
+    /// May this machine stand still, or be slow? A server then counts as one of the f that may
+    /// fail.
     fn may_fail(&self, machine: Machine) -> bool {
         match machine {
             Machine::Server(at) => self.is_spare(at),
@@ -433,7 +438,8 @@ impl World {
         match state_protocol::Message::decode(bytes) {
             Ok(message) if !message.key.is_empty() => self.check_one_owner(message.key),
             Ok(_) => {
-                // It prolongs a session. Not after each one: asking costs more than everything else of a heartbeat.
+                // It prolongs a session. Not after each one: asking costs more than everything else
+                // of a heartbeat.
                 self.heartbeats += 1;
                 if self.heartbeats.is_multiple_of(HEARTBEATS_PER_LOOK) {
                     self.check_one_owner_each();
@@ -467,7 +473,8 @@ impl World {
         }
     }
 
-    /// While a member of a chain is dead or cut off, the others' reports get through: each loss of one would be another failure, and only f at a time are survived.
+    /// While a member of a chain is dead or cut off, the others' reports get through: each loss of
+    /// one would be another failure, and only f at a time are survived.
     fn is_spared(&self, from: Machine, to: Machine) -> bool {
         let between = |one: Machine, other: Machine| one == Machine::Controller && matches!(other, Machine::Server(_));
         (between(from, to) || between(to, from)) && !self.all_well()

@@ -1,5 +1,5 @@
-//! The switch's runtime against the store, under one kind of fault each; `tests/swarm.rs` mixes them. SIM_RUNS=N does N times as many seeds; SIM_SEED=S only that one.
-//! Needs root.
+//! The switch's runtime against the store, under one kind of fault each; `tests/swarm.rs` mixes
+//! them. SIM_RUNS=N does N times as many seeds; SIM_SEED=S only that one. Needs root.
 
 use sim::{Action, Bench, Faults, Kind, Outcome, Program, Scenario, SeededBug, Step, Workload, World};
 
@@ -57,8 +57,9 @@ fn idle_flows_leave_the_switch_and_come_back_with_their_state() {
     assert!(world.operations.counts().1 >= 40 + 5 * 4);
 }
 
-/// Four flows and room for two: grants find none, what is recalled or asked for has no entry, and what a switch said that it does not have it never takes. (That all get
-/// through in bounded time nobody promises here.)
+/// Four flows and room for two: grants find none, what is recalled or asked for has no entry, and
+/// what a switch said that it does not have it never takes. (That all get through in bounded time
+/// nobody promises here.)
 #[test]
 fn tables_that_are_too_small_cost_packets_only() {
     let program = Program::compile(Kind::Linearizable, &["FLOWS=2"], None).unwrap();
@@ -186,7 +187,8 @@ fn everything_at_once() {
     runs(950..960, faults);
 }
 
-/// The pending ring of updates refuses every fourth millisecond (a full ring, or the kernel's lock of it): what found no room is sent again all the same.
+/// The pending ring of updates refuses every fourth millisecond (a full ring, or the kernel's lock
+/// of it): what found no room is sent again all the same.
 #[test]
 fn a_ring_that_takes_nothing_now_and_then() {
     for kind in [Kind::Linearizable, Kind::Asynchronous] {

@@ -1,9 +1,12 @@
-//! Can the checks fail? Each seeded bug must be caught within `MOST` seeds of the swarm, of which only those whose program (`kind_of_seed`) is the one in which it shows are run. The table
-//! says by which check, after how many such runs, and how many seeds of the swarm that is. The run that shows a bug must show nothing without it.
+//! Can the checks fail? Each seeded bug must be caught within `MOST` seeds of the swarm, of which
+//! only those whose program (`kind_of_seed`) is the one in which it shows are run. The table says
+//! by which check, after how many such runs, and how many seeds of the swarm that is. The run that
+//! shows a bug must show nothing without it.
 //! Needs root.
 //!
-//! `cargo test --release -p sim --features mutations --test mutations -- --ignored --nocapture` (minutes); MUTATION=Name: only that one. Without `--ignored`: those that are caught within a
-//! few runs.
+//! `cargo test --release -p sim --features mutations --test mutations -- --ignored --nocapture`
+//! (minutes); MUTATION=Name: only that one. Without `--ignored`: those that are caught within a few
+//! runs.
 
 use sim::{Bench, Kind, Program, Scenario, SeededBug, Violation, kind_of_seed};
 use state_store::core::{Mutation, set_mutation};
@@ -37,7 +40,8 @@ const DATA_PLANE: [(&str, Kind); 16] = [
     ("NeverOverdue", Kind::Snapshots),
 ];
 
-/// Not a bug by itself: another rule stands behind it, so that nothing that can be seen changes (systems/redplane/docs/correctness.md, "Can the checks fail?").
+/// Not a bug by itself: another rule stands behind it, so that nothing that can be seen changes
+/// (systems/redplane/docs/correctness.md, "Can the checks fail?").
 const COVERED: [Mutation; 1] = [Mutation::NoEpochCheck];
 
 /// Caught within some twenty runs.

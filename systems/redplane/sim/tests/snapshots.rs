@@ -1,5 +1,5 @@
-//! Bounded inconsistency: the switch's lazy snapshots against the real store, under faults, judged from the packet log. SIM_RUNS=N does N times as many seeds.
-//! Needs root.
+//! Bounded inconsistency: the switch's lazy snapshots against the real store, under faults, judged
+//! from the packet log. SIM_RUNS=N does N times as many seeds. Needs root.
 
 use sim::{Bench, Faults, Kind, Outcome, Program, Scenario, SeededBug, Workload};
 
@@ -27,7 +27,8 @@ fn runs(defines: &[&str], seeds: std::ops::Range<u64>, faults: Faults) -> Outcom
         return total;
     }
     assert!(handed_over > 0);
-    // A living switch hands over what is unsaved: only a crash, or a lease that ran out, takes something back.
+    // A living switch hands over what is unsaved: only a crash, or a lease that ran out, takes
+    // something back.
     if faults.keeps_state() {
         assert_eq!(lost, 0);
     }
@@ -70,7 +71,8 @@ fn servers_that_die() {
     runs(&["OVERDUE=DROP", "EPSILON_US=150000", "SLOTS=400"], 400..404, faults);
 }
 
-/// Links to the stores that are cut for several leases, switches that stand still and come back empty, moves, deaths of servers.
+/// Links to the stores that are cut for several leases, switches that stand still and come back
+/// empty, moves, deaths of servers.
 const LEASES_END: Faults = Faults {
     cuts: 0.03,
     freezes: 0.01,
@@ -90,7 +92,8 @@ fn drop_waits_for_a_lease() {
     assert_eq!(total.without_lease, 0);
 }
 
-/// So has every packet that is not marked; the marked ones see their switch's own copy, of which nothing gets into the store once another switch has the tenant.
+/// So has every packet that is not marked; the marked ones see their switch's own copy, of which
+/// nothing gets into the store once another switch has the tenant.
 #[test]
 fn mark_goes_on_without_a_lease() {
     let defines = ["OVERDUE=MARK", "ASK_OVERDUE", "EPSILON_US=150000", "SLOTS=400"];
@@ -106,8 +109,9 @@ fn continue_goes_on_without_a_lease() {
     assert!(total.without_lease > 0);
 }
 
-/// Windows of 20 ms by switches' clocks, which run apart, while tenants move, switches die, and stores are away: each snapshot has the counts of one window, and a
-/// switch that takes over goes on in it, or in a newer one.
+/// Windows of 20 ms by switches' clocks, which run apart, while tenants move, switches die, and
+/// stores are away: each snapshot has the counts of one window, and a switch that takes over goes
+/// on in it, or in a newer one.
 #[test]
 fn windows_begin_anew() {
     let moves = Faults { moves: 0.05, drift_ppm: WINDOWS_DRIFT_PPM, ..Faults::NONE };
@@ -121,7 +125,8 @@ fn windows_begin_anew() {
 /// Within what is declared.
 const WINDOWS_DRIFT_PPM: i64 = 300;
 
-/// Can the checks fail? A window that begins in the copy, too, that a snapshot on its way is read from; and packets whose clock is behind, which begin an older window.
+/// Can the checks fail? A window that begins in the copy, too, that a snapshot on its way is read
+/// from; and packets whose clock is behind, which begin an older window.
 #[test]
 fn what_is_wrong_with_windows_is_found() {
     for bug in ["WindowInBothCopies", "WindowGoesBack"] {
@@ -139,8 +144,8 @@ fn what_is_wrong_with_windows_is_found() {
     }
 }
 
-/// Can the checks fail? Two bugs of the data plane: packets without a lease are not marked; a copy is used on although parts of another
-/// switch's state are in it.
+/// Can the checks fail? Two bugs of the data plane: packets without a lease are not marked; a copy
+/// is used on although parts of another switch's state are in it.
 #[test]
 fn what_is_wrong_without_a_lease_is_found() {
     for bug in ["UnmarkedWithoutLease", "CopySurvivesGrant"] {

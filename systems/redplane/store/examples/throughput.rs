@@ -1,5 +1,6 @@
-//! Requests a second on this machine: UPDATE through chains of one and three servers in one process (the core alone, no sockets, one core for all
-//! servers), and over loopback UDP with one process a server.
+//! Requests a second on this machine: UPDATE through chains of one and three servers in one process
+//! (the core alone, no sockets, one core for all servers), and over loopback UDP with one process a
+//! server.
 //!
 //! `cargo run --release -p state-store --example throughput`; with `serve FILE` it is a server.
 
@@ -211,7 +212,8 @@ fn in_process(length: usize, packet_bytes: usize) -> Result<f64, Box<dyn Error>>
     for sent in 0..IN_PROCESS_REQUESTS {
         request(&keys, &mut bytes, sent % FLOWS, epoch, u64::from(sent / FLOWS) + 1, &packet, bench.now_ns());
         bench.post(0, client, &bytes);
-        // A window, as a switch's network has one: without it the head would be offered more than it can take, and drop.
+        // A window, as a switch's network has one: without it the head would be offered more than
+        // it can take, and drop.
         while u64::from(sent) - bench.replies.min(u64::from(sent)) >= WINDOW {
             bench.turn();
         }

@@ -1,7 +1,9 @@
-//! Checks of backends' health: how they are configured, what a row of results means, and the threads that make them.
+//! Checks of backends' health: how they are configured, what a row of results means, and the
+//! threads that make them.
 //!
-//! Every server of the store checks for itself, because each may become the head that picks backends. A check sleeps nearly all of the time, so each has a small thread
-//! of its own, and the store's thread only takes in what changed.
+//! Every server of the store checks for itself, because each may become the head that picks
+//! backends. A check sleeps nearly all of the time, so each has a small thread of its own, and the
+//! store's thread only takes in what changed.
 
 use crate::core::backends::{Backend, Health};
 use serde::Deserialize;
@@ -22,7 +24,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How the backends of an object are checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthCheck {
-    /// Of an HTTP GET, which must be answered by 200 to 399; none: that the port takes a TCP connection will do.
+    /// Of an HTTP GET, which must be answered by 200 to 399; none: that the port takes a TCP
+    /// connection will do.
     pub path: Option<String>,
     /// Time between two checks.
     pub interval: Duration,
@@ -124,7 +127,8 @@ impl HealthTable {
     }
 }
 
-/// What a row of results means: up until it failed often enough, and again when it was good often enough.
+/// What a row of results means: up until it failed often enough, and again when it was good often
+/// enough.
 #[derive(Debug)]
 struct Judge {
     up: bool,
@@ -221,7 +225,8 @@ impl Default for Checks {
 }
 
 impl Checks {
-    /// Checks these backends from now on, and no others. Those whose check was ended are taken for up, which is among the changes.
+    /// Checks these backends from now on, and no others. Those whose check was ended are taken for
+    /// up, which is among the changes.
     pub fn set(&mut self, backends: &[(u16, Vec<Backend>)], checks: &[(u16, HealthCheck)]) -> std::io::Result<()> {
         let check_of = |object_id: u16| checks.iter().find(|(id, _)| *id == object_id).map(|(_, check)| check);
         let wanted: BTreeMap<(u16, SocketAddrV4), &HealthCheck> = backends
@@ -255,7 +260,8 @@ impl Checks {
     /// What changed since the last call, oldest first for each backend. Never waits.
     pub fn changes(&mut self) -> impl Iterator<Item = Change> {
         let running = &self.running;
-        // What an ended check says late would stay true for good: the next one takes its backend for up, and says only what changes.
+        // What an ended check says late would stay true for good: the next one takes its backend
+        // for up, and says only what changes.
         let told = self.told.try_iter().filter_map(|(number, change)| {
             let check = running.get(&(change.object_id, change.address))?;
             (check.number == number).then_some(change)
@@ -388,7 +394,8 @@ mod tests {
         assert_eq!(up, [(good, Health::Up), (bad, Health::Up)]);
     }
 
-    /// A check that is ended while it is about to say something: the backend does not stay down when the next check, or none, takes it for up.
+    /// A check that is ended while it is about to say something: the backend does not stay down
+    /// when the next check, or none, takes it for up.
     #[test]
     fn what_an_ended_check_says_late_does_not_count() {
         let address = SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, 9);

@@ -1,4 +1,5 @@
-//! Updates through a chain of three servers allocate nothing once all buffers have grown to their size.
+//! Updates through a chain of three servers allocate nothing once all buffers have grown to their
+//! size.
 
 mod common;
 
@@ -47,7 +48,8 @@ static ALLOCATOR: Counting = Counting;
 const SWITCH: Owner = Owner { switch_id: 1, incarnation: 1 };
 const FLOWS: u32 = 64;
 const BATCH: u32 = 32;
-/// More than a generation of the requests that are remembered (a second and the lease's third), so that all of it has its size.
+/// More than a generation of the requests that are remembered (a second and the lease's third), so
+/// that all of it has its size.
 const WARM_UP: u64 = 3_000;
 const STEP_NS: u64 = 1_000_000;
 

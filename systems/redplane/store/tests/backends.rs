@@ -160,7 +160,8 @@ fn a_new_head_takes_away_what_was_gone_before_it_became_the_head() {
     assert_eq!(chain.servers[1].records().len(), 2);
 }
 
-/// While all are gone, nothing is taken away; the first one that is up again, or new in the list, makes the others count.
+/// While all are gone, nothing is taken away; the first one that is up again, or new in the list,
+/// makes the others count.
 #[test]
 fn what_was_gone_before_another_is_up_is_taken_away_then() {
     for listed in [false, true] {

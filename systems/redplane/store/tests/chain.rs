@@ -1,4 +1,5 @@
-//! The chain as a whole: forming, back-pressure, changes of its servers. (With a controller, copies and crashes at random: `core/controller/tests/cluster.rs`.)
+//! The chain as a whole: forming, back-pressure, changes of its servers. (With a controller, copies
+//! and crashes at random: `core/controller/tests/cluster.rs`.)
 
 mod common;
 

@@ -1,5 +1,7 @@
-//! Random, mutated, truncated, replayed and wrongly signed datagrams, and malformed ones that are signed correctly: whatever is not a good message is counted,
-//! once, and changes nothing; and nothing panics. The seed is printed; `FUZZ_SEED=n` replays it, `FUZZ_DATAGRAMS=n` does more or fewer.
+//! Random, mutated, truncated, replayed and wrongly signed datagrams, and malformed ones that are
+//! signed correctly: whatever is not a good message is counted, once, and changes nothing; and
+//! nothing panics. The seed is printed; `FUZZ_SEED=n` replays it, `FUZZ_DATAGRAMS=n` does more or
+//! fewer.
 
 mod common;
 
@@ -34,7 +36,8 @@ fn dropped(server: &Server) -> u64 {
     counters.malformed_total() + counters.bad_tag + elsewhere
 }
 
-/// Good messages, as they are on the wire: requests, what the head sends its successor, and the like.
+/// Good messages, as they are on the wire: requests, what the head sends its successor, and the
+/// like.
 fn corpus(chain: &mut Chain) -> Vec<Datagram> {
     let nat = [10, 0, 0, 1, 8, 8, 8, 8, 7, 0xd0, 0, 53, 17];
     let one = owner(1, 1);
@@ -146,7 +149,8 @@ fn what_is_not_good_is_counted_once_and_changes_nothing() {
         seen.not_genuine > datagrams / 4 && seen.malformed > datagrams / 16 && seen.good > datagrams / 50,
         "{seen:?}"
     );
-    // After all that, and once the sessions that were invented are forgotten, the chain does what it is there for.
+    // After all that, and once the sessions that were invented are forgotten, the chain does what
+    // it is there for.
     chain.advance(12 * SECOND);
     assert_eq!(chain.ask_last(&lease(COUNTER, owner(5, 1), b"last")).kind(), MessageType::LeaseGrant);
 }
@@ -158,7 +162,8 @@ fn check(chain: &mut Chain, at: usize, from: SocketAddrV4, bytes: &[u8], seen: &
     let mut out = Outputs::new();
     if genuine && well_formed(bytes) {
         seen.good += 1;
-        // A genuine chain message of a neighbour is believed: who has a secret is one of us. One from elsewhere is not.
+        // A genuine chain message of a neighbour is believed: who has a secret is one of us. One
+        // from elsewhere is not.
         let is_request = matches!(kind(bytes), Ok(Kind::Message(_)));
         if is_request || from == switch_address(1) {
             server.handle(chain.now, Input::Datagram { from, bytes }, &mut out);

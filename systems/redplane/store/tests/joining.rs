@@ -1,5 +1,6 @@
-//! Copies to a server that joins, of what only the core knows to make: snapshot objects, whose records are long and change all the time. (Records of all kinds with
-//! crashes at random: `core/controller/tests/cluster.rs`.) The seed is printed by a failure.
+//! Copies to a server that joins, of what only the core knows to make: snapshot objects, whose
+//! records are long and change all the time. (Records of all kinds with crashes at random:
+//! `core/controller/tests/cluster.rs`.) The seed is printed by a failure.
 
 mod common;
 
@@ -68,7 +69,8 @@ impl Switch {
         Switch { keys }
     }
 
-    /// Sends the next part of a key's snapshot to the head; the next snapshot begins when all parts are acknowledged.
+    /// Sends the next part of a key's snapshot to the head; the next snapshot begins when all parts
+    /// are acknowledged.
     fn send(&mut self, chain: &mut Chain, head: usize, key: &[u8], random: &mut SplitMix64) {
         let all = (1 << parts()) - 1;
         let Some(sent) = self.keys.get_mut(key) else { return };
@@ -130,7 +132,8 @@ fn join_and_lose_the_others(seed: u64) {
         switch.send(&mut chain, 0, &key, random);
     }
 
-    // A fourth server joins. It is out of reach now and then, and parts come meanwhile: of keys that the sweep has passed, and of others.
+    // A fourth server joins. It is out of reach now and then, and parts come meanwhile: of keys
+    // that the sweep has passed, and of others.
     let mut settings = settings();
     with_sketches(&mut settings);
     chain.servers.push(Server::new(settings, start(4, chain.now), 3));
@@ -176,7 +179,8 @@ fn join_and_lose_the_others(seed: u64) {
     }
     assert_eq!(left, [3]);
 
-    // Another switch goes on from the newest whole snapshot, which is at least the newest that was acknowledged.
+    // Another switch goes on from the newest whole snapshot, which is at least the newest that was
+    // acknowledged.
     chain.advance(SECOND);
     switch.receive(&mut chain);
     let mut seen_whole = 0;

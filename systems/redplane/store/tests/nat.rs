@@ -1,4 +1,5 @@
-//! NAT_PORTS of `systems/redplane/docs/state-protocol.md`: bindings in pairs, ports that run out and come back.
+//! NAT_PORTS of `systems/redplane/docs/state-protocol.md`: bindings in pairs, ports that run out
+//! and come back.
 
 mod common;
 
@@ -87,7 +88,8 @@ fn a_binding_in_use_from_one_side_keeps_both() {
     assert_eq!(chain.head().records().pool(1).unwrap().in_use(), 0);
 }
 
-/// A grant that got lost, with no packet behind it, would be the switch's for ever, and a port with it.
+/// A grant that got lost, with no packet behind it, would be the switch's for ever, and a port with
+/// it.
 #[test]
 fn an_owner_that_shows_nothing_is_asked_whether_it_has_the_flow() {
     for has_it in [false, true] {
@@ -106,7 +108,8 @@ fn an_owner_that_shows_nothing_is_asked_whether_it_has_the_flow() {
         let probe = Reply(asked.remove(0));
         let (kind, flags) = (probe.kind(), probe.message().flags);
         assert_eq!((kind, flags, probe.epoch(), asked.len()), (MessageType::Recall, Flags::PROBE, grant.epoch(), 0));
-        // Unanswered it is sent again when the record is looked at again, and costs the session nothing.
+        // Unanswered it is sent again when the record is looked at again, and costs the session
+        // nothing.
         chain.keep_alive(owner(1, 1), chain.now + 3 * SECOND);
         let again = chain.sent();
         assert!((2..=3).contains(&again.len()) && again.iter().all(|it| *it == (1, MessageType::Recall)), "{again:?}");
@@ -127,7 +130,8 @@ fn an_owner_that_shows_nothing_is_asked_whether_it_has_the_flow() {
     }
 }
 
-/// The switch remembers for some seconds that it does not have a flow; a message that says so may be older, while nothing tells how old it is.
+/// The switch remembers for some seconds that it does not have a flow; a message that says so may
+/// be older, while nothing tells how old it is.
 #[test]
 fn a_new_head_takes_no_word_of_what_a_switch_lacks_for_a_lease() {
     let mut chain = Chain::new(3);
@@ -171,8 +175,9 @@ fn a_binding_is_closed_if_one_side_is_or_both_are_by_half() {
     }
 }
 
-/// How many seconds a TCP binding of `forward` (and of `backward`, if its other direction was granted) is kept after its release. The
-/// chain keeps established ones for two hours, half-open ones for five seconds, closed ones for one.
+/// How many seconds a TCP binding of `forward` (and of `backward`, if its other direction was
+/// granted) is kept after its release. The chain keeps established ones for two hours, half-open
+/// ones for five seconds, closed ones for one.
 fn kept_s(forward: Option<Flags>, backward: Option<Flags>) -> u64 {
     let mut chain = Chain::new(3);
     let key = nat_key(1, 1, 2_000, 80, 6);

@@ -1,4 +1,5 @@
-//! Each rule of `systems/redplane/docs/state-protocol.md`, "Rules of the store", on a chain in one process with a clock that the test sets.
+//! Each rule of `systems/redplane/docs/state-protocol.md`, "Rules of the store", on a chain in one
+//! process with a clock that the test sets.
 
 mod common;
 
@@ -285,7 +286,8 @@ fn rule_6_a_recall_goes_on_when_nobody_waits_any_more() {
     while chain.now < expires && chain.head().status(chain.now).held > 0 {
         chain.keep_alive(owner(1, 1), chain.now + 10 * MS);
     }
-    // Otherwise a hold time below half a lease would let a switch that cannot be reached keep the flow for ever.
+    // Otherwise a hold time below half a lease would let a switch that cannot be reached keep the
+    // flow for ever.
     assert!(chain.head().status(chain.now).recalls == 0 || chain.head().counters().leases_withheld > 0);
     let granted = chain.ask_last(&lease(COUNTER, owner(2, 1), KEY));
     assert_eq!((granted.kind(), granted.epoch()), (LeaseGrant, epoch + 1));
@@ -418,7 +420,8 @@ fn rule_8_an_update_says_how_far_a_flow_has_come_also_of_a_dead_switch() {
         let epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
         chain.ask(&Message { flags, ..update(owner(1, 1), KEY, epoch, 1, VALUE) });
         assert_eq!(chain.record(KEY).phase, flags);
-        // It died; its session ends ten seconds after its lease, and a look finds that a second later at the most.
+        // It died; its session ends ten seconds after its lease, and a look finds that a second
+        // later at the most.
         chain.advance(10 * SECOND + STORE_LEASE);
         chain.advance(kept * SECOND - 500 * MS);
         assert_eq!(chain.head().records().len(), 1, "{flags:?}");
@@ -438,7 +441,8 @@ fn rule_8_a_dead_switchs_flows_go_in_the_end() {
     assert_eq!(chain.head().records().len(), 0);
 }
 
-/// The switch goes on with its flows when its session was over but not ended: so what is idle must not go before the session is.
+/// The switch goes on with its flows when its session was over but not ended: so what is idle must
+/// not go before the session is.
 #[test]
 fn rule_8_what_is_of_a_session_that_was_not_ended_stays_its_owners() {
     let mut chain = Chain::new(3);
@@ -449,7 +453,8 @@ fn rule_8_what_is_of_a_session_that_was_not_ended_stays_its_owners() {
     let beat = chain.ask(&heartbeat(owner(1, 1)));
     assert_eq!((beat.session(), beat.message().lease_us), (first.session(), LEASE_US));
     assert_eq!(chain.ask(&update(owner(1, 1), KEY, first.epoch(), 1, VALUE)).kind(), UpdateAck);
-    // Another switch gets it only with a session that is ended in the chain before the grant is made.
+    // Another switch gets it only with a session that is ended in the chain before the grant is
+    // made.
     chain.advance(9 * SECOND);
     let other = chain.ask(&lease(COUNTER, owner(2, 1), KEY));
     assert_eq!((other.kind(), other.epoch(), other.message().value), (LeaseGrant, first.epoch() + 1, VALUE));
@@ -495,7 +500,8 @@ fn absent_state_is_said_to_be_absent_by_the_tail() {
     assert_eq!((absent.0.from, absent.message().flags), (server_address(2), Flags::NONE));
 }
 
-/// What a server noted when it was the head before is of then: the flow has been used since, under another head.
+/// What a server noted when it was the head before is of then: the flow has been used since, under
+/// another head.
 #[test]
 fn rule_8_who_becomes_head_again_frees_nothing_that_was_used_meanwhile() {
     let mut chain = Chain::new(3);

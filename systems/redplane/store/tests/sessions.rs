@@ -1,4 +1,5 @@
-//! Each rule of `systems/redplane/docs/state-protocol.md`, "Sessions" and "Tags", on a chain in one process with a clock that the test sets.
+//! Each rule of `systems/redplane/docs/state-protocol.md`, "Sessions" and "Tags", on a chain in one
+//! process with a clock that the test sets.
 
 mod common;
 
@@ -52,7 +53,8 @@ fn sessions_1_what_is_older_than_a_request_before_prolongs_nothing() {
     chain.ask(&lease(COUNTER, owner(1, 1), KEY));
     for n in 0..4 {
         chain.advance(20 * MS);
-        // Late, or replayed: the promise counts from `request_ns`, so it may be made; but the session does not live longer by it.
+        // Late, or replayed: the promise counts from `request_ns`, so it may be made; but the
+        // session does not live longer by it.
         let late = Message { request_ns: heard - MS + n, ..lease(COUNTER, owner(1, 1), KEY) };
         assert_eq!(chain.ask(&late).message().lease_us, LEASE_US);
     }
@@ -220,7 +222,8 @@ fn sessions_6_an_answered_recall_withholds_nothing() {
     assert_eq!(chain.ask(&heartbeat(owner(1, 1))).message().lease_us, LEASE_US);
 }
 
-/// Found by the simulator (seed 4000110065): the switch that this happened to got no lease any more.
+/// Found by the simulator (seed 4000110065): the switch that this happened to got no lease any
+/// more.
 #[test]
 fn sessions_6_a_recall_in_a_lost_session_withholds_nothing_from_the_next() {
     let mut chain = Chain::new(3);
@@ -228,7 +231,8 @@ fn sessions_6_a_recall_in_a_lost_session_withholds_nothing_from_the_next() {
     chain.ask(&lease(COUNTER, owner(1, 1), b"else"));
     chain.keep_alive(owner(1, 1), chain.now + TENURE);
     chain.send(&lease(COUNTER, owner(2, 1), KEY));
-    // The servers stand still, until the lease is over. What waited for them comes before their timers do.
+    // The servers stand still, until the lease is over. What waited for them comes before their
+    // timers do.
     chain.now += STORE_LEASE;
     chain.send(&lease(COUNTER, owner(2, 1), b"else"));
     chain.send(&update(owner(1, 1), KEY, epoch, 1, b"12345678"));
@@ -405,7 +409,8 @@ fn old_views_change_nothing_and_are_counted() {
     let mut chain = Chain::new(3);
     chain.ask(&lease(COUNTER, owner(1, 1), KEY));
     let digests: Vec<u64> = chain.servers.iter().map(|server| server.digest()).collect();
-    // Those of the beginning come again, and others that somebody kept; in them the chain is another.
+    // Those of the beginning come again, and others that somebody kept; in them the chain is
+    // another.
     chain.adopt(1, &[(0, 1), (1, 2), (2, 3)], &[0, 1, 2]);
     chain.adopt(1, &[(2, 3)], &[0, 1, 2]);
     for (server, digest) in chain.servers.iter().zip(digests) {

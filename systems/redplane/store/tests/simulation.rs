@@ -1,5 +1,7 @@
-//! A chain of three servers and three model switches on a network that loses, repeats, delays, reorders, cuts, replays and forges, with clocks that start
-//! at different times and run at different rates. Everything follows from one seed, which a failure prints; `SIMULATION_SEED=n` replays it.
+//! A chain of three servers and three model switches on a network that loses, repeats, delays,
+//! reorders, cuts, replays and forges, with clocks that start at different times and run at
+//! different rates. Everything follows from one seed, which a failure prints; `SIMULATION_SEED=n`
+//! replays it.
 
 mod common;
 
@@ -325,7 +327,8 @@ impl World {
         self.after_server(at, out);
     }
 
-    /// All servers, or one, lose power: what was not durable is gone, but for some of what was written first.
+    /// All servers, or one, lose power: what was not durable is gone, but for some of what was
+    /// written first.
     fn cut_power(&mut self) {
         if self.phase != Phase::Faults {
             return;
@@ -394,7 +397,8 @@ impl World {
         }
     }
 
-    /// At most one switch owns a flow; no two bindings in use share an external end towards one remote end.
+    /// At most one switch owns a flow; no two bindings in use share an external end towards one
+    /// remote end.
     fn check_owners(&self) {
         let mut owners: HashMap<&Key, usize> = HashMap::new();
         let mut external = HashMap::new();
@@ -435,7 +439,8 @@ impl World {
         self.after_switch(at);
     }
 
-    /// Flows have a favourite switch that changes now and then, so that there is both: quiet possession and hand-over.
+    /// Flows have a favourite switch that changes now and then, so that there is both: quiet
+    /// possession and hand-over.
     fn draw_key(&mut self, at: usize) -> Key {
         let phase = self.time / (700 * MS);
         let favourite = |flow: u64| (phase + flow) % u64::from(SWITCHES) == at as u64;
@@ -458,14 +463,16 @@ impl World {
         }
     }
 
-    /// An output leaves the network with this count. `now`: the switch read it this instant, so it may not be older than any that left before.
+    /// An output leaves the network with this count. `now`: the switch read it this instant, so it
+    /// may not be older than any that left before.
     fn leaves(&mut self, key: &[u8], count: u64, now: bool) {
         let newest = self.checks.outputs.entry(key.to_vec()).or_default();
         assert!(!now || count >= *newest, "{key:?}: read {count} after {newest} had left");
         *newest = count.max(*newest);
     }
 
-    /// A piggybacked packet came back. No two writes may ever have led to the same count: one of them would have been lost.
+    /// A piggybacked packet came back. No two writes may ever have led to the same count: one of
+    /// them would have been lost.
     fn output(&mut self, at: usize, key: &[u8], epoch: u32, written: bool, count: u64) {
         if written {
             let by = (self.switches[at].owner, epoch, count);
@@ -495,7 +502,8 @@ impl World {
         }
     }
 
-    /// The network heals, the switches fall silent: all servers come to be alike, and nothing of an idle binding is left.
+    /// The network heals, the switches fall silent: all servers come to be alike, and nothing of an
+    /// idle binding is left.
     fn finish(&mut self) {
         self.phase = Phase::Silent;
         self.run(self.time + 30 * SECOND);

@@ -1,5 +1,6 @@
-//! The write-ahead log's files under power cuts and damage: what is read is what was written up to some batch, at least up to the last durable one if nothing is
-//! damaged; damage in the middle is named with file and offset. The seed is printed; `WAL_SEED=n` replays it.
+//! The write-ahead log's files under power cuts and damage: what is read is what was written up to
+//! some batch, at least up to the last durable one if nothing is damaged; damage in the middle is
+//! named with file and offset. The seed is printed; `WAL_SEED=n` replays it.
 
 mod common;
 

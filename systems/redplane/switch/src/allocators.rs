@@ -5,7 +5,8 @@ use crate::config::MAX_POOL_ADDRESSES;
 use dataplane::{Dataplane, Result};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// Places that the local BACKENDS allocator shares out among the backends (SP_BACKEND_SLOTS in stateplane_flow.h).
+/// Places that the local BACKENDS allocator shares out among the backends (SP_BACKEND_SLOTS in
+/// stateplane_flow.h).
 pub const BACKEND_PLACES: usize = 1024;
 
 /// [`crate::runtime::FlowRuntime::set_nat_pool`]
@@ -39,7 +40,8 @@ pub(crate) fn set_backends(dataplane: &Dataplane, backends: &[(SocketAddrV4, u32
     Ok(())
 }
 
-/// What stands in each place of `sp_backends`: a place belongs to the backend in whose part of the summed weights its middle lies.
+/// What stands in each place of `sp_backends`: a place belongs to the backend in whose part of the
+/// summed weights its middle lies.
 fn backend_places(backends: &[(SocketAddrV4, u32)]) -> [Option<SocketAddrV4>; BACKEND_PLACES] {
     let total: u64 = backends.iter().map(|(_, weight)| u64::from(*weight)).sum();
     let mut places = [None; BACKEND_PLACES];

@@ -16,9 +16,11 @@ pub(crate) const FIELDS: [&str; 7] =
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SwitchConfig {
-    /// How much earlier than the store the switch ends a lease: the clocks' drift over a lease, and then some.
+    /// How much earlier than the store the switch ends a lease: the clocks' drift over a lease, and
+    /// then some.
     pub lease_margin_us: u64,
-    /// An update that is not acknowledged is sent again no sooner than after so long; the time-out is measured.
+    /// An update that is not acknowledged is sent again no sooner than after so long; the time-out
+    /// is measured.
     pub resend_timeout_us: u64,
     /// However slow the store and however often before, it is sent again after so long.
     pub resend_timeout_most_us: u64,
@@ -54,11 +56,14 @@ impl Default for SwitchConfig {
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Idle {
-    /// Linearizable and asynchronous objects: so long after the last packet the flow goes back to the store, which has idle times of its own.
+    /// Linearizable and asynchronous objects: so long after the last packet the flow goes back to
+    /// the store, which has idle times of its own.
     pub release_after_s: u64,
-    /// Local objects: so long after the last packet. This is the only copy, so as long as RFC 5382 (REQ-5) asks for TCP.
+    /// Local objects: so long after the last packet. This is the only copy, so as long as RFC 5382
+    /// (REQ-5) asks for TCP.
     pub local_s: u64,
-    /// Local objects: the same of a connection that was asked for and not answered. (RFC 5382, REQ-5)
+    /// Local objects: the same of a connection that was asked for and not answered. (RFC 5382,
+    /// REQ-5)
     pub local_half_open_s: u64,
     /// Local objects: the same of a closed one. (RFC 7857, section 2)
     pub local_closed_s: u64,

@@ -93,7 +93,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Scripts speak this over the control socket, and read it from `stateplane switch flows --json`.
+    /// Scripts speak this over the control socket, and read it from `stateplane switch flows
+    /// --json`.
     #[test]
     fn the_form_of_request_and_answer_stays() {
         let asked = FlowsRequest { object: None, limit: 5 };

@@ -62,12 +62,14 @@ impl Work {
     }
 }
 
-/// In how many looks all of the ring is gone through: within the time after which updates are sent again, as looking at more only costs CPU.
+/// In how many looks all of the ring is gone through: within the time after which updates are sent
+/// again, as looking at more only costs CPU.
 fn looks(interval: Duration, resend_timeout: Duration) -> u64 {
     (resend_timeout.as_nanos() / interval.as_nanos().max(1)).clamp(1, 1_000) as u64
 }
 
-/// The shortest time after which something is sent again: the round trips are measured for each shard.
+/// The shortest time after which something is sent again: the round trips are measured for each
+/// shard.
 fn resend_timeout(dataplane: &Dataplane, settings: &FlowSettings) -> Duration {
     let shards = dataplane.shards().unwrap_or(0);
     let timeouts = (0..shards).filter_map(|shard| dataplane.round_trips(shard).ok());
@@ -94,7 +96,8 @@ struct Heartbeats {
 impl Heartbeats {
     /// Queues the heartbeats that are due; how many.
     fn queue_due(&mut self, dataplane: &Dataplane, now_ns: u64) -> u64 {
-        // Which of them exist can change while this runs; reading costs one system call for each look.
+        // Which of them exist can change while this runs; reading costs one system call for each
+        // look.
         self.due_ns.resize(MOST_SHARDS, 0);
         let mut shards = None;
         let mut queued = 0;

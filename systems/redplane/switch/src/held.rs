@@ -9,7 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use switch_agent::system::now_ns;
 
-/// Counting a million flows takes some tenths of a second: not more often than this, whoever asks. (A sweep, which looks at all of them anyway, counts them, too.)
+/// Counting a million flows takes some tenths of a second: not more often than this, whoever asks.
+/// (A sweep, which looks at all of them anyway, counts them, too.)
 const COUNTED_FOR: Duration = Duration::from_secs(5);
 /// Array of one u64: entries in the pending ring.
 const WORK: &str = "sp_generator_work";

@@ -18,7 +18,8 @@ pub struct Load {
     pub shards: u32,
     /// Sessions that the switch has or had with them.
     pub sessions: Vec<SessionLoad>,
-    /// The shortest lease that the store gives, in microseconds, if `lease_margin_us` is no less: then no lease ever begins, and packets that need one are dropped.
+    /// The shortest lease that the store gives, in microseconds, if `lease_margin_us` is no less:
+    /// then no lease ever begins, and packets that need one are dropped.
     pub short_lease_us: Option<u64>,
     /// Entries of the pending ring: updates and releases that are not acknowledged.
     pub pending: u64,
@@ -88,7 +89,8 @@ impl Switch {
         (shards, (0..shards).filter_map(session).collect())
     }
 
-    /// The shortest of the store's leases, in microseconds, if the configuration's margin leaves nothing of it.
+    /// The shortest of the store's leases, in microseconds, if the configuration's margin leaves
+    /// nothing of it.
     pub(crate) fn short_lease_us(&self, sessions: &[SessionLoad]) -> Option<u64> {
         shorter_than(self.own.lease_margin_us, sessions)
     }

@@ -83,13 +83,15 @@ pub struct FlowSettings {
     pub shards: u32,
     /// Subtracted from every lease.
     pub lease_margin_ns: u64,
-    /// An update or release that is not acknowledged is sent again, no sooner than after so long ("Re-sending").
+    /// An update or release that is not acknowledged is sent again, no sooner than after so long
+    /// ("Re-sending").
     pub resend_least_ns: u64,
     /// And no later.
     pub resend_most_ns: u64,
     /// Packets of a shard that may wait for the store; 0: any number ("Window").
     pub window: u64,
-    /// Between two looks of the packet generator at its work: a snapshot is taken at the look nearest to its time, so up to half of this early.
+    /// Between two looks of the packet generator at its work: a snapshot is taken at the look
+    /// nearest to its time, so up to half of this early.
     pub look_ns: u64,
 }
 
@@ -126,7 +128,8 @@ impl std::fmt::Debug for SecretSet {
     }
 }
 
-/// How the store answers this switch's requests to a shard, as the data plane measures it ("Re-sending", "Window").
+/// How the store answers this switch's requests to a shard, as the data plane measures it
+/// ("Re-sending", "Window").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct RoundTrips {
     /// Smoothed round-trip time; 0: nothing measured.
@@ -191,7 +194,8 @@ pub trait FlowRuntime {
         self.dataplane().has_map(SETTINGS)
     }
 
-    /// Writes the runtime's settings. An object that an earlier version compiled has no room for the last ones, and goes on without them.
+    /// Writes the runtime's settings. An object that an earlier version compiled has no room for
+    /// the last ones, and goes on without them.
     fn set_flow_settings(&self, settings: FlowSettings) -> Result<()> {
         let mut bytes = settings.to_bytes();
         bytes.truncate(self.dataplane().read_array(SETTINGS, 0)?.len());
@@ -216,12 +220,14 @@ pub trait FlowRuntime {
         self.dataplane().write_array(SECRET_SET, 0, &bytes)
     }
 
-    /// Says where a shard's requests go: the head of its chain. `None`: nowhere (they are dropped and counted).
+    /// Says where a shard's requests go: the head of its chain. `None`: nowhere (they are dropped
+    /// and counted).
     fn set_shard_head(&self, shard: u32, head: Option<SocketAddrV4>) -> Result<()> {
         self.change_shard_head(shard, head, 0)
     }
 
-    /// The same at a time of the switch's clock: what was sent before went to another head, and is sent again at once.
+    /// The same at a time of the switch's clock: what was sent before went to another head, and is
+    /// sent again at once.
     fn change_shard_head(&self, shard: u32, head: Option<SocketAddrV4>, since_ns: u64) -> Result<()> {
         let mut bytes = head.map_or([0; 4], |head| head.ip().octets()).to_vec();
         bytes.extend(head.map_or(0, |head| head.port()).to_be_bytes());
@@ -252,7 +258,8 @@ pub trait FlowRuntime {
         Ok(Session { number: u32_at(&bytes, 4), lease_end_ns: u64_at(&bytes, 8), lease_ns: u64_at(&bytes, 16) })
     }
 
-    /// Forgets the session with a shard: its flows are nobody's on this switch until the store says otherwise.
+    /// Forgets the session with a shard: its flows are nobody's on this switch until the store says
+    /// otherwise.
     fn clear_session(&self, shard: u32) -> Result<()> {
         self.set_session(shard, Session::default())
     }
@@ -291,14 +298,15 @@ pub trait FlowRuntime {
         })
     }
 
-    /// Tells the local NAT allocator what it draws from: addresses ([`crate::MAX_POOL_ADDRESSES`] at most) and ports, both ends included. Objects without
-    /// an allocator are left alone.
+    /// Tells the local NAT allocator what it draws from: addresses ([`crate::MAX_POOL_ADDRESSES`]
+    /// at most) and ports, both ends included. Objects without an allocator are left alone.
     fn set_nat_pool(&self, addresses: &[Ipv4Addr], low: u16, high: u16) -> Result<()> {
         allocators::set_nat_pool(self.dataplane(), addresses, low, high)
     }
 
-    /// Tells the local BACKENDS allocator where new conversations go: backends with their weights, each of which gets places in proportion; a weight of 0
-    /// gets none. Objects without an allocator are left alone.
+    /// Tells the local BACKENDS allocator where new conversations go: backends with their weights,
+    /// each of which gets places in proportion; a weight of 0 gets none. Objects without an
+    /// allocator are left alone.
     fn set_backends(&self, backends: &[(SocketAddrV4, u32)]) -> Result<()> {
         allocators::set_backends(self.dataplane(), backends)
     }

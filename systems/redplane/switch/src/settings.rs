@@ -88,8 +88,9 @@ pub(crate) fn settings(
     }
 }
 
-/// Makes the cluster have these shards: `heads[n]` is the head of shard n's chain. Another number of shards is another cluster: the sessions with
-/// the earlier one are over, and its flows are asked for anew.
+/// Makes the cluster have these shards: `heads[n]` is the head of shard n's chain. Another number
+/// of shards is another cluster: the sessions with the earlier one are over, and its flows are
+/// asked for anew.
 pub(crate) fn set_shards(
     dataplane: &Dataplane,
     config: &Config,

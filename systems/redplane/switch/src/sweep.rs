@@ -1,7 +1,9 @@
-//! Releases idle and closed flows and removes them from the FlowState maps, so that these hold the flows in use.
+//! Releases idle and closed flows and removes them from the FlowState maps, so that these hold the
+//! flows in use.
 //!
-//! It finds candidates by reading the maps; whether one really goes is decided by the object's `sp_sweep`, under the entry's lock
-//! (stateplane_flow_sweep.h), so a packet never loses a flow that it is using.
+//! It finds candidates by reading the maps; whether one really goes is decided by the object's
+//! `sp_sweep`, under the entry's lock (stateplane_flow_sweep.h), so a packet never loses a flow
+//! that it is using.
 
 use crate::config::Idle;
 use crate::held::{Held, live_sessions, pending};
@@ -17,13 +19,15 @@ use switch_agent::Result;
 const PROGRAM: &str = "sp_sweep";
 /// So many flows of an object are released in one look at the most, and as many removed.
 const MOST_AT_ONCE: usize = 20_000;
-/// While so many releases wait for their acknowledgements, no more flows are released, so that a million that fall idle together do not bury the store in releases: what is not acknowledged
-/// is sent again every few milliseconds.
+/// While so many releases wait for their acknowledgements, no more flows are released, so that a
+/// million that fall idle together do not bury the store in releases: what is not acknowledged is
+/// sent again every few milliseconds.
 const MOST_RELEASES: u64 = 1_024;
 /// Between two looks at what waits.
 const PAUSE: Duration = Duration::from_millis(5);
 const SECOND_NS: u64 = 1_000_000_000;
-/// Rule 7 of systems/redplane/docs/state-protocol.md: a closed flow without packets for so long goes back to the store.
+/// Rule 7 of systems/redplane/docs/state-protocol.md: a closed flow without packets for so long
+/// goes back to the store.
 const CLOSED_AFTER_NS: u64 = SECOND_NS;
 /// One that is closed in one direction: longer, because coming back would cost it its mark.
 const HALF_CLOSED_AFTER_NS: u64 = 5 * SECOND_NS;
@@ -35,8 +39,9 @@ pub(crate) fn exists(dataplane: &Dataplane) -> bool {
     dataplane.program(PROGRAM).is_some()
 }
 
-/// Releases and removes the flows that are idle at `now_ns`; how many were removed, and, if it came through all of them, what each object had before.
-/// A look at a million flows takes some tenths of a second of one core. Nothing is released after `until`.
+/// Releases and removes the flows that are idle at `now_ns`; how many were removed, and, if it came
+/// through all of them, what each object had before. A look at a million flows takes some tenths of
+/// a second of one core. Nothing is released after `until`.
 pub(crate) fn sweep(
     dataplane: &Dataplane,
     idle: Idle,
@@ -107,7 +112,8 @@ impl Sweep<'_> {
             let before = SweepBefore { idle_ns: *idle_ns, ..before };
             removed += u64::from(dataplane.sweep(object.id, key, before)? == Swept::Removed);
         }
-        // In the ring are updates, too, and those of asynchronous flows may never be few: they are no reason not to release.
+        // In the ring are updates, too, and those of asynchronous flows may never be few: they are
+        // no reason not to release.
         let updates = pending(dataplane).saturating_sub(found.waiting);
         for some in found.releases.chunks(MOST_RELEASES as usize / 4) {
             while pending(dataplane) >= updates + MOST_RELEASES {
@@ -234,7 +240,8 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(u64::MAX, u64::from_ne_bytes)
 }
 
-/// Since when a local flow must be without packets to be removed (CLOCK_MONOTONIC), by how far its life has come.
+/// Since when a local flow must be without packets to be removed (CLOCK_MONOTONIC), by how far its
+/// life has come.
 #[derive(Clone, Copy, Debug)]
 struct LocalBefore {
     open_ns: u64,
@@ -267,7 +274,8 @@ impl LocalBefore {
     }
 }
 
-/// The other direction of a binding of a NAT or of a load balancer: the two go together, so neither may be in use.
+/// The other direction of a binding of a NAT or of a load balancer: the two go together, so neither
+/// may be in use.
 #[derive(Clone, Copy, Debug)]
 enum Other {
     /// Flows of this object have none.
@@ -308,10 +316,12 @@ fn other_direction(map: &MapHandle, object: &StateObject, key: &[u8], value: &[u
     })
 }
 
-/// The keys that the other direction of a binding can have, as this one may be the forward or the reverse. Bindings are { address 4, port 2 }.
-/// A load balancer's keys, { client 4, server 4, client port 2, server port 2, protocol 1 }, differ in the server alone, which the binding gives. A NAT's are
-/// { source 4, destination 4, source port 2, destination port 2, protocol 1 }: its forward binding replaces the source and its reverse one the destination, so
-/// forward to reverse is the first way round, back is the second.
+/// The keys that the other direction of a binding can have, as this one may be the forward or the
+/// reverse. Bindings are { address 4, port 2 }. A load balancer's keys, { client 4, server 4,
+/// client port 2, server port 2, protocol 1 }, differ in the server alone, which the binding gives.
+/// A NAT's are { source 4, destination 4, source port 2, destination port 2, protocol 1 }: its
+/// forward binding replaces the source and its reverse one the destination, so forward to reverse
+/// is the first way round, back is the second.
 fn partners(allocator: &str, key: &[u8], binding: &[u8]) -> Option<Vec<Vec<u8>>> {
     let (source, destination) = (key.get(0..4)?, key.get(4..8)?);
     let (source_port, destination_port) = (key.get(8..10)?, key.get(10..12)?);

@@ -16,7 +16,8 @@ use std::collections::HashSet;
 
 /// Which packets are in the trace besides those of known flows: one in so many begins a flow.
 const PACKETS_A_FLOW: u32 = 50;
-/// So many packets after one that began a flow, nothing of its way to the stores is felt: they share this machine's caches with the switch.
+/// So many packets after one that began a flow, nothing of its way to the stores is felt: they
+/// share this machine's caches with the switch.
 const SETTLED_AFTER: usize = 80;
 /// The line that is measured: s1 between its two routers.
 const PATH: Path = Path { near: "tor", switch: "s1", far: "core" };
@@ -67,7 +68,8 @@ struct Up {
     _lab: Running,
 }
 
-/// Starts conntrackd on both switches, with the configuration of tools/bench/setups/conntrackd.toml, over the fabric.
+/// Starts conntrackd on both switches, with the configuration of
+/// tools/bench/setups/conntrackd.toml, over the fabric.
 fn start_conntrackd(context: &Context, lab: &Running) -> Result<()> {
     let topology = Topology::read(&context.places.root.join("tools/bench/setups/conntrackd.toml"))?;
     for (node, other) in [("s1", "s2"), ("s2", "s1")] {

@@ -12,7 +12,8 @@ use crate::trace::{self, Played};
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
-/// Flows, or users: few, so that the next packet of each comes long before its lease is over, even on a busy machine.
+/// Flows, or users: few, so that the next packet of each comes long before its lease is over, even
+/// on a busy machine.
 const FLOWS: u32 = 64;
 /// Read-centric applications: at most this ratio of the medians.
 const GOAL: Goal = Goal::AtMost(1.03);
@@ -20,12 +21,14 @@ const GOAL: Goal = Goal::AtMost(1.03);
 /// Packets of the trace, which is played round and round.
 const TRACE: u32 = 4_096;
 
-/// Round trips by turn, with fault tolerance first. `trace`: what is played where any UDP packets will do.
+/// Round trips by turn, with fault tolerance first. `trace`: what is played where any UDP packets
+/// will do.
 fn measure(context: &Context, app: &App, trace: &[Vec<u8>], turns: usize, packets: usize) -> Result<[Vec<Times>; 2]> {
     let shape = app.shape.context("an application whose packets do not come back")?;
     let mut sides = sides::both(context, app, FLOWS, None, |lab, _| Probe::new(&context.places, lab, app.path, shape))?;
     let frames = if app.any_udp { trace.to_vec() } else { (app.traffic)(FLOWS, 1).frames };
-    // Signalling packets among the data have no room for a stamp, and are answered to somebody else.
+    // Signalling packets among the data have no room for a stamp, and are answered to somebody
+    // else.
     let frames: Vec<Vec<u8>> = frames.into_iter().filter(|f| f.len() >= shape.sent + STAMP_BYTES).collect();
     for side in &mut sides {
         // Leases first: what is compared is established flows.
@@ -76,7 +79,8 @@ fn rows(app: &App, [with, without]: &[Vec<Times>; 2], rows: &mut Vec<Row>, notes
 /// Runs it.
 ///
 /// # Errors
-/// A figure cannot be drawn; an application that cannot be measured is named in a note, and misses its goals.
+/// A figure cannot be drawn; an application that cannot be measured is named in a note, and misses
+/// its goals.
 pub fn run(context: &Context) -> Result<Outcome> {
     // Short turns: what else the machine does hits both sides alike.
     let (turns, packets) = context.pick((40, 128), (200, 256));

@@ -1,4 +1,5 @@
-//! Figure 10: how much of the bandwidth the state protocol takes, by application; and the analytical model of it, at scale.
+//! Figure 10: how much of the bandwidth the state protocol takes, by application; and the
+//! analytical model of it, at scale.
 
 use super::Context;
 use crate::apps::{ASYNCHRONOUS, App};
@@ -86,7 +87,8 @@ impl Load {
 /// One application.
 #[derive(Serialize)]
 struct Measured {
-    /// The model is an upper bound: flows of a capture come in bursts, which the generator's looks part as they fall.
+    /// The model is an upper bound: flows of a capture come in bursts, which the generator's looks
+    /// part as they fall.
     bound: bool,
     flows: usize,
     /// Every flow's first packet asks the store.
@@ -97,8 +99,9 @@ struct Measured {
     frame_bytes: f64,
 }
 
-/// A load during which the switch had a way to stores and controllers: it reports to these however little there is to do, so no message at all means that it had none
-/// (on a machine that is too busy, BFD takes a live link for a dead one).
+/// A load during which the switch had a way to stores and controllers: it reports to these however
+/// little there is to do, so no message at all means that it had none (on a machine that is too
+/// busy, BFD takes a live link for a dead one).
 fn connected(mut load: impl FnMut() -> Result<Load>) -> Result<Load> {
     for _ in 0..TRIES {
         let load = load()?;
@@ -183,7 +186,8 @@ fn curve(app: &App, model: &Model) -> Curve {
 /// Runs it.
 ///
 /// # Errors
-/// A figure cannot be drawn; an application that cannot be measured is named in a note, and misses its goals.
+/// A figure cannot be drawn; an application that cannot be measured is named in a note, and misses
+/// its goals.
 pub fn run(context: &Context) -> Result<Outcome> {
     let amount = context.pick((2, 0.4), (7, 2.0));
     // What is wrong with a capture is said before anything is brought up.

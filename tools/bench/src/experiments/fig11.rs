@@ -35,7 +35,8 @@ fn measure(
     let macros = format!("-DSKETCH_PERIOD_US={}", period_ms * 1_000);
     let lab = Running::up(context, Wanted { vars: &[("macro", &macros)], ..app.lab(true) })?;
     let untagged = (app.traffic)(FLOWS, 1).frames;
-    // Else what it and the controllers tell each other may come this way, without a tag: a tenant more, of whom snapshots are taken.
+    // Else what it and the controllers tell each other may come this way, without a tag: a tenant
+    // more, of whom snapshots are taken.
     lab.fail("s2")?;
     let mut points = Vec::new();
     for &count in sketches {

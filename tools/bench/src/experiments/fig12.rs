@@ -24,7 +24,8 @@ const CAPTURED: u32 = 4_096;
 const CONTROLLER: &str = "controller";
 /// Packets a second at which CPU time is taken, where more would come through without waiting.
 const COST_RATE: f64 = 30_000.0;
-/// Where packets wait for the stores: at this share of what comes through, so that servers handle messages in batches, as they do when it matters.
+/// Where packets wait for the stores: at this share of what comes through, so that servers handle
+/// messages in batches, as they do when it matters.
 const COST_SHARE: f64 = 0.8;
 
 /// Turns of each side: many short ones, as what else the machine does comes and goes.
@@ -32,7 +33,8 @@ const COST_SHARE: f64 = 0.8;
 struct Amount {
     rounds: usize,
     window: Duration,
-    /// For applications whose packets wait for stores: some deliver less when they are offered too much.
+    /// For applications whose packets wait for stores: some deliver less when they are offered too
+    /// much.
     rates: &'static [Option<f64>],
     rated_rounds: usize,
 }
@@ -42,7 +44,8 @@ struct Amount {
 struct Turn {
     #[serde(flatten)]
     delivered: Delivered,
-    /// Views that the controller decided on meanwhile: a chain that loses a server serves nobody until then. Without fault tolerance there is no controller.
+    /// Views that the controller decided on meanwhile: a chain that loses a server serves nobody
+    /// until then. Without fault tolerance there is no controller.
     view_changes: Option<u64>,
 }
 
@@ -104,7 +107,8 @@ struct Costs {
 }
 
 impl Costs {
-    /// Throughput with fault tolerance over that without, if the switch and each store had a core of their own and the fabric cost nothing.
+    /// Throughput with fault tolerance over that without, if the switch and each store had a core
+    /// of their own and the fabric cost nothing.
     fn ratio_alone(&self) -> f64 {
         self.switch[1] / self.switch[0].max(self.store)
     }
@@ -114,7 +118,8 @@ impl Costs {
         self.switch[1] / self.switch[0]
     }
 
-    /// So many store servers, each with a core, in chains of three over all shards, until the switch is the bound.
+    /// So many store servers, each with a core, in chains of three over all shards, until the
+    /// switch is the bound.
     fn servers_for_switch(&self) -> f64 {
         (3.0 * self.store / self.switch[0]).ceil().max(3.0)
     }
@@ -140,7 +145,8 @@ fn costs(sides: &mut [sides::Side<Meter>; 2], rate: f64, window: Duration) -> Re
     Ok(costs)
 }
 
-/// What is compared: applications whose packets wait for nobody by what their CPU did, others by the clock on the wall.
+/// What is compared: applications whose packets wait for nobody by what their CPU did, others by
+/// the clock on the wall.
 fn rate_of(app: &App, delivered: &Delivered) -> f64 {
     if !app.waits() { delivered.per_cpu_s.unwrap_or_default() } else { delivered.delivered }
 }
@@ -228,7 +234,8 @@ fn rows(app: &App, measured: &Measured, rows: &mut Vec<Row>) {
 /// Runs it.
 ///
 /// # Errors
-/// A figure cannot be drawn; an application that cannot be measured is named in a note, and misses its goals.
+/// A figure cannot be drawn; an application that cannot be measured is named in a note, and misses
+/// its goals.
 pub fn run(context: &Context) -> Result<Outcome> {
     let amount = context.pick(
         Amount {

@@ -92,7 +92,8 @@ fn measure(
     Ok(measured)
 }
 
-/// Throughput by the model: the switch's own most, or the updates that the stores' cores take over the share of updates.
+/// Throughput by the model: the switch's own most, or the updates that the stores' cores take over
+/// the share of updates.
 fn model(switch: f64, updates_per_s: f64, share: f64) -> f64 {
     if share == 0.0 { switch } else { switch.min(updates_per_s / share) }
 }

@@ -1,4 +1,5 @@
-//! Figure 14: failover, the paper's own way and beside keepalived + conntrackd while new connections arrive.
+//! Figure 14: failover, the paper's own way and beside keepalived + conntrackd while new
+//! connections arrive.
 
 use super::Context;
 use crate::churn::{self, End, Lives, Load};
@@ -25,14 +26,16 @@ const MOVED_WITHIN: Duration = Duration::from_secs(30);
 const MORE_HOSTS: u32 = 139;
 /// Width of the bins of rates, in seconds.
 const BIN_S: f64 = 0.1;
-/// Recovered: this share of the rate before, as the mean of each [`MEAN_BINS`] bins in [`SUSTAINED_BINS`]. (The connections of an outage send again together: for seconds
-/// after, rates swing from bin to bin.)
+/// Recovered: this share of the rate before, as the mean of each [`MEAN_BINS`] bins in
+/// [`SUSTAINED_BINS`]. (The connections of an outage send again together: for seconds after, rates
+/// swing from bin to bin.)
 const RECOVERED: f64 = 0.8;
 const MEAN_BINS: usize = 3;
 const SUSTAINED_BINS: usize = 8;
 
-/// Served: this share of what was sent in each of these bins (by when it was sent first) was answered so soon. Unlike the rate of answers it does not swing with the
-/// clients, which wait for an answer before they go on.
+/// Served: this share of what was sent in each of these bins (by when it was sent first) was
+/// answered so soon. Unlike the rate of answers it does not swing with the clients, which wait for
+/// an answer before they go on.
 const SERVED: f64 = 0.95;
 const SERVED_BIN_S: f64 = 0.05;
 const SERVED_WITHIN_S: f64 = 0.1;
@@ -234,8 +237,9 @@ fn demo_rows(demo: &Value) -> Vec<Row> {
     rows
 }
 
-/// Moves the link between s1 and the core away and back, so many times in all, while both switches live and one flow's datagrams pass: each time the flow is recalled
-/// from the switch that has it. The longest silence of each move, in seconds.
+/// Moves the link between s1 and the core away and back, so many times in all, while both switches
+/// live and one flow's datagrams pass: each time the flow is recalled from the switch that has it.
+/// The longest silence of each move, in seconds.
 fn recalls(context: &Context, moves: u16) -> Result<Vec<f64>> {
     let lab = Running::up(context, SYSTEMS[0].lab)?;
     let recalled = || -> Result<f64> {
@@ -443,7 +447,8 @@ mod tests {
 
     #[test]
     fn what_is_sent_is_served_again_when_nearly_all_of_it_has_an_answer_at_once() {
-        // A message each ms; those of 300 ms from the failure on wait for a time-out, and one is never answered.
+        // A message each ms; those of 300 ms from the failure on wait for a time-out, and one is
+        // never answered.
         let wait = |t: f64| if (1.0..1.3).contains(&t) { 1.0 } else { 0.001 };
         let mut exchanges: Vec<(f64, f64)> = (0..3_000).map(|i| f64::from(i) / 1e3).map(|t| (t, t + wait(t))).collect();
         exchanges[2_500].1 = f64::INFINITY;

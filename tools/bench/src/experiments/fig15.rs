@@ -79,7 +79,8 @@ fn occupancy(lab: &Running, line: &Line, rate: f64, seconds: f64) -> Result<Vec<
     })
 }
 
-/// Bytes that an update takes while it waits: its slot in the ring, and what of the flow's entry is there for it (value and two numbers).
+/// Bytes that an update takes while it waits: its slot in the ring, and what of the flow's entry is
+/// there for it (value and two numbers).
 fn bytes_of_one(app: &App) -> f64 {
     const SLOT: f64 = 72.0; // struct sp_flow_pending
     const NUMBERS: f64 = 16.0;

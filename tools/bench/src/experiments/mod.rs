@@ -1,7 +1,7 @@
 //! The experiments: one module each, with its description in `setups/NAME.toml`.
 //!
-//! An experiment is one entry in [`ALL`]. It gets a [`Context`] and gives an [`Outcome`]; what becomes of that (files, the page, the
-//! terminal) is the same for all.
+//! An experiment is one entry in [`ALL`]. It gets a [`Context`] and gives an [`Outcome`]; what
+//! becomes of that (files, the page, the terminal) is the same for all.
 
 pub mod fig08;
 pub mod fig09;
@@ -149,7 +149,8 @@ impl Experiment {
     /// Runs it, writes its files, and prints its rows.
     ///
     /// # Errors
-    /// The experiment fails or is interrupted, or a file cannot be written. What an earlier run has written is there no more then, so that nobody takes it for this one's.
+    /// The experiment fails or is interrupted, or a file cannot be written. What an earlier run has
+    /// written is there no more then, so that nobody takes it for this one's.
     pub fn execute(&self, places: &Places, asked: &Asked) -> Result<()> {
         let page = self.descriptor()?;
         eprintln!("bench: {}: {} ({})", self.name, page.title, page.figure);

@@ -1,4 +1,5 @@
-//! The NAT's packet path: P4 with linearizable bindings, P4 with local ones, hand-written C, nftables.
+//! The NAT's packet path: P4 with linearizable bindings, P4 with local ones, hand-written C,
+//! nftables.
 
 use super::Context;
 use crate::build::Places;
@@ -62,7 +63,8 @@ fn measure_per_packet(context: &Context, amount: &Amount, objects: &Objects, rep
         let measured = network.translator.enter(|| {
             kernel::pin_to_cpu(0)?;
             let mut systems = systems(objects, &network)?;
-            // A veth has receive queues that frames can be said to come from only while it runs a program.
+            // A veth has receive queues that frames can be said to come from only while it runs a
+            // program.
             let _attached = systems[0].attach(&network)?;
             per_packet::measure(&systems, &objects.traffic, &network, flows, amount.effort, |round| {
                 context.progress(&format!("ns a packet, {flows} flows, round"), round, amount.effort.rounds);

@@ -1,4 +1,5 @@
-//! A million flows of one switch: what keeps their leases (systems/redplane/docs/state-protocol.md, "Sessions"), and what becomes of them when they are idle.
+//! A million flows of one switch: what keeps their leases (systems/redplane/docs/state-protocol.md,
+//! "Sessions"), and what becomes of them when they are idle.
 
 use super::Context;
 use crate::labs::{Running, Wanted};
@@ -26,7 +27,8 @@ const WINDOW: usize = 1_024;
 const PATIENCE: Duration = Duration::from_millis(40);
 /// Rounds over those that are not open yet.
 const MOST_ROUNDS: usize = 200;
-/// Flows without packets must all be back at the store by then: `release_after_s` (60 s), and the sweeps that release them.
+/// Flows without packets must all be back at the store by then: `release_after_s` (60 s), and the
+/// sweeps that release them.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(180);
 /// The share of the flows that is updated each second.
 const UPDATED: f64 = 0.01;
@@ -44,7 +46,8 @@ struct Arrivals {
     count: AtomicUsize,
     /// By flow, the number that the program gave the last packet.
     numbers: Vec<AtomicU16>,
-    /// Packets in all, and those whose number was no higher than that of the flow's last: its count began anew (or a packet was overtaken, while flows are opened).
+    /// Packets in all, and those whose number was no higher than that of the flow's last: its count
+    /// began anew (or a packet was overtaken, while flows are opened).
     packets: AtomicU64,
     backwards: AtomicU64,
     stop: AtomicBool,
@@ -79,7 +82,8 @@ impl Arrivals {
         self.seen[flow / 64].load(Ordering::Relaxed) >> (flow % 64) & 1 == 1
     }
 
-    /// Notes what comes to a packet socket, until it is told to stop: which flow it is stands in the UDP payload, its count in the IPv4 identification.
+    /// Notes what comes to a packet socket, until it is told to stop: which flow it is stands in
+    /// the UDP payload, its count in the IPv4 identification.
     fn receive(&self, interface: &str) -> std::io::Result<()> {
         let socket = packet_socket(interface)?;
         socket.set_read_timeout(Some(Duration::from_millis(50)))?;
@@ -156,7 +160,8 @@ impl Sender {
     }
 }
 
-/// Opens the flows from `from` up to `to`: each packet again until it has come through. How many packets that took.
+/// Opens the flows from `from` up to `to`: each packet again until it has come through. How many
+/// packets that took.
 fn open(sender: &Sender, arrivals: &Arrivals, from: usize, to: usize) -> Result<u64> {
     let mut sent = 0;
     for _ in 0..MOST_ROUNDS {
@@ -290,7 +295,8 @@ struct GivenBack {
     /// Messages a second when they were gone, and when packets came for 1 % of them each second.
     silent: BTreeMap<&'static str, f64>,
     busy: BTreeMap<&'static str, f64>,
-    /// Packets then, a second; in all; of these, how many came out; of these, how many had another number than the flow's next.
+    /// Packets then, a second; in all; of these, how many came out; of these, how many had another
+    /// number than the flow's next.
     busy_packets: f64,
     sent: u64,
     came: u64,
@@ -355,7 +361,8 @@ pub fn run(context: &Context) -> Result<Outcome> {
         vars: &[("flows", "1048576"), ("release_after_s", "7200")],
     };
     let lab = Running::up(context, wanted)?;
-    // On a busy machine BFD may take s1 for dead for a moment: its flows shall not go elsewhere then.
+    // On a busy machine BFD may take s1 for dead for a moment: its flows shall not go elsewhere
+    // then.
     lab.fail("s2")?;
     let empty_store = store_bytes(&lab)?;
     let table = table_bytes(&lab, TABLE)?;

@@ -45,7 +45,8 @@ fn memory(map: &MapHandle) -> Result<u64> {
 fn program_sizes(program: BorrowedFd<'_>) -> Result<(u64, u64)> {
     let mut information = sys::bpf_prog_info::default();
     let mut bytes = size_of::<sys::bpf_prog_info>() as u32;
-    // SAFETY: the structure and its length are live for the call, which writes no more than that many bytes.
+    // SAFETY: the structure and its length are live for the call, which writes no more than that
+    // many bytes.
     let result =
         unsafe { sys::bpf_obj_get_info_by_fd(program.as_raw_fd(), (&raw mut information).cast(), &raw mut bytes) };
     if result != 0 {

@@ -59,7 +59,8 @@ pub fn run(args: Args) -> u8 {
     code
 }
 
-/// Is the program good? What `stateplane compile` would refuse for what is written in it is told here, too: the C is made, and thrown away.
+/// Is the program good? What `stateplane compile` would refuse for what is written in it is told
+/// here, too: the C is made, and thrown away.
 fn check(path: &Path, args: &Args, report: &mut Report) -> bool {
     let options = Options { include_dirs: args.include.clone(), defines: args.define.clone(), ..Options::default() };
     let outcome = p4_check::check_file(path, &options);

@@ -24,10 +24,12 @@ pub struct Args {
     /// P4-16 program.
     #[arg(value_name = "PROGRAM")]
     program: PathBuf,
-    /// Object to write; the manifest goes beside it with the ending .json. Default: the program's name with .o, in this folder.
+    /// Object to write; the manifest goes beside it with the ending .json. Default: the program's
+    /// name with .o, in this folder.
     #[arg(short, long, value_name = "OBJECT")]
     output: Option<PathBuf>,
-    /// Write the emitted C to a file. `-`: to standard output; then no object is made unless -o is given.
+    /// Write the emitted C to a file. `-`: to standard output; then no object is made unless -o is
+    /// given.
     #[arg(long, value_name = "FILE")]
     emit_c: Option<PathBuf>,
     /// Folder to search for `#include` files; can be given several times.
@@ -129,7 +131,8 @@ fn compile(args: &Args, report: &mut Report) -> u8 {
 
 /// Would one of the files that are written replace the program, or another of them?
 fn overwrites(args: &Args, object: &Path) -> Option<String> {
-    // Links and `..` do not hide that two names mean one file; what does not exist yet has only its name.
+    // Links and `..` do not hide that two names mean one file; what does not exist yet has only its
+    // name.
     let identity = |path: &Path| std::fs::canonicalize(path).or_else(|_| std::path::absolute(path)).unwrap_or_default();
     let manifest = Manifest::path_for(object);
     let mut seen = vec![("the program", args.program.as_path())];

@@ -1,4 +1,5 @@
-//! `stateplane controller`: runs a controller of the state store, checks its configuration, asks a running one how it is.
+//! `stateplane controller`: runs a controller of the state store, checks its configuration, asks a
+//! running one how it is.
 
 use super::daemon::StatusArgs;
 use controller::config::{Config, Keep};
@@ -35,8 +36,8 @@ pub struct Args {
 
 #[derive(clap::Subcommand, Debug)]
 enum Command {
-    /// Make a lost database anew from the stores' views. No controller may run meanwhile. All stores of
-    /// the newest chains must answer.
+    /// Make a lost database anew from the stores' views. No controller may run meanwhile. All
+    /// stores of the newest chains must answer.
     Rebuild {
         /// Configuration file of the controller.
         #[arg(long, value_name = "FILE")]
@@ -48,8 +49,8 @@ enum Command {
         #[arg(long, value_name = "MS", default_value_t = 5000)]
         wait_ms: u64,
     },
-    /// Show the state of a running controller and of its cluster. Exit code 0: every chain is complete;
-    /// 1: a chain is not, or there is no answer.
+    /// Show the state of a running controller and of its cluster. Exit code 0: every chain is
+    /// complete; 1: a chain is not, or there is no answer.
     Status(StatusArgs),
 }
 

@@ -21,7 +21,8 @@ pub struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Action {
-    /// Read elements; without an index, all that are not zero. Without a counter, list the counters.
+    /// Read elements; without an index, all that are not zero. Without a counter, list the
+    /// counters.
     Read {
         /// Control-plane name; its last part is enough if only one counter has it.
         counter: Option<String>,

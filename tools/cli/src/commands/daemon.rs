@@ -19,7 +19,8 @@ pub fn log() {
     let _ = log.with_target(false).try_init();
 }
 
-/// Whether a daemon could write into a directory, or (`made`: it makes it itself) make it: what `--check` asks. As the user that runs this.
+/// Whether a daemon could write into a directory, or (`made`: it makes it itself) make it: what
+/// `--check` asks. As the user that runs this.
 pub fn can_write(directory: &Path, made: bool) -> Result<(), String> {
     let here = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     let there = here.ancestors().find(|path| path.as_os_str().is_empty() || path.exists()).unwrap_or(here);

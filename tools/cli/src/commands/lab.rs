@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// The topology that `lab up` and `demo` use without an argument; it compiles the NAT of the source tree around it.
+/// The topology that `lab up` and `demo` use without an argument; it compiles the NAT of the source
+/// tree around it.
 const NAT_TOPOLOGY: &str = "systems/redplane/lab/nat.toml";
 
 /// The other topology of `lab chaos`.
@@ -119,9 +120,11 @@ enum Action {
         /// Node at the other end.
         b: String,
     },
-    /// Break labs with traffic at random, in rounds. Exit code 1 if a connection broke or a count was lost.
+    /// Break labs with traffic at random, in rounds. Exit code 1 if a connection broke or a count
+    /// was lost.
     Chaos(Chaos),
-    /// Run one end of the demonstration's idle connections (in the namespace that it is started in).
+    /// Run one end of the demonstration's idle connections (in the namespace that it is started
+    /// in).
     #[command(hide = true, subcommand)]
     Peer(Peer),
 }
@@ -212,7 +215,8 @@ pub(crate) fn key_value(text: &str) -> std::result::Result<(String, String), Str
         .ok_or_else(|| "must be KEY=VALUE".to_string())
 }
 
-/// Writes the NAT lab and its program below `root`, placed as in the source tree; returns the topology file.
+/// Writes the NAT lab and its program below `root`, placed as in the source tree; returns the
+/// topology file.
 fn builtin_topology(root: &Path) -> Result<PathBuf> {
     let topology = root.join(NAT_TOPOLOGY);
     let files = [
@@ -228,7 +232,8 @@ fn builtin_topology(root: &Path) -> Result<PathBuf> {
     Ok(topology)
 }
 
-/// Reads a topology file, or the NAT lab's; also returns the folder that `${topology_dir}` stands for.
+/// Reads a topology file, or the NAT lab's; also returns the folder that `${topology_dir}` stands
+/// for.
 pub(crate) fn read_topology(path: Option<&Path>) -> Result<(Topology, PathBuf)> {
     let path = match path {
         Some(path) => path,

@@ -1,4 +1,5 @@
-//! What `check` and `compile` say of a program, in the same words: errors and warnings of the language, and what the target cannot do.
+//! What `check` and `compile` say of a program, in the same words: errors and warnings of the
+//! language, and what the target cannot do.
 
 use p4_ir::{Location, Program};
 use p4_syntax::SourceSpan;

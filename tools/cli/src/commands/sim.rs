@@ -23,9 +23,9 @@ const EXAMPLES: &str = "Examples:
   stateplane sim --seed 1 --runs 200 --object snapshots
   stateplane sim --runs 1000000 --resume runs.json    until stopped; the same command goes on from there";
 
-/// Run the compiled programs, the store and the controller on a simulated network with faults. Needs
-/// root (it loads the programs into the kernel). Exit code 1: an invariant does not hold; it is
-/// printed, with the shortest run that shows it. 2: the simulation could not run. 130: it was
+/// Run the compiled programs, the store and the controller on a simulated network with faults.
+/// Needs root (it loads the programs into the kernel). Exit code 1: an invariant does not hold; it
+/// is printed, with the shortest run that shows it. 2: the simulation could not run. 130: it was
 /// interrupted, and nothing had failed. systems/redplane/docs/correctness.md lists the checks.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -39,8 +39,8 @@ pub struct Args {
     /// Run for this many seconds.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
-    /// Only this object: linearizable, asynchronous, snapshots, nat or load_balancer. By default the
-    /// seed decides.
+    /// Only this object: linearizable, asynchronous, snapshots, nat or load_balancer. By default
+    /// the seed decides.
     #[arg(long)]
     object: Option<String>,
     /// Runs at the same time; by default one for each core.

@@ -1,4 +1,5 @@
-//! `stateplane state`: what the state store has. Flows by key and by owner, and snapshots, also summed up over many keys.
+//! `stateplane state`: what the state store has. Flows by key and by owner, and snapshots, also
+//! summed up over many keys.
 
 use dataplane::value::{format_value, parse_value};
 use manifest::{Manifest, StateObject, WireField};
@@ -131,7 +132,8 @@ struct Slots {
     /// The window that the slots are of, where the program's begin anew with each.
     #[serde(skip_serializing_if = "Option::is_none")]
     window: Option<u64>,
-    /// Of merged ones: keys that had no packet yet in the newest window of any, and so nothing to add to it.
+    /// Of merged ones: keys that had no packet yet in the newest window of any, and so nothing to
+    /// add to it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     of_older_windows: Vec<BTreeMap<String, String>>,
     /// Those that count.
@@ -245,7 +247,8 @@ impl Names {
         }
     }
 
-    /// Whether the key has these fields: compared as numbers, as values can be written in many ways.
+    /// Whether the key has these fields: compared as numbers, as values can be written in many
+    /// ways.
     fn matches(&self, record: &RecordState, wanted: &KeyPart) -> Result<bool, String> {
         let fields = match wanted {
             KeyPart::Hex(digits) => return Ok(record.key == *digits),
@@ -266,7 +269,8 @@ impl Names {
         Ok(true)
     }
 
-    /// The objects and keys that are meant, if no field is left open: then nothing needs to be searched.
+    /// The objects and keys that are meant, if no field is left open: then nothing needs to be
+    /// searched.
     fn whole_keys(&self, wanted: &KeyPart, object: Option<u16>) -> Option<Result<Vec<(u16, String)>, String>> {
         let fields = match (wanted, object) {
             (KeyPart::Hex(digits), Some(object)) => return Some(Ok(vec![(object, digits.clone())])),
@@ -524,7 +528,8 @@ fn snapshot(from: &From, key: Option<&str>, merge: Option<Merge>, top: Option<us
     Ok(u8::from(all.is_empty()))
 }
 
-/// Only counts of one window can be merged, and it is the newest that any key has: one whose newest snapshot is of an older window has counted nothing in it.
+/// Only counts of one window can be merged, and it is the newest that any key has: one whose newest
+/// snapshot is of an older window has counted nothing in it.
 fn merge_windows(sum: &mut Slots, mut one: Slots, how: Merge) {
     if one.window > sum.window {
         std::mem::swap(sum, &mut one);

@@ -1,4 +1,5 @@
-//! `stateplane status`: asks switches, stores and controllers ([`overview`]), and shows them on one page ([`page`]).
+//! `stateplane status`: asks switches, stores and controllers ([`overview`]), and shows them on one
+//! page ([`page`]).
 
 mod overview;
 mod page;
@@ -52,7 +53,8 @@ pub struct Args {
     /// A controller; it shows the chains (may be repeated).
     #[arg(long, value_name = "IP:PORT")]
     controller: Vec<SocketAddrV4>,
-    /// The fabric's shared secrets (`stateplane keys`); stores and controllers answer only with them.
+    /// The fabric's shared secrets (`stateplane keys`); stores and controllers answer only with
+    /// them.
     #[arg(long, value_name = "FILE")]
     secrets: Option<PathBuf>,
     /// Configuration: the daemons to ask (TOML).

@@ -1,4 +1,5 @@
-//! `stateplane store`: runs a state store server, checks its configuration, asks a running one how it is.
+//! `stateplane store`: runs a state store server, checks its configuration, asks a running one how
+//! it is.
 
 use super::daemon::StatusArgs;
 use state_store::config::{Config, MOST_HOLD_MS, WalSettings};
@@ -30,8 +31,8 @@ pub struct Args {
     /// Configuration file.
     #[arg(long, value_name = "FILE", required = true)]
     config: Option<PathBuf>,
-    /// Only check the configuration, and its write-ahead log unless a running store uses it. Exit code 0:
-    /// both are good; 1: one is not, with the reason.
+    /// Only check the configuration, and its write-ahead log unless a running store uses it. Exit
+    /// code 0: both are good; 1: one is not, with the reason.
     #[arg(long)]
     check: bool,
     #[command(subcommand)]
@@ -40,8 +41,8 @@ pub struct Args {
 
 #[derive(clap::Subcommand, Debug)]
 enum Command {
-    /// Show the state of a running store. Exit code 0: it is ready (the head: serving); 1: it is not, or
-    /// there is no answer.
+    /// Show the state of a running store. Exit code 0: it is ready (the head: serving); 1: it is
+    /// not, or there is no answer.
     Status(StatusArgs),
 }
 
@@ -123,7 +124,8 @@ fn check_log(wal: &WalSettings, settings: &Settings) -> Result<(), WalError> {
     Ok(())
 }
 
-/// Ports that the workers take and that a controller has, as far as this configuration tells: one of its `controllers` is on this machine's address.
+/// Ports that the workers take and that a controller has, as far as this configuration tells: one
+/// of its `controllers` is on this machine's address.
 fn free_ports(config: &Config) -> Result<(), String> {
     for number in 0..config.workers {
         let listen = config.worker(number).listen;

@@ -78,7 +78,8 @@ pub fn run(args: Args) -> u8 {
             if args.check {
                 switch_agent::check(&config, systems::switch())?;
                 for interface in switch_agent::missing_interfaces(&config) {
-                    // Not at fault: it may be another machine's configuration, or the interface comes up later.
+                    // Not at fault: it may be another machine's configuration, or the interface
+                    // comes up later.
                     eprintln!(
                         "stateplane switch: {}: warning: {interface}; an agent does not begin without it",
                         path.display()

@@ -1,4 +1,5 @@
-//! `stateplane table`: entries of a running switch. Also what the commands about a running switch share.
+//! `stateplane table`: entries of a running switch. Also what the commands about a running switch
+//! share.
 
 use clap::Subcommand;
 use dataplane::{ActionSpec, EntrySpec, KeySpec};
@@ -46,7 +47,8 @@ enum Action {
     Add {
         /// Control-plane name.
         table: String,
-        /// KEY=MATCH; a match is a value, value/length, value&&&mask or *. Without KEY=, in the table's order.
+        /// KEY=MATCH; a match is a value, value/length, value&&&mask or *. Without KEY=, in the
+        /// table's order.
         keys: Vec<String>,
         /// ACTION, then PARAMETER=VALUE… (or values in order).
         #[arg(short, long, num_args = 1.., required = true)]

@@ -1,4 +1,5 @@
-//! `stateplane trace`: what the state protocol's messages say, in a capture or as they pass an interface.
+//! `stateplane trace`: what the state protocol's messages say, in a capture or as they pass an
+//! interface.
 
 use anyhow::Context;
 use capture::{Frame, Interface, Reader};
@@ -47,8 +48,8 @@ pub struct Args {
     /// Only messages of this type: update, lease-grant, chain-data, …, malformed (may be repeated).
     #[arg(long = "type", value_name = "TYPE", value_parser = trace::type_named)]
     types: Vec<String>,
-    /// Only messages with this key (may be repeated): its first hexadecimal digits, or with --manifest
-    /// a field's value or FIELD=VALUE.
+    /// Only messages with this key (may be repeated): its first hexadecimal digits, or with
+    /// --manifest a field's value or FIELD=VALUE.
     #[arg(long, value_name = "KEY")]
     key: Vec<String>,
     /// Only messages from or to this switch (may be repeated).

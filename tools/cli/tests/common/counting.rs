@@ -1,4 +1,5 @@
-//! Packets of several flows through the counter, which writes the count into each, and what must be true of the counts.
+//! Packets of several flows through the counter, which writes the count into each, and what must be
+//! true of the counts.
 
 use super::{INSIDE, OUTSIDE, TestLab};
 use std::collections::BTreeMap;
@@ -106,7 +107,8 @@ impl Sender {
     }
 }
 
-/// The count of each flow that the two switches hold: the larger where both hold one (one may be of an earlier lease).
+/// The count of each flow that the two switches hold: the larger where both hold one (one may be of
+/// an earlier lease).
 pub fn held(lab: &TestLab) -> BTreeMap<u16, u64> {
     let mut counts = BTreeMap::new();
     for switch in ["s1", "s2"] {
@@ -133,8 +135,9 @@ pub fn number(text: &str) -> u64 {
     parsed.unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
-/// What linearizable means here: no count twice, none that no packet took, and a packet that was sent after another had
-/// arrived has the higher count. (Packets on their way at the same time may overtake each other: two CPUs forward.)
+/// What linearizable means here: no count twice, none that no packet took, and a packet that was
+/// sent after another had arrived has the higher count. (Packets on their way at the same time may
+/// overtake each other: two CPUs forward.)
 pub fn check(lab: &TestLab, sent: &Sent, seen: &BTreeMap<u16, Vec<Arrival>>) {
     let held = held(lab);
     assert_eq!(seen.len(), FLOWS, "flows that came through");

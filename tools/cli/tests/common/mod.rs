@@ -1,5 +1,5 @@
-//! A lab for tests of the real binary: up and down by its command line, sockets inside its namespaces, and the check that
-//! nothing of it is left on the host.
+//! A lab for tests of the real binary: up and down by its command line, sockets inside its
+//! namespaces, and the check that nothing of it is left on the host.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 pub mod counting;
@@ -148,7 +148,8 @@ impl TestLab {
         let binary = env!("CARGO_BIN_EXE_stateplane");
         let ask = |(node, address)| {
             let ask = format!("{binary} store status --secrets {secrets} --address {address} --json");
-            // Its exit code says whether it serves: one that was late for the controller joins again.
+            // Its exit code says whether it serves: one that was late for the controller joins
+            // again.
             json(&self.run(node, &ask).1)
         };
         STORES.into_iter().map(ask).collect()
@@ -173,7 +174,8 @@ impl TestLab {
             let same = |field: &str| all.iter().all(|s| s[field] == all[0][field]);
             assert!(all.iter().all(|s| s["malformed"] == 0 && s["state"] != "broken"), "{all:?}");
             records = all[0]["records"].as_u64().expect("records");
-            // Heartbeats go down the chains all the time: everyone has by now what anyone had when they were asked before.
+            // Heartbeats go down the chains all the time: everyone has by now what anyone had when
+            // they were asked before.
             let mut now: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
             for replica in all.iter().flat_map(|store| store["replicas"].as_array().expect("replicas")) {
                 let number = |field: &str| replica[field].as_u64().expect("number");
@@ -205,7 +207,8 @@ impl TestLab {
     /// Starts a daemon again that was killed.
     pub fn restart_daemon(&self, node: &str, daemon: &str) {
         let gone = |pid: &i32| {
-            // Those that this process started itself are its own to collect; the others are somebody else's.
+            // Those that this process started itself are its own to collect; the others are
+            // somebody else's.
             let own = nix::unistd::Pid::from_raw(*pid);
             let _ = nix::sys::wait::waitpid(own, Some(nix::sys::wait::WaitPidFlag::WNOHANG));
             !Path::new("/proc").join(pid.to_string()).exists()
@@ -332,7 +335,8 @@ pub fn udp_echo(lab: &TestLab, port: u16) -> SocketAddr {
     address
 }
 
-/// Room for what arrives while no CPU is free for the socket's thread: some seconds of a test's traffic.
+/// Room for what arrives while no CPU is free for the socket's thread: some seconds of a test's
+/// traffic.
 pub fn roomy(socket: &UdpSocket) {
     nix::sys::socket::setsockopt(socket, nix::sys::socket::sockopt::RcvBufForce, &(8 << 20)).expect("SO_RCVBUFFORCE");
 }

@@ -1,4 +1,5 @@
-//! Traffic of several tenants, and the packet log beside a switch from which its sketches are computed again.
+//! Traffic of several tenants, and the packet log beside a switch from which its sketches are
+//! computed again.
 
 use crate::common::{INSIDE, TestLab};
 use state_protocol::{Message, MessageType, SnapshotPart};
@@ -124,7 +125,8 @@ fn logged(frame: &capture::Frame<'_>) -> Option<Logged> {
     }
 }
 
-/// What `tor` sees on its link to a switch: all that the switch lets out to the inside, and its talk with the stores.
+/// What `tor` sees on its link to a switch: all that the switch lets out to the inside, and its
+/// talk with the stores.
 pub struct PacketLog {
     stop: Arc<AtomicBool>,
     seen: Arc<Mutex<Vec<Logged>>>,
@@ -225,7 +227,8 @@ impl Injector {
         };
         let macs = (mac("core", "outside"), mac("outside", "core"));
         let open = || {
-            // SAFETY: socket() takes no pointers; a descriptor that it returns belongs to nobody else.
+            // SAFETY: socket() takes no pointers; a descriptor that it returns belongs to nobody
+            // else.
             let socket = unsafe {
                 let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0);
                 if fd < 0 {
@@ -271,7 +274,8 @@ impl Injector {
     }
 }
 
-/// Sends traces, mixed by their times, at a steady rate of its own until it is stopped (or they end).
+/// Sends traces, mixed by their times, at a steady rate of its own until it is stopped (or they
+/// end).
 pub struct Load {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<usize>,

@@ -48,8 +48,8 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// The conversation that a packet from `client_place` began, which came out at `server_place` as
-    /// `seen` there.
+    /// The conversation that a packet from `client_place` began, which came out at `server_place`
+    /// as `seen` there.
     pub fn begun(client_place: Place, packet: &Packet, server_place: Place, seen: &View) -> Flow {
         let (from, to) = seen.ports();
         Flow {

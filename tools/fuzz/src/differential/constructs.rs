@@ -1,5 +1,5 @@
-//! The constructs that some program of a campaign must have, by the names that coverage.rs finds them
-//! under.
+//! The constructs that some program of a campaign must have, by the names that coverage.rs finds
+//! them under.
 
 use std::collections::BTreeSet;
 

@@ -9,7 +9,8 @@ use super::whole::drawn;
 use rand::Rng;
 use rand::rngs::StdRng;
 
-/// A parameter of a control that other controls apply; scalars are called `q0`, `q1`, … by their place, and so are structs and headers.
+/// A parameter of a control that other controls apply; scalars are called `q0`, `q1`, … by their
+/// place, and so are structs and headers.
 #[derive(Clone)]
 pub(super) enum Parameter {
     /// Headers, metadata, intrinsic metadata, all `inout`.

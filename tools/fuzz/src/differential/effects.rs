@@ -1,7 +1,9 @@
-//! A control in which everything has effects: calls that change their arguments, in every position of an expression,
-//! named arguments and fields in any order, computed indices of l-values, locals of what is applied twice.
+//! A control in which everything has effects: calls that change their arguments, in every position
+//! of an expression, named arguments and fields in any order, computed indices of l-values, locals
+//! of what is applied twice.
 //!
-//! It works on variables of its own and leaves them in a register, so that whatever goes wrong is seen.
+//! It works on variables of its own and leaves them in a register, so that whatever goes wrong is
+//! seen.
 
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -69,7 +71,8 @@ pub(super) fn declare(prefix: &str, random: &mut StdRng, lines: &mut Vec<String>
 }
 
 impl Effects<'_> {
-    /// A sub-parser that tells whether its locals are new each time, with effects in the keys of its selects.
+    /// A sub-parser that tells whether its locals are new each time, with effects in the keys of
+    /// its selects.
     fn parser(&mut self, lines: &mut Vec<String>) {
         let prefix = self.prefix.to_string();
         let (bound, step) = (self.pick(256), self.pick(200));
@@ -202,8 +205,8 @@ impl Effects<'_> {
     }
 }
 
-/// Applies the sub-parser, twice, and the control at the start of `PREFIXParser` and `PREFIXIngress`, whose lines are
-/// among these.
+/// Applies the sub-parser, twice, and the control at the start of `PREFIXParser` and
+/// `PREFIXIngress`, whose lines are among these.
 pub(super) fn apply(prefix: &str, lines: &mut Vec<String>) {
     insert(lines, &format!("struct {prefix}meta_t {{"), "", "    bit<8> effects;", &[]);
     let declared = format!("    {prefix}EffectsParser() effects;");
@@ -213,7 +216,8 @@ pub(super) fn apply(prefix: &str, lines: &mut Vec<String>) {
     insert(lines, &format!("control {prefix}Ingress("), "apply {", &declared, &["effects.apply(sm, meta.effects);"]);
 }
 
-/// Puts a line behind the one that begins with `head`, and others behind the next line that is `start`.
+/// Puts a line behind the one that begins with `head`, and others behind the next line that is
+/// `start`.
 pub(super) fn insert(lines: &mut Vec<String>, head: &str, start: &str, declared: &str, run: &[&str]) {
     let Some(at) = lines.iter().position(|line| line.starts_with(head)) else { return };
     if !declared.is_empty() {

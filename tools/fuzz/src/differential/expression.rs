@@ -54,7 +54,8 @@ impl Body<'_> {
             }
             7 | 8 => {
                 let operator = if self.random.random() { "-" } else { "~" };
-                // An unsigned complement only: int<W> has one too, but not every width of it is worth the text.
+                // An unsigned complement only: int<W> has one too, but not every width of it is
+                // worth the text.
                 format!("({operator}{})", self.expression(ty, next))
             }
             9..12 => self.shift(ty, next),
@@ -66,7 +67,8 @@ impl Body<'_> {
             14 | 15 if !signed => self.slice(width, next),
             16 if !signed => {
                 let operator = if self.random.random() { "/" } else { "%" };
-                // By a constant only (P4-16 §8.6), and on more than 64 bits the target has powers of two only.
+                // By a constant only (P4-16 §8.6), and on more than 64 bits the target has powers
+                // of two only.
                 let divisor = match width {
                     0..=64 => super::types::number(width, self.random).max(1),
                     _ => 1 << self.random.random_range(0..width),

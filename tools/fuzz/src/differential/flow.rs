@@ -29,7 +29,8 @@ impl Flow {
         format!("    FlowState<{key}, {value}>(1024, Consistency.LOCAL, Allocator.ZERO) flows;")
     }
 
-    /// A flow's state is looked up, and changed if it is there: at most one `set` on a packet's way.
+    /// A flow's state is looked up, and changed if it is there: at most one `set` on a packet's
+    /// way.
     pub fn use_in(&self, body: &mut Body<'_>) {
         let expressions: Vec<String> = self.key.fields.iter().map(|(_, ty)| body.expression(*ty, 1)).collect();
         body.line(format!("{} fk = {{ {} }};", self.key.name, expressions.join(", ")));

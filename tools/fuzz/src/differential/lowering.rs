@@ -1,6 +1,7 @@
 //! The program as it is written against the program as it was elaborated: no clang, no kernel.
 //!
-//! Errors of elaboration are on both sides of every comparison that begins with the IR; here they are on one.
+//! Errors of elaboration are on both sides of every comparison that begins with the IR; here they
+//! are on one.
 
 use super::coverage;
 use super::plan::Plan;
@@ -26,7 +27,8 @@ pub struct Compared {
     pub programs: u64,
     /// Programs with something that one of the two does not interpret.
     pub skipped: u64,
-    /// Of the programs, those with packets that came to something undefined: these packets were taken back.
+    /// Of the programs, those with packets that came to something undefined: these packets were
+    /// taken back.
     pub undefined: u64,
     /// Such packets.
     pub undefined_packets: u64,

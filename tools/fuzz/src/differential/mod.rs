@@ -1,11 +1,12 @@
-//! Differential testing of the compiler: generated P4 programs as they are written, against the same as they were
-//! elaborated, and compiled and run in the kernel.
+//! Differential testing of the compiler: generated P4 programs as they are written, against the
+//! same as they were elaborated, and compiled and run in the kernel.
 //!
-//! It owns: a grammar-based generator of well-typed v1model programs, packets and entries for them, the comparison, and shrinking. It must not know: what the
-//! compiler does inside.
+//! It owns: a grammar-based generator of well-typed v1model programs, packets and entries for them,
+//! the comparison, and shrinking. It must not know: what the compiler does inside.
 //!
-//! One compilation takes a third of a second whatever the program, so several generated programs share an object: the port that a packet comes in on says
-//! which of them it is for. Every fourth object has only one, for what the compiler does only to programs of one layout.
+//! One compilation takes a third of a second whatever the program, so several generated programs
+//! share an object: the port that a packet comes in on says which of them it is for. Every fourth
+//! object has only one, for what the compiler does only to programs of one layout.
 
 mod constructs;
 mod control;

@@ -53,7 +53,8 @@ pub struct Summary {
     pub refused: u64,
     /// Programs beyond a limit that the compiler names, with the line in the program.
     pub limits: u64,
-    /// Of the programs, those with packets that came to something undefined: these packets were taken back.
+    /// Of the programs, those with packets that came to something undefined: these packets were
+    /// taken back.
     pub undefined: u64,
     /// Such packets.
     pub undefined_packets: u64,

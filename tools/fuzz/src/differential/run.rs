@@ -1,5 +1,5 @@
-//! Compiles generated programs with the real pipeline, runs packets through the kernel and the interpreters of the
-//! checked tree and of the IR, and compares.
+//! Compiles generated programs with the real pipeline, runs packets through the kernel and the
+//! interpreters of the checked tree and of the IR, and compares.
 
 use super::plan::{Plan, Summary};
 use super::program::{generate, keeps_layout};
@@ -35,7 +35,8 @@ const VERIFIER: &str = "verifier";
 pub(super) enum Finding {
     /// Compiler and interpreter differ, or clang rejects what the back end wrote.
     Wrong { kind: &'static str, story: String },
-    /// Not compiled, with an error: by the verifier, which is a fault, or by a limit that the compiler names itself.
+    /// Not compiled, with an error: by the verifier, which is a fault, or by a limit that the
+    /// compiler names itself.
     Refused { by: &'static str, reason: String, details: String },
 }
 
@@ -54,7 +55,8 @@ pub(super) fn prelude() -> Result<String> {
 
 /// A program's seed: the same whatever shares its object.
 pub(super) fn seed_of(plan: &Plan, number: u64) -> u64 {
-    // SplitMix64's steps (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014).
+    // SplitMix64's steps (Steele, Lea, Flood: Fast splittable pseudorandom number generators,
+    // OOPSLA 2014).
     let mut z = plan.seed.wrapping_add((number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -95,8 +97,8 @@ pub fn campaign(plan: &Plan) -> Result<Summary> {
     Ok(summary)
 }
 
-/// The placement of storage is drawn too: each is a different program to clang and the verifier. Several programs seldom fit in registers, and to try that first
-/// costs a run of clang.
+/// The placement of storage is drawn too: each is a different program to clang and the verifier.
+/// Several programs seldom fit in registers, and to try that first costs a run of clang.
 pub(super) fn placement(seed: u64, programs: u32) -> Placement {
     match (programs, seed % 8) {
         (1, 0) => Placement::Partial(0),
@@ -141,7 +143,8 @@ fn told(
             }
             let told = reason.lines().find(|line| line.contains("error")).or(reason.lines().next());
             let shown: String = told.unwrap_or_default().chars().take(200).collect();
-            // What the front end says it does not have is a refusal like any; else the generator wrote what is no P4.
+            // What the front end says it does not have is a refusal like any; else the generator
+            // wrote what is no P4.
             if by == "front end" && !reason.contains("not supported") && !reason.contains("has the same key") {
                 bail!("seed {}, program {number}: the front end refused it: {reason}\n{}", plan.seed, generated.text);
             }

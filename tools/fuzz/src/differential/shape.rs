@@ -14,7 +14,8 @@ pub(super) struct Shape {
     pub header_types: Vec<HeaderType>,
     /// Structs of scalars and of each other.
     pub records: Vec<Record>,
-    /// (path below `hdr`, index of the type); those of a struct inside the headers begin with `grp.`
+    /// (path below `hdr`, index of the type); those of a struct inside the headers begin with
+    /// `grp.`
     pub headers: Vec<(String, usize)>,
     pub stack: Option<(String, usize, u32)>,
     pub union: Option<Vec<(String, usize)>>,
@@ -37,7 +38,8 @@ pub(super) struct Shape {
     pub standard: Vec<Written>,
 }
 
-/// The structs in the headers that headers are in: (path below `hdr`, type's name after the prefix), the inner one first.
+/// The structs in the headers that headers are in: (path below `hdr`, type's name after the
+/// prefix), the inner one first.
 const GROUPS: [(&str, &str); 2] = [("grp.inner", "inner_t"), ("grp", "grp_t")];
 
 impl Shape {

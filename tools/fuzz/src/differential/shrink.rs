@@ -1,4 +1,5 @@
-//! Makes a failing program short: leaves out blocks and lines, and parts of expressions, as long as it fails in the same way.
+//! Makes a failing program short: leaves out blocks and lines, and parts of expressions, as long as
+//! it fails in the same way.
 
 use super::Generated;
 use super::plan::Summary;

@@ -48,7 +48,8 @@ impl Pair<'_> {
         Ok(counts.len() as u64)
     }
 
-    /// Counts of a table's entries, as a heap: which entry of the kernel is which of the interpreter's is not known.
+    /// Counts of a table's entries, as a heap: which entry of the kernel is which of the
+    /// interpreter's is not known.
     fn direct_counter(&self, id: TableId, table: &p4_ir::Table) -> Result<u64, Finding> {
         let is_counter =
             |one: &(String, ExternId)| self.loaded.program.externs[one.1.index()].extern_type == "direct_counter";

@@ -377,8 +377,8 @@ impl Body<'_> {
         }
     }
 
-    /// Makes the elements valid that a push or a pop vacated. A full stack has then as many bytes as before, and each
-    /// element stands where another stood in the packet.
+    /// Makes the elements valid that a push or a pop vacated. A full stack has then as many bytes
+    /// as before, and each element stands where another stood in the packet.
     fn refill(&mut self, stack: &str, kind: usize, count: usize, front: bool) {
         let element = |(path, _): &&(String, usize)| path.strip_prefix(stack).is_some_and(|rest| rest.starts_with('['));
         let elements: Vec<String> = self.headers.iter().filter(element).map(|(path, _)| path.clone()).collect();

@@ -101,7 +101,8 @@ fn entries(
     for rank in 0..random.random_range(1..most) {
         let matches: Vec<String> = keys.iter().map(|(ty, kind)| entry_match(*ty, kind, random)).collect();
         let text = if let [one] = &matches[..] { one.clone() } else { format!("({})", matches.join(", ")) };
-        // (Two prefixes can be one entry in two writings: the shorter of what is behind them tells.)
+        // (Two prefixes can be one entry in two writings: the shorter of what is behind them
+        // tells.)
         if used.contains(&text) {
             continue;
         }

@@ -5,7 +5,8 @@ use p4_ir::Program;
 use rand::Rng;
 use rand::rngs::StdRng;
 
-/// Packets for one program: random ones of all lengths, and the same again, cut or with a bit changed.
+/// Packets for one program: random ones of all lengths, and the same again, cut or with a bit
+/// changed.
 pub(super) fn traffic(port: u32, count: usize, random: &mut StdRng) -> Vec<(u32, Vec<u8>)> {
     let mut frames: Vec<(u32, Vec<u8>)> = Vec::new();
     for _ in 0..count {
@@ -51,9 +52,9 @@ pub(super) fn next_keys<'s>(before: &'s Vec<BigInt>, seen: &'s [Vec<BigInt>], ra
     if random.random_bool(0.5) { before } else { &seen[random.random_range(0..seen.len())] }
 }
 
-/// The priority of the entry with this number: above those of the source's entries, or between those
-/// that are written and those that are not (table.rs), and no other's. Entries do not come in the
-/// order of their priorities, nor do their masks.
+/// The priority of the entry with this number: above those of the source's entries, or between
+/// those that are written and those that are not (table.rs), and no other's. Entries do not come in
+/// the order of their priorities, nor do their masks.
 pub(super) fn entry_priority(rank: u32, random: &mut StdRng) -> u32 {
     let base =
         if random.random() { 1000 + 8 * random.random_range(0..100) } else { 100 + 8 * random.random_range(0..15) };

@@ -145,7 +145,8 @@ pub(super) fn convert(text: &str, from: Ty, to: Ty) -> String {
     }
 }
 
-/// Fields that fill whole bytes: groups of at most 64 bits between byte boundaries, now and then 128.
+/// Fields that fill whole bytes: groups of at most 64 bits between byte boundaries, now and then
+/// 128.
 pub(super) fn header_fields(random: &mut StdRng) -> Vec<(String, Ty)> {
     let mut fields = Vec::new();
     for _ in 0..random.random_range(1..4) {

@@ -1,11 +1,16 @@
-//! Histories of translated flows, recorded at the hosts: what each packet left one host as, and what it arrived at the other as.
+//! Histories of translated flows, recorded at the hosts: what each packet left one host as, and
+//! what it arrived at the other as.
 //!
-//! A flow of the inside has one outside address and port for as long as it lives, whichever switches its packets go through: a register that is written once. Every packet uses it: on the
-//! way out the far end sees its value as the packet's source; on the way back a packet *to* that value must arrive at this flow. So each packet is an operation that began when it left one host
-//! and ended when it arrived at the other, and gave the register's value; and each flow's operations must be linearizable ([`history::linearizable::Binding`]). Lost packets say nothing.
+//! A flow of the inside has one outside address and port for as long as it lives, whichever
+//! switches its packets go through: a register that is written once. Every packet uses it: on the
+//! way out the far end sees its value as the packet's source; on the way back a packet *to* that
+//! value must arrive at this flow. So each packet is an operation that began when it left one host
+//! and ended when it arrived at the other, and gave the register's value; and each flow's
+//! operations must be linearizable ([`history::linearizable::Binding`]). Lost packets say nothing.
 //! And no two flows have one value at the same time.
 //!
-//! Of a load balancer's flow the value is its server: on the way out the packet's destination when it arrives, on the way back the source that it left a server with; and many flows have one.
+//! Of a load balancer's flow the value is its server: on the way out the packet's destination when
+//! it arrives, on the way back the source that it left a server with; and many flows have one.
 
 use crate::chaos::Judge;
 use crate::chaos::ends::Ends;
@@ -25,7 +30,8 @@ use std::time::Instant;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// Payloads that carry a message of the chaos' connections: TCP's, UDP's, and the answers to UDP's. Every one's first eight bytes name it.
+/// Payloads that carry a message of the chaos' connections: TCP's, UDP's, and the answers to UDP's.
+/// Every one's first eight bytes name it.
 const MESSAGE_BYTES: [(u8, usize); 3] = [(TCP, 24), (UDP, 8), (UDP, 14)];
 
 /// A packet at a host's interface.
@@ -199,11 +205,13 @@ fn parse(frame: &[u8]) -> Option<Passing> {
 /// All flows and their bindings.
 #[derive(Default)]
 struct Register {
-    /// (protocol, inside address): the connection's first sequence number, and which of those with this address it is.
+    /// (protocol, inside address): the connection's first sequence number, and which of those with
+    /// this address it is.
     lives: HashMap<(u8, SocketAddrV4), (u32, u32)>,
     /// What each flow's binding was when it was last judged.
     known: BTreeMap<Flow, u64>,
-    /// Messages on their way, by protocol, direction and name: when, whose, and to whom. Also those of the round before, as what was sent at its very end arrives in this one.
+    /// Messages on their way, by protocol, direction and name: when, whose, and to whom. Also those
+    /// of the round before, as what was sent at its very end arrives in this one.
     sent: [HashMap<(u8, bool, u64), Sent>; 2],
     /// [`Ends::server_is_bound`]
     server_is_bound: bool,

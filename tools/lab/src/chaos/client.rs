@@ -201,7 +201,8 @@ impl Client {
             if now >= flow.due && (!paused || lags(flow.answered)) {
                 flow.due = now + UDP_PERIOD;
                 flow.sent_at[(flow.sent % 64) as usize] = Some(now);
-                // An error is the ICMP answer to an earlier datagram, or a route that is away: a lost datagram.
+                // An error is the ICMP answer to an earlier datagram, or a route that is away: a
+                // lost datagram.
                 let _ = flow.socket.send(&[flow.number.to_be_bytes(), flow.sent.to_be_bytes()].concat());
                 flow.sent = flow.sent.wrapping_add(1);
             }
@@ -369,7 +370,8 @@ impl Client {
     fn tell(&self, paused: bool) {
         let lags = |answered: Option<Instant>| answered.is_none_or(|sent| sent < self.poked_at);
         let lasting = |kind: Kind| self.connections.iter().filter(|c| c.kind == kind && c.established).count();
-        // Before their first answers, those that are still being opened count too: the run begins when all work.
+        // Before their first answers, those that are still being opened count too: the run begins
+        // when all work.
         let missing = if self.poke == 1 {
             (self.load.busy + self.load.sleepy).saturating_sub(lasting(Kind::Busy) + lasting(Kind::Sleepy))
         } else {

@@ -1,8 +1,10 @@
 //! Connections through the lab: what they carry, and when one is broken.
 //!
-//! Three kinds of TCP connections from a client to echo servers ([`super::ends`]): *busy* ones exchange a message each 20 to 50 ms, *sleepy* ones each 2 to
-//! 4 s, both for as long as the run lasts; *brief* ones are opened all the time, exchange a few messages and close. UDP flows tell from which address and port
-//! their datagrams arrive. The rules of judgement are in [`crate::chaos`].
+//! Three kinds of TCP connections from a client to echo servers ([`super::ends`]): *busy* ones
+//! exchange a message each 20 to 50 ms, *sleepy* ones each 2 to 4 s, both for as long as the run
+//! lasts; *brief* ones are opened all the time, exchange a few messages and close. UDP flows tell
+//! from which address and port their datagrams arrive. The rules of judgement are in
+//! [`crate::chaos`].
 
 use crate::chaos::echo::limit_backoff;
 use crate::chaos::ends::Ends;
@@ -108,7 +110,8 @@ impl Connections {
         let random = Random::new(seed, "connections");
         let mut client = client::Client::new(to, load, random, Arc::clone(judge), Arc::clone(&control));
         let thread = std::thread::spawn(move || {
-            // Threads do not share their namespaces. Without this one nothing would connect, which `settle` reports.
+            // Threads do not share their namespaces. Without this one nothing would connect, which
+            // `settle` reports.
             if netns.enter_thread().is_ok() {
                 client.run();
             }
@@ -127,8 +130,8 @@ impl Connections {
         self.control.read().figures
     }
 
-    /// Waits until each established connection and each flow has answered something that was sent from now on. Those that have not within `limit`
-    /// are broken; returns how many these are.
+    /// Waits until each established connection and each flow has answered something that was sent
+    /// from now on. Those that have not within `limit` are broken; returns how many these are.
     ///
     /// # Errors
     /// The process is to stop.

@@ -1,8 +1,11 @@
-//! Counted packets through the lab: numbered datagrams of many flows go from `inside` to `outside`, and on the way a switch puts the flow's packet count into each.
+//! Counted packets through the lab: numbered datagrams of many flows go from `inside` to `outside`,
+//! and on the way a switch puts the flow's packet count into each.
 //!
-//! Every packet that was sent and every one that came out is kept with its time, in a file of JSON lines and, for the flows of the present *generation*, in
-//! memory. Each round's end judges the whole history of the generation, with the counter that is read then, by Wing and Gong's search ([`history::linearizable`]) and by
-//! [`history::History::check`], and each packet's account ([`crate::chaos::ledger`]).
+//! Every packet that was sent and every one that came out is kept with its time, in a file of JSON
+//! lines and, for the flows of the present *generation*, in memory. Each round's end judges the
+//! whole history of the generation, with the counter that is read then, by Wing and Gong's search
+//! ([`history::linearizable`]) and by [`history::History::check`], and each packet's account
+//! ([`crate::chaos::ledger`]).
 
 use crate::chaos::Judge;
 use crate::chaos::held::{Held, held};
@@ -37,7 +40,8 @@ const GENERATION_ROUNDS: u64 = 20;
 const CLOSING_PATIENCE: Duration = Duration::from_millis(300);
 /// Closing packets of a flow.
 const CLOSING_MOST: u32 = 30;
-/// Within so long of a whole network each packet's account must come out even: the store holds a request for 0.9 s at the most.
+/// Within so long of a whole network each packet's account must come out even: the store holds a
+/// request for 0.9 s at the most.
 const SETTLED_WITHIN: Duration = Duration::from_secs(5);
 
 /// How many packets there are.
@@ -66,9 +70,11 @@ pub struct Figures {
     pub sent: u64,
     /// Packets that got out, each with a count of its own.
     pub out: u64,
-    /// Counters compared with the packets that got out: each flow's at the end of every round that it was there in.
+    /// Counters compared with the packets that got out: each flow's at the end of every round that
+    /// it was there in.
     pub counters: u64,
-    /// Of these, counters that equal the number of packets that got out; the others are larger by packets that were lost after they were counted, each of which is named.
+    /// Of these, counters that equal the number of packets that got out; the others are larger by
+    /// packets that were lost after they were counted, each of which is named.
     pub equal: u64,
     /// Packets lost after they were counted.
     pub counted_and_lost: u64,
@@ -80,7 +86,8 @@ pub struct Figures {
     pub silent_ms: u64,
     /// The same after all faults were repaired.
     pub silent_after_repairs_ms: u64,
-    /// The same after all faults were repaired, while a router handed packets to the switches all the time.
+    /// The same after all faults were repaired, while a router handed packets to the switches all
+    /// the time.
     pub unserved_after_repairs_ms: u64,
     /// Histories of flows that the linearizability checker judged, one for each flow and round.
     pub histories: u64,
@@ -130,7 +137,8 @@ impl Shared {
     }
 }
 
-/// The accounts by flow, the counters that they were judged by, and the time before and after these were read.
+/// The accounts by flow, the counters that they were judged by, and the time before and after these
+/// were read.
 type Settled = (BTreeMap<u32, Account>, Held, (u64, u64));
 
 /// The flows of a lab; they end with this value.
@@ -255,11 +263,13 @@ impl Counts {
         self.shared.ns()
     }
 
-    /// The network is whole, after these faults, of which the last was repaired at `repaired_ns`: each flow must get a packet through that was sent from now on, and then all that happened is judged. `routing` tells, up to a time, of routing
-    /// that changed without a fault.
+    /// The network is whole, after these faults, of which the last was repaired at `repaired_ns`:
+    /// each flow must get a packet through that was sent from now on, and then all that happened is
+    /// judged. `routing` tells, up to a time, of routing that changed without a fault.
     ///
     /// # Errors
-    /// A store or switch does not tell its counters, the history cannot be written, or the process is to stop.
+    /// A store or switch does not tell its counters, the history cannot be written, or the process
+    /// is to stop.
     pub fn end_round(
         &mut self,
         lab: &Lab,
@@ -285,7 +295,8 @@ impl Counts {
         if good { self.end_flows(lab) } else { self.end_generation(lab) }
     }
 
-    /// Ends all flows: what has become of their packets until the last judgement is noted. Call it before [`Counts::resume`].
+    /// Ends all flows: what has become of their packets until the last judgement is noted. Call it
+    /// before [`Counts::resume`].
     ///
     /// # Errors
     /// The file of lost packets cannot be written.
@@ -389,14 +400,16 @@ impl Counts {
         through
     }
 
-    /// Reads the counters until all accounts come out even, or for [`SETTLED_WITHIN`]: packets may still be on their way. With the time before and after the last reading.
+    /// Reads the counters until all accounts come out even, or for [`SETTLED_WITHIN`]: packets may
+    /// still be on their way. With the time before and after the last reading.
     fn settle(&mut self, lab: &Lab, routing: &dyn Fn(u64) -> Vec<Outage>) -> Result<Settled> {
         let deadline = Instant::now() + SETTLED_WITHIN;
         loop {
             let before = self.shared.ns();
             let held = held(lab, self.to.port())?;
             let after = self.shared.ns();
-            // What a router's thread has not fetched yet is lost on the way, as far as an account goes.
+            // What a router's thread has not fetched yet is lost on the way, as far as an account
+            // goes.
             self.tap.catch_up()?;
             self.take_events()?;
             self.enter_events();

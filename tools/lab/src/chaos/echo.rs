@@ -1,5 +1,6 @@
-//! The far end of the connections: answers every byte with itself, and every datagram with itself and the address that it came from. A store that checks a
-//! backend's health by HTTP is told that it is well.
+//! The far end of the connections: answers every byte with itself, and every datagram with itself
+//! and the address that it came from. A store that checks a backend's health by HTTP is told that
+//! it is well.
 
 use crate::error::{Error, Result};
 use crate::netns::Netns;
@@ -16,8 +17,9 @@ const LOOK_MS: u8 = 50;
 /// TCP_RTO_MAX_MS of `linux/tcp.h` (Linux 6.15).
 const TCP_RTO_MAX_MS: i32 = 44;
 
-/// The longest time between two retransmissions becomes a second (by default two minutes): after an outage a connection is not silent for as long again.
-/// Kernels that do not know the option leave it at that.
+/// The longest time between two retransmissions becomes a second (by default two minutes): after an
+/// outage a connection is not silent for as long again. Kernels that do not know the option leave
+/// it at that.
 pub fn limit_backoff(stream: &TcpStream) {
     use std::os::fd::AsRawFd;
     let milliseconds: libc::c_int = 1_000;
@@ -91,7 +93,8 @@ fn serve(listener: &TcpListener, socket: &UdpSocket, stopped: &AtomicBool) {
     }
 }
 
-/// Answers what has come; whether the connection goes on. One that ends here is reported by its other end.
+/// Answers what has come; whether the connection goes on. One that ends here is reported by its
+/// other end.
 fn answer(stream: &mut TcpStream) -> bool {
     let mut buffer = [0; 4096];
     match stream.read(&mut buffer) {

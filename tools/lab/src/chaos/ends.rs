@@ -16,7 +16,8 @@ pub struct Ends {
     pub to: SocketAddrV4,
     /// The nodes that answer, and where each listens.
     pub servers: Vec<(String, SocketAddrV4)>,
-    /// Whose address the switches give a flow: a server's (a load balancer's binding), or the client's (a NAT's).
+    /// Whose address the switches give a flow: a server's (a load balancer's binding), or the
+    /// client's (a NAT's).
     pub server_is_bound: bool,
 }
 

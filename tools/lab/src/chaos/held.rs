@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 const SOURCE_PORT: std::ops::Range<usize> = 16..20;
 const DESTINATION_PORT: std::ops::Range<usize> = 20..24;
 
-/// What is acknowledged, by source port: the count, and which switch owns the flow (its `switch_id`).
+/// What is acknowledged, by source port: the count, and which switch owns the flow (its
+/// `switch_id`).
 pub type Recorded = BTreeMap<u16, (u64, Option<u32>)>;
 
 /// Counters by source port.
@@ -19,7 +20,8 @@ pub type Recorded = BTreeMap<u16, (u64, Option<u32>)>;
 pub struct Held {
     /// The store's; without a store what switches have: the larger where several have one.
     pub recorded: Recorded,
-    /// What each switch has, by its `switch_id`. A switch that owns a flow no more has an old count of it.
+    /// What each switch has, by its `switch_id`. A switch that owns a flow no more has an old count
+    /// of it.
     pub switches: BTreeMap<u32, BTreeMap<u16, u64>>,
 }
 

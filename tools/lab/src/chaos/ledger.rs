@@ -1,21 +1,29 @@
-//! The account of every counted packet: which number it was given, and where it was lost if it did not get out.
+//! The account of every counted packet: which number it was given, and where it was lost if it did
+//! not get out.
 //!
-//! RedPlane's Definitions 2 to 4 let packets get lost, also after they were counted. What they do not allow is a counter that differs from the packets that got out for any
-//! other reason. So each number up to the counter's value must have been given to exactly one packet that got out or was lost *where something was broken at that time*, and each packet
-//! has at most one number. The evidence is what the routers' interfaces carried ([`crate::chaos::tap`]): a message of the state protocol shows the packet, its number, and the grant
-//! (epoch) under which it was given.
+//! RedPlane's Definitions 2 to 4 let packets get lost, also after they were counted. What they do
+//! not allow is a counter that differs from the packets that got out for any other reason. So each
+//! number up to the counter's value must have been given to exactly one packet that got out or was
+//! lost *where something was broken at that time*, and each packet has at most one number. The
+//! evidence is what the routers' interfaces carried ([`crate::chaos::tap`]): a message of the state
+//! protocol shows the packet, its number, and the grant (epoch) under which it was given.
 //!
-//! **Which numbers count.** A switch that has lost a flow without knowing it goes on giving numbers, which the store refuses. A grant says from which value it goes on; so number *n* was given
-//! under the last grant that goes on from less than *n*. What other grants say of *n* was refused.
+//! **Which numbers count.** A switch that has lost a flow without knowing it goes on giving
+//! numbers, which the store refuses. A grant says from which value it goes on; so number *n* was
+//! given under the last grant that goes on from less than *n*. What other grants say of *n* was
+//! refused.
 
 use crate::chaos::plan::Fault;
 use crate::topology::Role;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// How long a packet may be in a store, which holds requests for other switches' flows (`hold_ms` is at most 900), and how old a reply may be that a switch takes: one second.
+/// How long a packet may be in a store, which holds requests for other switches' flows (`hold_ms`
+/// is at most 900), and how old a reply may be that a switch takes: one second.
 const HELD_NS: u64 = 1_000_000_000;
-/// Requests of a switch to a shard that may be unanswered at a time (a switch's `window_packets` by default); it drops what would be another one (systems/redplane/docs/state-protocol.md, "Window").
+/// Requests of a switch to a shard that may be unanswered at a time (a switch's `window_packets` by
+/// default); it drops what would be another one (systems/redplane/docs/state-protocol.md,
+/// "Window").
 const WINDOW: usize = 128;
 /// The times of faults and those of packets are taken by different threads.
 const SLACK_NS: u64 = 50_000_000;
@@ -364,7 +372,8 @@ impl Ledger {
             if owners.contains_key(&number) {
                 continue;
             }
-            // The update with the packet went missing before any router; a repeated one, or a release, brought the number.
+            // The update with the packet went missing before any router; a repeated one, or a
+            // release, brought the number.
             match self.unseen(flow, number, &taken) {
                 Some(packet) => {
                     taken.insert(packet);
@@ -376,7 +385,8 @@ impl Ledger {
         owners
     }
 
-    /// The first packet that went to the switch which gave this number, while it had the flow, and of which nothing came out.
+    /// The first packet that went to the switch which gave this number, while it had the flow, and
+    /// of which nothing came out.
     fn unseen(&self, flow: &Flow, number: u64, taken: &BTreeSet<u32>) -> Option<u32> {
         let (epoch, grant) = grant_of(flow, number)?;
         let switch = self.switches.get(&grant.switch_id)?;
@@ -455,7 +465,8 @@ impl Ledger {
             // Nor do those for flows of one that cannot be reached.
             Broken::Routing(..) => asked,
         });
-        // A head that is to hand over drops requests, and who is no head any more does (systems/redplane/docs/state-protocol.md, "Rules of the chain", 9).
+        // A head that is to hand over drops requests, and who is no head any more does
+        // (systems/redplane/docs/state-protocol.md, "Rules of the chain", 9).
         let changed = || match form {
             Form::Asked { shard } | Form::Update { shard, .. } => {
                 let views = self.views.get(&shard)?;
@@ -467,8 +478,9 @@ impl Ledger {
         broken.or_else(changed)
     }
 
-    /// Whether a switch may have dropped what would have been a request too many, as a store that is away answers none of them. At least half of a window are seen to have
-    /// been lost then: the rest are heartbeats and messages that were sent again, which have no packet.
+    /// Whether a switch may have dropped what would have been a request too many, as a store that
+    /// is away answers none of them. At least half of a window are seen to have been lost then: the
+    /// rest are heartbeats and messages that were sent again, which have no packet.
     fn window_full(&self, flow: &Flow, switch: Node, form: Form, ns: u64) -> Option<String> {
         let shard = flow.shard.filter(|_| matches!(form, Form::Plain(_) | Form::Returned))?;
         let cause = self.lost_in_store(Form::Asked { shard }, ns)?;

@@ -1,28 +1,44 @@
-//! Chaos: rounds of random failures in labs with traffic, and the judgement whether what must never happen has happened.
+//! Chaos: rounds of random failures in labs with traffic, and the judgement whether what must never
+//! happen has happened.
 //!
-//! A round: faults that the seed has drawn ([`plan`]) begin, last a while and are repaired, some of them at the same time; then the lab becomes whole again
-//! ([`whole`]: daemons ready, BGP and BFD up, routes, processes and pinned objects as before the first fault); then everything that happened is judged; then
-//! the next round begins. Traffic never stops but for the judgement. A round's **failure window** lasts from the moment before its first fault begins until the lab is
+//! A round: faults that the seed has drawn ([`plan`]) begin, last a while and are repaired, some of
+//! them at the same time; then the lab becomes whole again ([`whole`]: daemons ready, BGP and BFD
+//! up, routes, processes and pinned objects as before the first fault); then everything that
+//! happened is judged; then the next round begins. Traffic never stops but for the judgement. A
+//! round's **failure window** lasts from the moment before its first fault begins until the lab is
 //! found whole again.
 //!
 //! These are **violations**:
 //!
-//! - A TCP connection that was established (`connect` succeeded) gets a reset, a time-out, an early end or wrong bytes, *whenever it was opened and whenever that
-//!   happens*: that its packets were lost in a failure window is no excuse, as TCP sends them again. Nor may it be silent: within [`SETTLE_LIMIT`] after the failure
-//!   window each has to answer a message that was sent after it.
-//! - An attempt to connect fails that no failure window overlaps. (Those are the only connections that "had no traffic outside the failure window": they are counted as
-//!   excused. So are attempts while routing went down by itself, which BIRD's times of change tell: on a busy machine BFD misses its 100 ms now and then.)
+//! - A TCP connection that was established (`connect` succeeded) gets a reset, a time-out, an early
+//!   end or wrong bytes, *whenever it was opened and whenever that happens*: that its packets were
+//!   lost in a failure window is no excuse, as TCP sends them again. Nor may it be silent: within
+//!   [`SETTLE_LIMIT`] after the failure window each has to answer a message that was sent after it.
+//! - An attempt to connect fails that no failure window overlaps. (Those are the only connections
+//!   that "had no traffic outside the failure window": they are counted as excused. So are attempts
+//!   while routing went down by itself, which BIRD's times of change tell: on a busy machine BFD
+//!   misses its 100 ms now and then.)
 //! - The far end sees a UDP flow come from another address or port than before.
-//! - The history of a translated flow, captured at both hosts, is not linearizable ([`bindings`]), or an outside address and port is two flows' at the same time.
-//! - The history of the counted packets, with the counter that is read at a round's end, is not linearizable, flow by flow: two packets with the same count, a count above the number of packets
-//!   sent until then, a packet that was sent after another had come out and that has a smaller count, or a counter that does not fit ([`::history`]). An acknowledged update that is lost shows so.
-//! - A counter is not *exactly* the packets that got out and those that were lost after they were counted where something was broken then, each by its number (`ledger`).
-//! - After all faults are repaired, no counted packet at all gets out for longer than [`outage::OUTAGE_LIMIT_MS`] while a router hands some to the switches all the time. (While it has no route to them it
-//!   does not: then routing is what is away, and each packet's account says so. How long nothing got out, whatever the reason, is in the report.)
-//! - After the failure window, a flow of counted packets gets no packet through, or the switch that owns it has another count than the store.
-//! - The lab does not become whole again, a daemon does not start again, or something is left over in it.
+//! - The history of a translated flow, captured at both hosts, is not linearizable ([`bindings`]),
+//!   or an outside address and port is two flows' at the same time.
+//! - The history of the counted packets, with the counter that is read at a round's end, is not
+//!   linearizable, flow by flow: two packets with the same count, a count above the number of
+//!   packets sent until then, a packet that was sent after another had come out and that has a
+//!   smaller count, or a counter that does not fit ([`::history`]). An acknowledged update that is
+//!   lost shows so.
+//! - A counter is not *exactly* the packets that got out and those that were lost after they were
+//!   counted where something was broken then, each by its number (`ledger`).
+//! - After all faults are repaired, no counted packet at all gets out for longer than
+//!   [`outage::OUTAGE_LIMIT_MS`] while a router hands some to the switches all the time. (While it
+//!   has no route to them it does not: then routing is what is away, and each packet's account says
+//!   so. How long nothing got out, whatever the reason, is in the report.)
+//! - After the failure window, a flow of counted packets gets no packet through, or the switch that
+//!   owns it has another count than the store.
+//! - The lab does not become whole again, a daemon does not start again, or something is left over
+//!   in it.
 //!
-//! Faults are never more than what must be survived: one switch goes on forwarding, and of a chain's f + 1 store servers at the most f are hurt in a round.
+//! Faults are never more than what must be survived: one switch goes on forwarding, and of a
+//! chain's f + 1 store servers at the most f are hurt in a round.
 
 pub mod bindings;
 mod client;
@@ -164,15 +180,18 @@ impl Judge {
 
     /// Whether a failure window overlaps the time from `since` until now.
     pub fn excuses(&self, since: Instant) -> bool {
-        // An earlier window is over before the last begins, and attempts are shorter than what lies between.
+        // An earlier window is over before the last begins, and attempts are shorter than what lies
+        // between.
         self.window().is_some_and(|(_, end)| end.is_none_or(|end| end >= since))
     }
 }
 
-/// Runs it, in all labs at the same time, and writes the results. Each lab goes down at the end, whatever happens. `progress` is told every round.
+/// Runs it, in all labs at the same time, and writes the results. Each lab goes down at the end,
+/// whatever happens. `progress` is told every round.
 ///
 /// # Errors
-/// A lab does not come up, its traffic does not start, a result cannot be written, or the process is to stop. Violations are no error: they are in the report.
+/// A lab does not come up, its traffic does not start, a result cannot be written, or the process
+/// is to stop. Violations are no error: they are in the report.
 pub fn run(config: &Config, progress: &(dyn Fn(&str) + Sync)) -> Result<Report> {
     require_program("nft", "nftables")?;
     for (topology, _) in &config.topologies {

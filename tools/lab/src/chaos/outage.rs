@@ -1,11 +1,14 @@
 //! For how long nothing gets out.
 
-/// With nothing broken, and packets being handed to the switches all the time, one must get out within so long, in milliseconds.
+/// With nothing broken, and packets being handed to the switches all the time, one must get out
+/// within so long, in milliseconds.
 pub const OUTAGE_LIMIT_MS: u64 = 3_000;
-/// Packets that are further apart than this are not handed over all the time, in nanoseconds: a route was away in between, or the machine stood still.
+/// Packets that are further apart than this are not handed over all the time, in nanoseconds: a
+/// route was away in between, or the machine stood still.
 const STEADY_NS: u64 = 250_000_000;
 
-/// The longest time, from its beginning to its end, from `from_ns` on, in which packets went in steadily and none came out. All times in order, in nanoseconds.
+/// The longest time, from its beginning to its end, from `from_ns` on, in which packets went in
+/// steadily and none came out. All times in order, in nanoseconds.
 pub fn longest(from_ns: u64, went_in: &[u64], came_out: &[u64]) -> (u64, u64) {
     let mut longest = (from_ns, from_ns);
     let mut since: Option<(u64, u64)> = None;

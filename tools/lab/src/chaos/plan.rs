@@ -1,4 +1,5 @@
-//! What goes wrong in a round: drawn from the seed, the round's number and what the lab has, and from nothing else, so that it can be drawn again.
+//! What goes wrong in a round: drawn from the seed, the round's number and what the lab has, and
+//! from nothing else, so that it can be drawn again.
 
 use crate::chaos::random::Random;
 use crate::topology::{Role, Topology, in_mode};
@@ -108,8 +109,9 @@ impl Site {
 
 /// The faults of a round, by time.
 ///
-/// At the most all switches but one are cut off or dead in the same round, and at the most `f` store servers: a repair takes its time, and so what is
-/// one after the other on paper would often be at once.
+/// At the most all switches but one are cut off or dead in the same round, and at the most `f`
+/// store servers: a repair takes its time, and so what is one after the other on paper would often
+/// be at once.
 pub fn draw(seed: u64, lab: &str, round: u64, site: &Site) -> Vec<Step> {
     let mut random = Random::new(seed, &format!("{lab} {round}"));
     let wanted = [1, 1, 1, 2, 2, 3].get(random.between(0, 5) as usize).copied().unwrap_or(1);

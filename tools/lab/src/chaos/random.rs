@@ -1,4 +1,5 @@
-//! Random numbers that are the same for a seed in every version of everything: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+//! Random numbers that are the same for a seed in every version of everything: SplitMix64 (Steele,
+//! Lea, Flood, OOPSLA 2014).
 
 /// A generator.
 #[derive(Clone, Debug)]

@@ -1,7 +1,8 @@
 //! Threads that fetch the frames of packet sockets, and how far they have come.
 //!
-//! On a busy machine a thread may be behind by seconds: what is judged is what passed until a time that *all* of them have gone past ([`Recorder::catch_up`]). And frames
-//! need the times at which the kernel saw them: it is waited until it takes these.
+//! On a busy machine a thread may be behind by seconds: what is judged is what passed until a time
+//! that *all* of them have gone past ([`Recorder::catch_up`]). And frames need the times at which
+//! the kernel saw them: it is waited until it takes these.
 
 use crate::error::{Error, Result};
 use crate::interrupt;
@@ -16,7 +17,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const PATIENCE: Duration = Duration::from_millis(20);
 /// How often the kernel is asked whether it had no room for frames.
 const LOOKS_PER_COUNT: u32 = 64;
-/// Two processors may stamp two frames and put them into a socket's queue the other way round, no further apart than this.
+/// Two processors may stamp two frames and put them into a socket's queue the other way round, no
+/// further apart than this.
 const DISORDER_NS: u64 = 10_000_000;
 /// Who is behind by more has died, or has a machine that nothing can be said about.
 const BEHIND_MOST: Duration = Duration::from_secs(30);
@@ -66,7 +68,8 @@ impl<T: Send + 'static> Recorder<T> {
         self.threads.push(std::thread::spawn(move || listen(interface, number, &find, &shared)));
     }
 
-    /// Waits until everything that passed until now is recorded; when that was, in nanoseconds since 1970.
+    /// Waits until everything that passed until now is recorded; when that was, in nanoseconds
+    /// since 1970.
     ///
     /// # Errors
     /// A thread does not come as far, or the process is to stop.
@@ -130,7 +133,8 @@ fn listen<T>(mut interface: Interface, number: usize, find: &impl Fn(&Frame, See
     }
 }
 
-/// Waits until the kernel takes the times of frames when it sees them ([`capture::stamps_frames`]). Sockets that want these must be open.
+/// Waits until the kernel takes the times of frames when it sees them ([`capture::stamps_frames`]).
+/// Sockets that want these must be open.
 ///
 /// # Errors
 /// It does not.
@@ -155,7 +159,8 @@ mod tests {
 
     const DATAGRAMS: u8 = 50;
 
-    /// A thread that is behind: it is waited for, and it says of each frame when the frame came, not when it was fetched.
+    /// A thread that is behind: it is waited for, and it says of each frame when the frame came,
+    /// not when it was fetched.
     #[test]
     fn a_thread_that_lags_is_waited_for_and_its_times_are_those_of_the_kernel() {
         if !nix::unistd::geteuid().is_root() {

@@ -1,4 +1,5 @@
-//! What a run of chaos leaves: `chaos.json`, the histories of counted packets, and, for each round with a violation, the logs and the state of the lab then.
+//! What a run of chaos leaves: `chaos.json`, the histories of counted packets, and, for each round
+//! with a violation, the logs and the state of the lab then.
 
 use crate::chaos::plan::{Fault, Step};
 use crate::chaos::{Violation, bindings, connections, counts};
@@ -171,7 +172,8 @@ pub(super) fn evidence(lab: &Lab, folder: &Path) -> Result<()> {
     std::fs::write(&path, status::status(lab)?.render()).map_err(Error::io(&path))
 }
 
-/// Beside the copy of a daemon's configuration, the metrics that it shows, if it does. One that is dead shows none, and what is left of the lab is worth no less.
+/// Beside the copy of a daemon's configuration, the metrics that it shows, if it does. One that is
+/// dead shows none, and what is left of the lab is worth no less.
 fn write_metrics(lab: &Lab, node: &str, configuration: &Path, copy: &Path) {
     let Ok(text) = std::fs::read_to_string(configuration) else { return };
     let address = text.lines().find_map(|line| line.strip_prefix("metrics = \"")?.strip_suffix('"')?.parse().ok());

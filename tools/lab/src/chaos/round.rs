@@ -132,7 +132,8 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    /// After a judgement. Not at its end: after the last one nothing more is sent, as nobody would judge it.
+    /// After a judgement. Not at its end: after the last one nothing more is sent, as nobody would
+    /// judge it.
     fn resume(&self) {
         if let Some((connections, _)) = &self.traffic.connections {
             connections.resume();
@@ -206,7 +207,8 @@ fn own_changes(lab: &Lab, before: &[Option<String>], steps: &[Step], (from_ns, u
     outages
 }
 
-/// Does and undoes all faults, each by its own clock. Returns when each began, by `record_ns`; their effects last longer.
+/// Does and undoes all faults, each by its own clock. Returns when each began, by `record_ns`;
+/// their effects last longer.
 fn play(lab: &Lab, steps: &[Step], record_ns: &(dyn Fn() -> u64 + Sync)) -> Result<Vec<Outage>> {
     let began = Instant::now();
     std::thread::scope(|scope| {

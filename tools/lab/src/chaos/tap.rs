@@ -1,7 +1,9 @@
-//! What the routers' interfaces carry, as far as it is about counted packets: the packets themselves, and the messages of the state protocol around them.
+//! What the routers' interfaces carry, as far as it is about counted packets: the packets
+//! themselves, and the messages of the state protocol around them.
 //!
-//! A packet socket sees a frame that comes in before any rule of nftables does, and one that goes out after all of them. So what a router received and did not send was lost in the router, and what it
-//! sent and nobody answered was lost beyond it.
+//! A packet socket sees a frame that comes in before any rule of nftables does, and one that goes
+//! out after all of them. So what a router received and did not send was lost in the router, and
+//! what it sent and nobody answered was lost beyond it.
 
 use crate::chaos::ledger::{Form, Node, Sighting, What};
 use crate::chaos::record::{Recorder, wait_for_times};
@@ -42,7 +44,8 @@ struct Listener {
     views: Mutex<BTreeMap<u16, u64>>,
 }
 
-/// Listens in all routers of a lab, for packets to `port` from `first_port` + flow. `nodes` are all of the lab's; times are counted from `zero_ns` since 1970.
+/// Listens in all routers of a lab, for packets to `port` from `first_port` + flow. `nodes` are all
+/// of the lab's; times are counted from `zero_ns` since 1970.
 ///
 /// # Errors
 /// A packet socket cannot be opened.

@@ -38,8 +38,9 @@ impl Whole {
         Ok(Self { nodes })
     }
 
-    /// Waits until the lab is whole: daemons ready, BGP and BFD up, the same routes, processes and pinned objects as in the beginning, every chain of
-    /// its full length and known to everybody, the topology's probes good.
+    /// Waits until the lab is whole: daemons ready, BGP and BFD up, the same routes, processes and
+    /// pinned objects as in the beginning, every chain of its full length and known to everybody,
+    /// the topology's probes good.
     ///
     /// # Errors
     /// It is not in time, and what is missing; or the process is to stop.
@@ -90,8 +91,10 @@ fn wait_status(lab: &Lab, daemon: &str, what: &str, mut good: impl FnMut(&[Value
     result.map_err(|error| in_detail(error, &Value::from(all).to_string()))
 }
 
-/// Whether all servers of each chain have what any of them had when they were asked before, and those that have come as far as each other the same number of
-/// records. (Heartbeats go down the chains all the time, so that the servers hardly ever answer the same when they are asked one after the other.)
+/// Whether all servers of each chain have what any of them had when they were asked before, and
+/// those that have come as far as each other the same number of records. (Heartbeats go down the
+/// chains all the time, so that the servers hardly ever answer the same when they are asked one
+/// after the other.)
 fn agree(before: &mut BTreeMap<u64, u64>, servers: &[Value]) -> bool {
     let mut shards: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     let mut records: BTreeMap<Vec<(u64, u64)>, BTreeSet<String>> = BTreeMap::new();

@@ -1,15 +1,18 @@
 //! What a run's samples say: goodput per 100 ms, and how long a disruption lasted.
 //!
-//! Definitions (all in seconds; G is the median goodput of the 100 ms bins between the end of the warm-up and the kill):
-//! - A moment t is *good* if the mean goodput over [t, t + 100 ms] is at least 0.8 G, where no 20 ms count for more than G: what a sender makes up for after a gap does not
-//!   fill the gap.
-//! - A disruption that begins at t0 *ends* at the first t ≥ t0 such that every moment in [t, t + 500 ms] is good: a burst
-//!   between two gaps does not count as the end.
+//! Definitions (all in seconds; G is the median goodput of the 100 ms bins between the end of the
+//! warm-up and the kill):
+//! - A moment t is *good* if the mean goodput over [t, t + 100 ms] is at least 0.8 G, where no 20
+//!   ms count for more than G: what a sender makes up for after a gap does not fill the gap.
+//! - A disruption that begins at t0 *ends* at the first t ≥ t0 such that every moment in [t, t +
+//!   500 ms] is good: a burst between two gaps does not count as the end.
 //! - `recovery_fail_s`: t0 is the SIGKILL.
-//! - `recovery_return_s`: the longest disruption between `restore` and the end of the run. One begins where the first 20 ms
-//!   window with less than 0.8 G lies in a moment that is not good. 0 if there is none.
-//! - The routes have *moved back* when the returned switch is sent a tenth of the frames that switches were sent before the
-//!   failure, in both directions together. The figure's mark is there, or where the disruption begins if there is one.
+//! - `recovery_return_s`: the longest disruption between `restore` and the end of the run. One
+//!   begins where the first 20 ms window with less than 0.8 G lies in a moment that is not good. 0
+//!   if there is none.
+//! - The routes have *moved back* when the returned switch is sent a tenth of the frames that
+//!   switches were sent before the failure, in both directions together. The figure's mark is
+//!   there, or where the disruption begins if there is one.
 
 use crate::demo::sampler::Sample;
 
@@ -124,13 +127,14 @@ impl<'a> Series<'a> {
         None
     }
 
-    /// Begin and length of the longest disruption in [start, limit], in seconds: length 0 if there is none; `None` if one does
-    /// not end.
+    /// Begin and length of the longest disruption in [start, limit], in seconds: length 0 if there
+    /// is none; `None` if one does not end.
     pub fn longest_disruption(&self, start: f64, limit: f64, normal: f64) -> Option<(f64, f64)> {
         let limit = limit.min(self.end());
         let mut longest = (start, 0.0_f64);
         let mut t = start;
-        // What begins in the last moments cannot be seen to end: these only show that what began before them is over.
+        // What begins in the last moments cannot be seen to end: these only show that what began
+        // before them is over.
         let last = limit - SUSTAINED_S - 3.0 * BIN_S;
         while let Some(bad) = moments(t, last).find(|&t| !self.good(t, normal)) {
             let low = |&t: &f64| self.goodput(t, t + USED_WINDOW_S) < RECOVERED * normal;
@@ -149,8 +153,8 @@ impl<'a> Series<'a> {
         (self.at(to, |s| s.offered.iter().sum()) - self.at(from, |s| s.offered.iter().sum())) / (to - from)
     }
 
-    /// When frames begin to be sent to `switch` again after `restore`, where `before` is a stretch of normal operation;
-    /// `None` if they never are.
+    /// When frames begin to be sent to `switch` again after `restore`, where `before` is a stretch
+    /// of normal operation; `None` if they never are.
     pub fn return_start(&self, switch: usize, restore: f64, before: (f64, f64)) -> Option<f64> {
         let normal = self.offered(before.0, before.1);
         let sent = |s: &Sample| s.offered.get(switch).copied().unwrap_or(0);
@@ -169,7 +173,8 @@ fn moments(from: f64, to: f64) -> impl Iterator<Item = f64> {
 mod tests {
     use super::*;
 
-    /// 100 Mbit/s of payload, nothing in the given gaps; switch 0 is used until 2 s and from 6 s on.
+    /// 100 Mbit/s of payload, nothing in the given gaps; switch 0 is used until 2 s and from 6 s
+    /// on.
     fn run(gaps: &[(f64, f64)]) -> Vec<Sample> {
         let mut samples = Vec::new();
         let (mut payload, mut via, mut offered) = (0_u64, [0_u64; 2], [0_u64; 2]);

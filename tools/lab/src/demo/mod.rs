@@ -1,8 +1,9 @@
 //! The failover demonstration: RedPlane §7.3 (Figure 14) in the lab.
 //!
-//! Real TCP (iperf3's long flows and a few hundred idle connections) passes through a NAT on one of two switches. The
-//! switch is killed, the network reroutes, the switch comes back. The same is run with replicated state, without it, and
-//! once with no failure. [`analysis`] says how the figures are defined.
+//! Real TCP (iperf3's long flows and a few hundred idle connections) passes through a NAT on one of
+//! two switches. The switch is killed, the network reroutes, the switch comes back. The same is run
+//! with replicated state, without it, and once with no failure. [`analysis`] says how the figures
+//! are defined.
 
 pub mod analysis;
 pub mod picture;
@@ -151,7 +152,8 @@ impl Timeline {
 /// Runs the demonstration and writes its files. Returns the outcomes in the order of the runs.
 ///
 /// # Errors
-/// A lab does not come up, traffic does not start, or a result cannot be written; the labs are down in any case.
+/// A lab does not come up, traffic does not start, or a result cannot be written; the labs are down
+/// in any case.
 pub fn demonstrate(config: &Config, picture: &mut Picture) -> Result<Vec<Outcome>> {
     require_program("iperf3", "iperf3")?;
     let mut runs = config.runs.clone();

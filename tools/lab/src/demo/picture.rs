@@ -1,4 +1,5 @@
-//! What the terminal shows while the demonstration runs: a live picture on a terminal, plain lines elsewhere.
+//! What the terminal shows while the demonstration runs: a live picture on a terminal, plain lines
+//! elsewhere.
 
 use crate::demo::Kind;
 use crate::demo::analysis::Series;

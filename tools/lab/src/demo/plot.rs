@@ -1,4 +1,5 @@
-//! `failover.svg`: RedPlane's Figure 14, drawn from our runs, with which switch carried the traffic below it.
+//! `failover.svg`: RedPlane's Figure 14, drawn from our runs, with which switch carried the traffic
+//! below it.
 
 use crate::demo::analysis::{BIN_S, Series};
 use crate::demo::run::Outcome;

@@ -1,4 +1,5 @@
-//! The demonstration's JSON files: `failover.json` (the result) and `timeline.json` (everything measured).
+//! The demonstration's JSON files: `failover.json` (the result) and `timeline.json` (everything
+//! measured).
 
 use crate::demo::Config;
 use crate::demo::analysis::{BIN_S, Series};

@@ -158,7 +158,8 @@ fn wait_flowing(lab: &Lab, points: &Points, flows: &mut LongFlows) -> Result<()>
     }
 }
 
-/// Whether the long flows, though not reset, have stopped: less than a hundredth of the run's mean in its last second.
+/// Whether the long flows, though not reset, have stopped: less than a hundredth of the run's mean
+/// in its last second.
 fn stalled(samples: &[Sample], end: f64) -> bool {
     let series = Series::new(samples);
     series.goodput(end - 1.0, end) < 0.01 * series.goodput(0.0, end)
@@ -298,7 +299,8 @@ impl Run<'_> {
         let before = (plan.warm_up, self.failed_at.unwrap_or(plan.end));
         let normal_mbps = series.median(before.0, before.1);
         let recovery_fail_s = self.failed_at.and_then(|t| series.recovery(t, plan.end, normal_mbps));
-        // When the routes move, the parked packets' senders fall silent: the disruption can begin well before the frames come back.
+        // When the routes move, the parked packets' senders fall silent: the disruption can begin
+        // well before the frames come back.
         let disruption = self.restored_at.and_then(|t| series.longest_disruption(t, plan.end, normal_mbps));
         let recovery_return_s = disruption.map(|(_, length)| length);
         let returned_at = match disruption {

@@ -1,7 +1,7 @@
 //! Throughput while a run lasts, from the interface counters, every 10 ms.
 //!
-//! Goodput is the TCP payload that reaches the receiving host: bytes of its interface less the headers of each frame.
-//! Which switch carries it is read from the core router's interfaces.
+//! Goodput is the TCP payload that reaches the receiving host: bytes of its interface less the
+//! headers of each frame. Which switch carries it is read from the core router's interfaces.
 
 use crate::error::{Error, Result};
 use crate::instance::Lab;
@@ -58,7 +58,8 @@ impl Counters {
     fn parse(text: &str, interface: &str) -> Option<Self> {
         let line = text.lines().find_map(|l| l.trim_start().strip_prefix(interface)?.strip_prefix(':'))?;
         let columns: Vec<u64> = line.split_whitespace().map_while(|c| c.parse().ok()).collect();
-        // Receive: bytes packets errs drop fifo frame compressed multicast; transmit: bytes packets ...
+        // Receive: bytes packets errs drop fifo frame compressed multicast; transmit: bytes packets
+        // ...
         let (bytes, frames) = (*columns.first()?, *columns.get(1)?);
         Some(Self { received_payload: bytes.saturating_sub(frames * HEADER_BYTES), sent_frames: *columns.get(9)? })
     }

@@ -1,4 +1,5 @@
-//! The traffic of a run: iperf3's long flows and the idle connections, each in its host's namespace.
+//! The traffic of a run: iperf3's long flows and the idle connections, each in its host's
+//! namespace.
 
 use crate::error::{Error, Result};
 use crate::instance::Lab;
@@ -80,7 +81,8 @@ pub struct LongOutcome {
 }
 
 impl LongFlows {
-    /// Starts `count` flows that send for `seconds`, at `rate_mbps` in all (0: as fast as they can).
+    /// Starts `count` flows that send for `seconds`, at `rate_mbps` in all (0: as fast as they
+    /// can).
     ///
     /// # Errors
     /// iperf3 cannot be started.
@@ -95,8 +97,10 @@ impl LongFlows {
         // A second more, so that their end is not taken for a disruption.
         client.args(["-P", &count.to_string(), "-t", &format!("{:.0}", seconds.ceil() + 1.0)]);
         if rate_mbps > 0 {
-            // Not --fq-rate: it has TCP pace by its smoothed round trip, in which packets that waited for a lease count for up to a second. -b makes up for an outage by
-            // a burst above the rate, which `analysis` does not count. Small blocks, so that the rate is even.
+            // Not --fq-rate: it has TCP pace by its smoothed round trip, in which packets that
+            // waited for a lease count for up to a second. -b makes up for an outage by a burst
+            // above the rate, which `analysis` does not count. Small blocks, so that the rate is
+            // even.
             client.args(["-l", "16K"]);
             client.args(["-b", &format!("{}M", rate_mbps as usize / count.max(1))]);
         }

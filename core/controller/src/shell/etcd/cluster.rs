@@ -26,7 +26,8 @@ impl Cluster {
         Cluster { members, access }
     }
 
-    /// Asks the members in turn; the one that answered is asked first the next time. If none did, the error names them all.
+    /// Asks the members in turn; the one that answered is asked first the next time. If none did,
+    /// the error names them all.
     pub(super) async fn ask<T>(&mut self, question: impl AsyncFn(Client) -> Result<T, Error>) -> Result<T, String> {
         let mut problems = Vec::new();
         for at in 0..self.members.len() {
@@ -90,7 +91,8 @@ fn options(access: &EtcdAccess, url: &str) -> Result<ConnectOptions, Problem> {
     Ok(options)
 }
 
-/// What went wrong, for people: the message, and the innermost cause if that says more ("Connection refused", "invalid peer certificate: …").
+/// What went wrong, for people: the message, and the innermost cause if that says more ("Connection
+/// refused", "invalid peer certificate: …").
 fn reason(error: &Error) -> String {
     let (message, error): (_, &dyn std::error::Error) = match error {
         Error::GRpcStatus(status) => (status.message().to_owned(), status),

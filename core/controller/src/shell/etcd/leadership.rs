@@ -1,4 +1,5 @@
-//! Until when a controller may believe that it leads: told by the thread that asks etcd, looked at by the one that decides.
+//! Until when a controller may believe that it leads: told by the thread that asks etcd, looked at
+//! by the one that decides.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +13,8 @@ impl Leadership {
         self.0.store(until_ns, Ordering::SeqCst);
     }
 
-    /// It leads still, and may until then. False: it had ended in between (and has then), so it must be begun anew.
+    /// It leads still, and may until then. False: it had ended in between (and has then), so it
+    /// must be begun anew.
     #[must_use]
     pub fn renew(&self, now_ns: u64, until_ns: u64) -> bool {
         let before = self.0.load(Ordering::SeqCst);

@@ -1,7 +1,7 @@
 //! Decisions in etcd, and the election of the controller that decides.
 //!
-//! What makes two controllers safe is not the election but that each write names the revision that it replaces; the election only keeps them from deciding
-//! against each other all the time.
+//! What makes two controllers safe is not the election but that each write names the revision that
+//! it replaces; the election only keeps them from deciding against each other all the time.
 
 mod cluster;
 mod leadership;
@@ -25,7 +25,8 @@ use wire::Views;
 
 /// How often the leader says that it still is, and the others look.
 const EVERY: Duration = Duration::from_millis(300);
-/// Without a word of the leader for so long there is none. etcd makes it longer if its own elections take longer.
+/// Without a word of the leader for so long there is none. etcd makes it longer if its own
+/// elections take longer.
 const LEADER_TTL_S: i64 = 2;
 /// A leader believes in itself for that much less than its lease lasts.
 const MARGIN: Duration = TIMEOUT;
@@ -63,7 +64,8 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// Nothing is asked yet. `me` names this process to people who look into etcd. Fails if the system has no descriptors left.
+    /// Nothing is asked yet. `me` names this process to people who look into etcd. Fails if the
+    /// system has no descriptors left.
     pub fn new(config: &EtcdConfig, me: String) -> std::io::Result<Etcd> {
         // The pool is for looking up names only.
         let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(4).build()?;
@@ -89,8 +91,9 @@ impl Etcd {
         self.keeper.leadership.clone()
     }
 
-    /// Runs until the controller is gone, or has hung up on `stop`: writes what comes in, keeps up the election, reads what another controller wrote. What it is doing
-    /// then it leaves half done, as if the process had died: the lead is given back, and no more.
+    /// Runs until the controller is gone, or has hung up on `stop`: writes what comes in, keeps up
+    /// the election, reads what another controller wrote. What it is doing then it leaves half
+    /// done, as if the process had died: the lead is given back, and no more.
     pub fn run(mut self, decisions: &Receiver<Views>, told: &Sender<Told>, mut stop: oneshot::Receiver<()>) {
         let mut look_at = Instant::now();
         loop {
@@ -233,7 +236,8 @@ impl Keeper {
         true
     }
 
-    /// Whether the views that were read or written are there still: asked without reading them, so that no write can take the place of what was not seen.
+    /// Whether the views that were read or written are there still: asked without reading them, so
+    /// that no write can take the place of what was not seen.
     async fn still_there(&mut self) -> Option<Told> {
         let key = self.views_key.as_str();
         let count = async |client: Client| {
@@ -267,7 +271,8 @@ impl Keeper {
 
     async fn write(&mut self, views: &Views) -> Told {
         let other = format!("etcd has other {} than those that this decision goes by, or none", self.views_key);
-        // It goes by views that are not the ones whose revision is known here: another controller's were read meanwhile.
+        // It goes by views that are not the ones whose revision is known here: another controller's
+        // were read meanwhile.
         let why = if views.version <= self.version {
             other
         } else {
@@ -288,7 +293,8 @@ impl Keeper {
         }
     }
 
-    /// The revision of the views that are written now; none if others are there than those that they were to replace.
+    /// The revision of the views that are written now; none if others are there than those that
+    /// they were to replace.
     async fn replace(&mut self, views: &Views) -> Result<Option<i64>, String> {
         let (key, revision, json) = (self.views_key.as_str(), self.revision, views.to_json());
         let write = async |client: Client| {
@@ -310,9 +316,11 @@ impl Keeper {
         Ok(Some(views))
     }
 
-    /// Until when this process leads, if it does: its key is there with its lease, or nobody's is and now its own is.
+    /// Until when this process leads, if it does: its key is there with its lease, or nobody's is
+    /// and now its own is.
     async fn elect(&mut self) -> Result<Option<u64>, String> {
-        // Without the lease that it was elected with others may have led meanwhile: it begins anew, by reading.
+        // Without the lease that it was elected with others may have led meanwhile: it begins anew,
+        // by reading.
         if self.leading && !self.keep_lease().await? {
             return Ok(None);
         }
@@ -364,7 +372,8 @@ impl Keeper {
     /// Lets the lease begin anew; false if there is none, or none any more.
     async fn keep_lease(&mut self) -> Result<bool, String> {
         let Some(mut lease) = self.lease else { return Ok(false) };
-        // A question of its own each time: an answer that comes late is not taken for that to a later one.
+        // A question of its own each time: an answer that comes late is not taken for that to a
+        // later one.
         lease.asked_ns = now_ns();
         let keep = async |client: Client| match client.lease_client().keep_alive(lease.id).await {
             Ok(_) => Ok(true),

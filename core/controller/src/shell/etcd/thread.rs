@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use wire::Views;
 
-/// How long a controller that ends waits for this thread, which gives up a little earlier ([`super::RESIGN`]).
+/// How long a controller that ends waits for this thread, which gives up a little earlier
+/// ([`super::RESIGN`]).
 const STOP: Duration = Duration::from_secs(1);
 
 /// A running thread. It ends when this is dropped.
@@ -47,7 +48,8 @@ impl EtcdThread {
         self.leadership.holds(now_ns())
     }
 
-    /// Has it give the lead back, so that another takes over at once and not when the lease is over; returns when that is done, or after [`STOP`]: then the lease runs out.
+    /// Has it give the lead back, so that another takes over at once and not when the lease is
+    /// over; returns when that is done, or after [`STOP`]: then the lease runs out.
     pub fn stop(self) {
         let EtcdThread { stop, decisions, told, .. } = self;
         drop((stop, decisions));

@@ -1,4 +1,5 @@
-//! A switch's object with systems/redplane/sim/tests/counter.p4 in it, a packet generator and a store made of the codec.
+//! A switch's object with systems/redplane/sim/tests/counter.p4 in it, a packet generator and a
+//! store made of the codec.
 #![allow(dead_code, reason = "each test uses its part")]
 
 #[path = "../common/messages.rs"]
@@ -44,7 +45,8 @@ pub fn rig(defines: &[&str]) -> Rig {
     rig_with(defines, 3_000_000, 0)
 }
 
-/// Messages are sent again after 3 ms to `resend_most_ns`, and a shard has a window of so many packets.
+/// Messages are sent again after 3 ms to `resend_most_ns`, and a shard has a window of so many
+/// packets.
 pub fn rig_with(defines: &[&str], resend_most_ns: u64, window: u64) -> Rig {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sim/tests/counter.p4");
     let defines = defines.iter().map(ToString::to_string).collect();

@@ -26,7 +26,8 @@ pub struct Config {
     pub listen: SocketAddrV4,
     /// Threads, each a server of its own, on the ports from `listen`'s on.
     pub workers: u16,
-    /// What this process dies with, as controllers are told: no chain has two servers of one machine. Empty: it is alone, and has one worker.
+    /// What this process dies with, as controllers are told: no chain has two servers of one
+    /// machine. Empty: it is alone, and has one worker.
     pub machine: String,
     /// The controllers that it reports to and hears from.
     pub controllers: Vec<SocketAddrV4>,
@@ -36,7 +37,8 @@ pub struct Config {
     pub seed: Option<u64>,
     /// The file of shared secrets (`secrets::SecretsFile`), relative to the working directory.
     pub secrets: PathBuf,
-    /// The backends of objects that have them, by the object's number: may change while the server runs (SIGHUP).
+    /// The backends of objects that have them, by the object's number: may change while the server
+    /// runs (SIGHUP).
     pub backends: Vec<(u16, Vec<Backend>)>,
     /// How the health of their backends is checked, by the object's number.
     pub health: Vec<(u16, HealthCheck)>,

@@ -1,4 +1,5 @@
-//! `[[object]]` of `store.toml`: sizes, allocators and backends of the objects that the store keeps.
+//! `[[object]]` of `store.toml`: sizes, allocators and backends of the objects that the store
+//! keeps.
 
 use crate::core::backends::{Backend, Health, MOST_BACKENDS, MOST_WEIGHT};
 use crate::core::nat::{KEY_BYTES, VALUE_BYTES};
@@ -100,7 +101,8 @@ fn table_of<'a>(tables: &'a mut Vec<ObjectTable>, object: &StateObject) -> (Stri
     (format!("object[{at}] \"{}\"", object.name), &mut tables[at])
 }
 
-/// Takes ids, sizes and allocators from the program's manifest, and objects that have no table of their own.
+/// Takes ids, sizes and allocators from the program's manifest, and objects that have no table of
+/// their own.
 pub(super) fn fill_from_manifest(tables: &mut Vec<ObjectTable>, manifest: &Manifest) -> Result<(), Problem> {
     let fault = |error: ObjectError| ("manifest".to_owned(), error.to_string());
     let flows = flow_states(manifest).map_err(fault)?;

@@ -26,7 +26,8 @@ fn backends_are_read_and_checked() {
     let seen: Vec<_> = backends.iter().map(|b| (b.address.to_string(), b.weight, b.drained)).collect();
     assert_eq!(seen, [("10.0.4.1:8080".to_owned(), 2, false), ("10.0.4.2:8080".to_owned(), 1, true)]);
     assert_eq!(config.file, Path::new("store.toml"));
-    // Which backends there are is not part of what a chain must agree on: it changes while they run.
+    // Which backends there are is not part of what a chain must agree on: it changes while they
+    // run.
     let other = Config::parse(Path::new("store.toml"), &GOOD.replace("10.0.4.2", "10.0.4.3")).unwrap();
     assert_eq!(other.settings.digest(), config.settings.digest());
     let other = Config::parse(Path::new("store.toml"), &GOOD.replace("\"weighted\"", "\"maglev\"")).unwrap();

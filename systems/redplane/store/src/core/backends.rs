@@ -1,7 +1,10 @@
-//! The BACKENDS allocator: which backend a new conversation goes to, and how many each has. `systems/redplane/docs/apps/load_balancer.md`.
+//! The BACKENDS allocator: which backend a new conversation goes to, and how many each has.
+//! `systems/redplane/docs/apps/load_balancer.md`.
 //!
-//! How many conversations a backend has is a function of the records, so every server of a chain counts the same, and one that takes over goes on with it.
-//! Which backends there are is the operator's, and may change while the store runs: what is in no list any more keeps its conversations.
+//! How many conversations a backend has is a function of the records, so every server of a chain
+//! counts the same, and one that takes over goes on with it. Which backends there are is the
+//! operator's, and may change while the store runs: what is in no list any more keeps its
+//! conversations.
 
 use super::nat::NatKey;
 use super::rng::SplitMix64;
@@ -11,7 +14,8 @@ use std::collections::HashMap;
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 
-/// Entries of Maglev's lookup table: a prime, over a hundred times any number of backends that this is meant for (NSDI '16, §3.4).
+/// Entries of Maglev's lookup table: a prime, over a hundred times any number of backends that this
+/// is meant for (NSDI '16, §3.4).
 pub const MAGLEV_ENTRIES: usize = 65_537;
 /// Backends of an object.
 pub const MOST_BACKENDS: usize = 512;
@@ -61,7 +65,8 @@ impl Backend {
 pub struct BackendStatus {
     /// Its address and port.
     pub address: SocketAddrV4,
-    /// `active`, `drained`, `down` (its health is checked, and bad), or `removed`: not in the list any more, but with conversations.
+    /// `active`, `drained`, `down` (its health is checked, and bad), or `removed`: not in the list
+    /// any more, but with conversations.
     pub state: String,
     /// Its weight; 0 when removed.
     pub weight: u32,
@@ -69,8 +74,9 @@ pub struct BackendStatus {
     pub conversations: usize,
 }
 
-/// The backends of an object, and what follows from how they are. Made once for each change and shared by all shards: Maglev's table is long to make and
-/// large, and the thread that makes it has packets waiting.
+/// The backends of an object, and what follows from how they are. Made once for each change and
+/// shared by all shards: Maglev's table is long to make and large, and the thread that makes it has
+/// packets waiting.
 pub struct Backends {
     policy: BackendPolicy,
     list: Vec<Backend>,
@@ -88,7 +94,8 @@ impl Backends {
         list.truncate(MOST_BACKENDS);
         let takes = |at: &usize| !list[*at].drained && list[*at].weight > 0;
         let mut active: Vec<usize> = (0..list.len()).filter(takes).collect();
-        // If none is up, it is rather this server that is cut off from them: they are chosen as if nobody had checked.
+        // If none is up, it is rather this server that is cut off from them: they are chosen as if
+        // nobody had checked.
         if active.iter().any(|at| list[*at].health == Health::Up) {
             active.retain(|at| list[*at].health == Health::Up);
         }
@@ -136,8 +143,9 @@ impl BackendPool {
         BackendPool { backends: Arc::new(Backends::new(policy, Vec::new())), conversations: HashMap::new() }
     }
 
-    /// Makes these the backends. Conversations are not touched; whether some are to be taken away now that were not before. (Not only when a backend fails: when
-    /// the first one is up again, those that are still gone count.)
+    /// Makes these the backends. Conversations are not touched; whether some are to be taken away
+    /// now that were not before. (Not only when a backend fails: when the first one is up again,
+    /// those that are still gone count.)
     pub fn set_backends(&mut self, backends: Arc<Backends>) -> bool {
         let more_gone = backends.gone.iter().any(|end| !self.backends.is_gone(end));
         self.backends = backends;
@@ -181,7 +189,8 @@ impl BackendPool {
 
     /// The backend of a new conversation; `None` when none takes it.
     ///
-    /// `unusable` says whether a reverse key cannot be had: another record has it (a client that uses one port towards two virtual addresses).
+    /// `unusable` says whether a reverse key cannot be had: another record has it (a client that
+    /// uses one port towards two virtual addresses).
     pub fn choose(&self, key: &NatKey, rng: &mut SplitMix64, unusable: impl Fn(&NatKey) -> bool) -> Option<(u32, u16)> {
         let usable = |at: &usize| {
             let (address, port) = self.end(*at);
@@ -223,7 +232,8 @@ impl BackendPool {
 
     /// The fewest conversations for its weight; of equals one at random.
     fn least_connections(&self, rng: &mut SplitMix64, usable: &impl Fn(&usize) -> bool) -> Option<usize> {
-        // (conversations + 1) / weight, compared without division; the new conversation counts, so that weights matter from the first one on.
+        // (conversations + 1) / weight, compared without division; the new conversation counts, so
+        // that weights matter from the first one on.
         let load = |at: usize| (self.count(at) + 1, u64::from(self.backends.list[at].weight));
         let mut best: Option<(usize, u64, u64)> = None;
         let mut equals = 0;
@@ -274,14 +284,16 @@ impl BackendPool {
     }
 }
 
-/// The key of a backend's answers to `key`. Both directions' keys name the client first, so both are in the client's shard
-/// ([`state_protocol::client_shard_of`]); they differ in the server alone.
+/// The key of a backend's answers to `key`. Both directions' keys name the client first, so both
+/// are in the client's shard ([`state_protocol::client_shard_of`]); they differ in the server
+/// alone.
 pub fn reverse(key: &NatKey, address: u32, port: u16) -> NatKey {
     NatKey { destination: address, destination_port: port, ..*key }
 }
 
-/// Maglev's lookup table (NSDI '16, §3.4, pseudocode 1): each backend in its turns takes the next free entry of its own permutation of the table. Weights are
-/// turns: a backend has as many in a round as its weight. A backend that comes or goes moves few other entries.
+/// Maglev's lookup table (NSDI '16, §3.4, pseudocode 1): each backend in its turns takes the next
+/// free entry of its own permutation of the table. Weights are turns: a backend has as many in a
+/// round as its weight. A backend that comes or goes moves few other entries.
 fn maglev_table(backends: &[Backend], active: &[usize]) -> Vec<u16> {
     const SIZE: u64 = MAGLEV_ENTRIES as u64;
     if active.is_empty() {
@@ -446,7 +458,8 @@ mod tests {
         assert_eq!(pool.in_use(), 10, "a conversation that was never counted");
     }
 
-    /// Maglev's two promises: an even spread (NSDI '16 §5.3), and little disruption when a backend goes (§3.4).
+    /// Maglev's two promises: an even spread (NSDI '16 §5.3), and little disruption when a backend
+    /// goes (§3.4).
     #[test]
     fn maglev_spreads_evenly_and_changes_little() {
         let backends: Vec<Backend> = (1..=50).map(|last| backend(last, 1)).collect();

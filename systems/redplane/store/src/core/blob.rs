@@ -5,7 +5,8 @@ use std::hash::{Hash, Hasher};
 
 const INLINE_BYTES: usize = 22;
 
-/// Up to 22 bytes in place, longer ones on the heap: 24 bytes a key instead of 24 and an allocation.
+/// Up to 22 bytes in place, longer ones on the heap: 24 bytes a key instead of 24 and an
+/// allocation.
 #[derive(Clone)]
 pub enum Blob {
     /// Length and bytes.

@@ -1,7 +1,9 @@
-//! The chain: views, links, entries in order, acknowledgements. `systems/redplane/docs/state-protocol.md`, "The chain", has the rules and why they hold.
+//! The chain: views, links, entries in order, acknowledgements.
+//! `systems/redplane/docs/state-protocol.md`, "The chain", has the rules and why they hold.
 //!
-//! A server takes chain messages of its own view only, and from the neighbour that the view names, incarnation included. So a server that was taken out of
-//! the chain can order nothing and answer nothing any more, whatever it believes to be.
+//! A server takes chain messages of its own view only, and from the neighbour that the view names,
+//! incarnation included. So a server that was taken out of the chain can order nothing and answer
+//! nothing any more, whatever it believes to be.
 
 use super::copy::{CopyIn, CopyOut};
 use super::link::{Downstream, Upstream};
@@ -21,9 +23,11 @@ impl Replica {
         let place = view.members.iter().position(|member| *member == self.me);
         let restored = self.durability.as_mut().is_some_and(|durability| std::mem::take(&mut durability.restored));
         if self.view.number == 0 && !restored {
-            // A member that has no replica saw no view of this founding, and nothing was acknowledged without it: to be empty is to be whole.
+            // A member that has no replica saw no view of this founding, and nothing was
+            // acknowledged without it: to be empty is to be whole.
             self.whole = place.is_some();
-            // Switches may hold leases that an earlier chain granted: wait until the last of them is over.
+            // Switches may hold leases that an earlier chain granted: wait until the last of them
+            // is over.
             self.serve_from_ns = now_ns + self.store_lease_ns.max(EPOCH_TICK_NS);
             if self.whole {
                 self.journal_begin(view.founded, 0);
@@ -58,7 +62,8 @@ impl Replica {
         let same = |copy: &CopyOut| joining.is_some_and(|j| j.member == copy.peer && j.since == copy.since);
         self.copy_out = self.copy_out.take().filter(same);
         if let Some(joining) = joining.filter(|_| restored) {
-            // It may have handed over before it lost power. If it had not, the joining server never is whole, and is given up.
+            // It may have handed over before it lost power. If it had not, the joining server never
+            // is whole, and is given up.
             self.copy_out = Some(CopyOut::handed_over_to(joining.member, joining.since));
         }
         match (&self.copy_out, joining) {
@@ -79,13 +84,16 @@ impl Replica {
         }
     }
 
-    /// Whether entries are answered here: no successor, and none that joins has taken over the answering.
+    /// Whether entries are answered here: no successor, and none that joins has taken over the
+    /// answering.
     pub(super) fn answers(&self) -> bool {
         self.down.is_none()
     }
 
-    /// Answers what no successor will answer, and what was not durable so far. When the tail's successor is gone, whatever it did not confirm is answered from here. It may have answered some of it: then the switch gets that twice, as
-    /// from any network; not at all would be a flow that hangs.
+    /// Answers what no successor will answer, and what was not durable so far. When the tail's
+    /// successor is gone, whatever it did not confirm is answered from here. It may have answered
+    /// some of it: then the switch gets that twice, as from any network; not at all would be a flow
+    /// that hangs.
     pub(super) fn answer_what_nobody_follows(&mut self, out: &mut Outputs) {
         if !self.answers() || !self.whole {
             return;
@@ -127,7 +135,8 @@ impl Replica {
         }
         if header.view != self.view.number && !mutation::is(Mutation::AnyView) {
             self.counters.chain_other_view += 1;
-            // So that the predecessor knows that we can be reached; of another view it learns no more than that.
+            // So that the predecessor knows that we can be reached; of another view it learns no
+            // more than that.
             if let Some(up) = self.up.as_mut().filter(|_| !from_successor) {
                 up.ack_due = true;
             }
@@ -154,7 +163,8 @@ impl Replica {
         }
         up.mismatch = mismatch;
         up.bound = !mismatch;
-        // What was not durable when power was lost was applied here, and the predecessor may know it.
+        // What was not durable when power was lost was applied here, and the predecessor may know
+        // it.
         up.gap |= header.index > self.index && self.durability.as_ref().is_some_and(|durability| durability.resumed);
     }
 
@@ -195,7 +205,8 @@ impl Replica {
         }
     }
 
-    /// Takes the entries, of which the first has this index, that are not here yet: that is no later than the next.
+    /// Takes the entries, of which the first has this index, that are not here yet: that is no
+    /// later than the next.
     fn take_entries(&mut self, first: u64, entries: Entries<'_>, out: &mut Outputs) {
         if self.is_backed_up() {
             self.counters.dropped_back_pressure += 1;
@@ -261,7 +272,8 @@ impl Replica {
                 return self.break_chain(reason, out);
             }
             if header.index + 1 < self.log.first() {
-                // It lacks what every member has. It stays unbound, is reported as unreachable, and loses its place.
+                // It lacks what every member has. It stays unbound, is reported as unreachable, and
+                // loses its place.
                 (down.heard_ns, self.counters.chain_gaps) = (0, self.counters.chain_gaps + 1);
                 return;
             }

@@ -1,10 +1,12 @@
 //! Catching up: the tail copies its records to a server that joins, while it goes on serving.
 //!
-//! A copy is a stream of effects, each complete in itself: the sweep gives every record once, and whatever an entry touches meanwhile is given again (of a
-//! record's snapshots, which are long and always change, only the new parts). When
-//! the sweep is through and nothing touched is left, the handover ends the stream, and from that instant on the tail answers no more by itself: entries go on to the
-//! joining server as to any successor, and that one answers. So when it says that it is whole it has everything that was ever acknowledged, whoever dies next,
-//! and the controller may count on it.
+//! A copy is a stream of effects, each complete in itself: the sweep gives every record once, and
+//! whatever an entry touches meanwhile is given again (of a record's snapshots, which are long and
+//! always change, only the new parts). When the sweep is through and nothing touched is left, the
+//! handover ends the stream, and from that instant on the tail answers no more by itself: entries
+//! go on to the joining server as to any successor, and that one answers. So when it says that it
+//! is whole it has everything that was ever acknowledged, whoever dies next, and the controller may
+//! count on it.
 
 use super::blob::Blob;
 use super::idle::NOBODY;
@@ -23,10 +25,12 @@ const BATCH: usize = 16;
 const MOST_BACK_OFF: u64 = 16;
 /// The longest effect of a session or floor, with room to spare.
 const MOST_ENTRY_BYTES: usize = 560;
-/// Keys waiting to be copied again; more, and the joining server does not keep up: the copy ends, and the controller begins another.
+/// Keys waiting to be copied again; more, and the joining server does not keep up: the copy ends,
+/// and the controller begins another.
 const MOST_TOUCHED: usize = 1 << 20;
 
-/// What an entry touched: an object's position, a key, and, if only a part of a snapshot is new, which: epoch, number and part.
+/// What an entry touched: an object's position, a key, and, if only a part of a snapshot is new,
+/// which: epoch, number and part.
 type Touched = (usize, Blob, Option<(u32, u64, u16)>);
 
 /// The tail's side.
@@ -36,7 +40,8 @@ pub(crate) struct CopyOut {
     pub since: u64,
     /// The handover is in the stream: entries go to the joining server, and it answers.
     pub handed_over: bool,
-    /// The last entry that the copy has the effect of: it must be durable here before the joining server is told that it is whole.
+    /// The last entry that the copy has the effect of: it must be durable here before the joining
+    /// server is told that it is whole.
     handover_index: u64,
     abandoned: bool,
     /// The next slot of the sweep.
@@ -46,7 +51,8 @@ pub(crate) struct CopyOut {
     in_touched: HashSet<Touched>,
     /// Encoded effects that are to go into the stream before anything else.
     ready: VecDeque<Vec<u8>>,
-    /// Messages without a receipt, from number `first` on: flags, how many effects, and their bytes.
+    /// Messages without a receipt, from number `first` on: flags, how many effects, and their
+    /// bytes.
     stream: VecDeque<(ChainFlags, u16, Vec<u8>)>,
     first: u64,
     next_send: u64,
@@ -119,7 +125,8 @@ impl CopyOut {
         self.touch((object, Blob::new(key), None));
     }
 
-    /// A part of a snapshot is about to come. The sweep brings it, if it is not there yet; and so does the record, if it is to be copied again.
+    /// A part of a snapshot is about to come. The sweep brings it, if it is not there yet; and so
+    /// does the record, if it is to be copied again.
     fn note_part(&mut self, records: &Records, part: &SnapshotPart<'_>) {
         let Some(object) = records.object(part.object_id) else { return };
         let swept = records.find(object, part.key).is_some_and(|slot| slot < self.cursor);
@@ -208,7 +215,8 @@ impl CopyOut {
         [Some(slot), pair].into_iter().flatten().for_each(|slot| self.describe_slot(records, slot));
     }
 
-    /// The part itself, if it is still there. If not, all parts of a newer snapshot follow, or the record is gone.
+    /// The part itself, if it is still there. If not, all parts of a newer snapshot follow, or the
+    /// record is gone.
     fn describe_part(&mut self, records: &Records, object: usize, key: &[u8], (epoch, seq, number): (u32, u64, u16)) {
         let Some(slot) = records.find(object, key) else { return };
         let same = |effect: &Effect<'_>| match effect {
@@ -280,7 +288,8 @@ impl CopyOut {
     }
 }
 
-/// Appends an effect without a reply; how many: 1, but for one that cannot be encoded, which records do not give.
+/// Appends an effect without a reply; how many: 1, but for one that cannot be encoded, which
+/// records do not give.
 fn append(bytes: &mut Vec<u8>, effect: Effect<'_>) -> u16 {
     u16::from(Entry { effect, client: NOBODY, reply: &[] }.append_to(bytes).is_ok())
 }
@@ -364,7 +373,8 @@ impl Replica {
             let handed_over = copy.handed_over;
             copy.fill(&self.records, self.index, self.settings.chain_datagram_bytes);
             if copy.handed_over && !handed_over {
-                // From here on it is the successor like any other; what is in the log it gets as entries.
+                // From here on it is the successor like any other; what is in the log it gets as
+                // entries.
                 self.down = Some(super::link::Downstream::new(copy.peer, now_ns));
             }
             let (receiver, committed) = (copy.peer.incarnation, copy.since);

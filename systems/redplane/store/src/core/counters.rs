@@ -64,7 +64,8 @@ counters! {
     releases_stale,
     /// Releases dropped because they are of a grant that was never made.
     releases_unknown,
-    /// Releases without a value that came too soon after a change of the head to be told from late ones; they come again.
+    /// Releases without a value that came too soon after a change of the head to be told from late
+    /// ones; they come again.
     releases_of_unknown_age,
     /// Datagrams dropped because their tag is not genuine.
     bad_tag,
@@ -98,7 +99,8 @@ counters! {
     held_expired,
     /// Requests dropped because too many are held.
     held_overflow,
-    /// Requests dropped because this server is not the head of the shard's chain, or the key of another shard.
+    /// Requests dropped because this server is not the head of the shard's chain, or the key of
+    /// another shard.
     dropped_not_head,
     /// Requests dropped because the chain is not serving.
     dropped_not_serving,

@@ -1,4 +1,5 @@
-//! The first value of a flow: zeros, or a NAT's or load balancer's binding with its reverse. `systems/redplane/docs/state-protocol.md`, "NAT_PORTS".
+//! The first value of a flow: zeros, or a NAT's or load balancer's binding with its reverse.
+//! `systems/redplane/docs/state-protocol.md`, "NAT_PORTS".
 
 use super::mutation::{self, Mutation};
 use super::nat::NatKey;
@@ -9,7 +10,8 @@ use super::{Outputs, Replica};
 use state_protocol::{Effect, Flags, MAX_VALUE_BYTES, RecordWrite};
 
 impl Replica {
-    /// Creates the state that a `LEASE_REQUEST` asks for and grants it; or answers that there is none.
+    /// Creates the state that a `LEASE_REQUEST` asks for and grants it; or answers that there is
+    /// none.
     pub(super) fn create(&mut self, request: &Request<'_>, out: &mut Outputs) {
         let message = &request.message;
         if !message.flags.contains(Flags::ALLOCATE) {

@@ -1,8 +1,8 @@
 //! The digest of what all replicas of a chain must configure alike.
 //!
-//! Chains and logs carry it, so its text never changes: the names below are the text's own, and stay
-//! when a field of the settings is renamed. A new setting appears in the text only if it is not at
-//! its default.
+//! Chains and logs carry it, so its text never changes: the names below are the text's own, and
+//! stay when a field of the settings is renamed. A new setting appears in the text only if it is
+//! not at its default.
 
 use super::settings::{AllocatorSettings, BackendSettings, IdleNs, NatSettings, ObjectSettings, Settings};
 

@@ -1,4 +1,5 @@
-//! The door: what comes in is genuine, what goes out is signed. `systems/redplane/docs/state-protocol.md`, "Tags".
+//! The door: what comes in is genuine, what goes out is signed.
+//! `systems/redplane/docs/state-protocol.md`, "Tags".
 
 use super::output::Outputs;
 use std::net::{Ipv4Addr, SocketAddrV4};

@@ -1,7 +1,8 @@
-//! A replica's side of durability: what it writes down, and what waits until that is durable. `systems/redplane/docs/state-protocol.md`, "Durability".
+//! A replica's side of durability: what it writes down, and what waits until that is durable.
+//! `systems/redplane/docs/state-protocol.md`, "Durability".
 //!
-//! An entry goes to the successor, and its answer to the switch, only when it is durable here. So whatever a successor has is durable at all servers before
-//! it, and an answer is durable on all.
+//! An entry goes to the successor, and its answer to the switch, only when it is durable here. So
+//! whatever a successor has is durable at all servers before it, and an answer is durable on all.
 
 use super::copy::CopyIn;
 use super::journal::{Item, RestoredReplica, effect_bytes};
@@ -20,7 +21,8 @@ pub(crate) struct Durability {
     durable: u64,
     /// With which ticket which entry becomes durable.
     pending: VecDeque<(u64, u64)>,
-    /// It was read from the journal, and nothing came from the predecessor since: that one may believe that more is here.
+    /// It was read from the journal, and nothing came from the predecessor since: that one may
+    /// believe that more is here.
     pub resumed: bool,
     /// It was read from the journal, and is in no view yet.
     pub restored: bool,
@@ -107,7 +109,8 @@ impl Replica {
         Item::Checkpointed { shard }.append_to(bytes);
     }
 
-    /// Moves what is to be written to `out`; it becomes durable with `ticket`. Whether there was anything.
+    /// Moves what is to be written to `out`; it becomes durable with `ticket`. Whether there was
+    /// anything.
     pub(super) fn drain_journal(&mut self, ticket: u64, out: &mut Outputs) -> bool {
         let Some(durability) = self.durability.as_mut().filter(|durability| !durability.bytes.is_empty()) else {
             return false;
@@ -135,7 +138,8 @@ impl Replica {
         true
     }
 
-    /// A replica that was joining when it lost power lacks what it was not sent again: another attempt has to be made.
+    /// A replica that was joining when it lost power lacks what it was not sent again: another
+    /// attempt has to be made.
     pub(super) fn give_up_joining(&mut self) {
         // Nothing that an operator has to know of.
         self.broken = Some(BrokenReason::CopyCutShort);

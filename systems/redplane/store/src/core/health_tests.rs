@@ -53,7 +53,8 @@ fn settings() -> Settings {
     }
 }
 
-/// A server that is the head of shard 0's chain, a middle of shard 1's and the tail of shard 2's, all with conversations of the first backend.
+/// A server that is the head of shard 0's chain, a middle of shard 1's and the tail of shard 2's,
+/// all with conversations of the first backend.
 fn node() -> Node {
     let [me, one, two] = [1, 2, 3].map(|last| Member {
         address: SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, last), 5407),

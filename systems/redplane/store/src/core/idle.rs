@@ -1,5 +1,5 @@
-//! What the head takes away: records that nobody owns and nobody uses, sessions of switches that are gone. `systems/redplane/docs/state-protocol.md`, "Rules of the
-//! store", 8, and "Sessions", 3.
+//! What the head takes away: records that nobody owns and nobody uses, sessions of switches that
+//! are gone. `systems/redplane/docs/state-protocol.md`, "Rules of the store", 8, and "Sessions", 3.
 
 use super::mutation::{self, Mutation};
 use super::records::{Record, Records};
@@ -18,14 +18,16 @@ const FIRST_LOOK_NS: u64 = 10_000_000_000;
 const PROBE_AGAIN_NS: u64 = 5_000_000_000;
 /// Before everything else that is due.
 const AT_ONCE_NS: u64 = 0;
-/// A session is ended when its lease was over for this long, in ns: its switch is gone, and its flows are to be anybody's, and in the end to go too.
+/// A session is ended when its lease was over for this long, in ns: its switch is gone, and its
+/// flows are to be anybody's, and in the end to go too.
 pub const SESSION_FORGOTTEN_NS: u64 = 10_000_000_000;
 
 /// Where an entry goes that answers nobody.
 pub(super) const NOBODY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
 
-/// When the head looks at what next. Each record (of a pair, the primary one) has one entry, moved on whenever it turns out to be in use, and to the front when
-/// its backend is gone. On other servers it has no meaning: a new head begins anew.
+/// When the head looks at what next. Each record (of a pair, the primary one) has one entry, moved
+/// on whenever it turns out to be in use, and to the front when its backend is gone. On other
+/// servers it has no meaning: a new head begins anew.
 #[derive(Default)]
 pub(super) struct Idle {
     /// Time in ns, slot, generation.
@@ -85,7 +87,8 @@ impl Replica {
         let slots: Vec<u32> = self.records.watched().map(|(slot, _)| slot).collect();
         let all = slots.len().max(1) as u64;
         for (slot, at) in slots.into_iter().zip(1..) {
-            // One after the other, as it knows of none whether its owner has it: all at once would be a wave of questions.
+            // One after the other, as it knows of none whether its owner has it: all at once would
+            // be a wave of questions.
             let record = self.records.get(slot);
             let first_ns = now_ns.saturating_add(self.look_every_ns(record) / all * at);
             self.idle.records.push(Reverse((first_ns, slot, record.generation)));
@@ -107,7 +110,8 @@ impl Replica {
         self.idle.records = entries.into();
     }
 
-    /// So often that no record is looked at later than it is due: a release, or the end of a session, begins a time that is at least this long.
+    /// So often that no record is looked at later than it is due: a release, or the end of a
+    /// session, begins a time that is at least this long.
     fn look_every_ns(&self, record: &Record) -> u64 {
         let settings = self.records.settings(record.object);
         let idle_ns = settings.idle_ns(record.key.as_slice()).unwrap_or(u64::MAX);
@@ -179,7 +183,8 @@ impl Replica {
         None
     }
 
-    /// Of a record that is somebody's, or its pair is: asks whether they have it, where that is in doubt. Says when to look again, in ns.
+    /// Of a record that is somebody's, or its pair is: asks whether they have it, where that is in
+    /// doubt. Says when to look again, in ns.
     fn look_whether_held(&mut self, now_ns: u64, slot: u32, later_ns: u64, out: &mut Outputs) -> u64 {
         let pair = self.records.get(slot).pair;
         let mut again_ns = later_ns;

@@ -1,4 +1,5 @@
-//! What a server has, for people and tools: records page by page, and the slots of snapshots. Reads only; bounded in work and size for each question.
+//! What a server has, for people and tools: records page by page, and the slots of snapshots. Reads
+//! only; bounded in work and size for each question.
 
 use super::records::Record;
 use super::{Node, Outputs, Replica};

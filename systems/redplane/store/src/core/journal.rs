@@ -1,7 +1,9 @@
-//! What a server writes down so that it is the same server after a power cut, and how that is read again. `systems/redplane/docs/state-protocol.md`, "Durability".
+//! What a server writes down so that it is the same server after a power cut, and how that is read
+//! again. `systems/redplane/docs/state-protocol.md`, "Durability".
 //!
-//! The core appends items to `Outputs::journal`; the caller makes them durable, in order, and says so with `Node::durable`. Reading them back, up to
-//! any item that was durable, gives the state that this server may go on with.
+//! The core appends items to `Outputs::journal`; the caller makes them durable, in order, and says
+//! so with `Node::durable`. Reading them back, up to any item that was durable, gives the state
+//! that this server may go on with.
 
 use super::records::{DoesNotApply, Records};
 use super::settings::ObjectSettings;
@@ -12,12 +14,14 @@ use wire::{Control, Views};
 
 const ITEM_HEADER_BYTES: usize = 8;
 
-/// One item. Numbers are big-endian; an item is kind (1 byte), 0, shard (2), length of the rest (4), the rest.
+/// One item. Numbers are big-endian; an item is kind (1 byte), 0, shard (2), length of the rest
+/// (4), the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Item<'a> {
     /// The newest views: a control message.
     Views(&'a [u8]),
-    /// A replica begins: without state as a founding member (`since` 0), or as one that joins since view `since`.
+    /// A replica begins: without state as a founding member (`since` 0), or as one that joins since
+    /// view `since`.
     Begin { shard: u16, founded: u64, since: u64 },
     /// A joining replica took an effect of the copy; the bytes are an entry's, without reply.
     Copied { shard: u16, entry: &'a [u8] },
@@ -27,7 +31,8 @@ pub(crate) enum Item<'a> {
     Entry { shard: u16, index: u64, committed: u64, entry: &'a [u8] },
     /// This server is in the shard's chain no more.
     Left { shard: u16 },
-    /// From here to `Checkpointed`, `Copied` and `Kept` describe the replica anew: what is before does not matter any more.
+    /// From here to `Checkpointed`, `Copied` and `Kept` describe the replica anew: what is before
+    /// does not matter any more.
     Checkpoint { shard: u16, founded: u64, since: u64, whole: bool, index: u64 },
     /// An entry that the tail has not confirmed; its effect is in the description.
     Kept { shard: u16, index: u64, entry: &'a [u8] },
@@ -231,7 +236,8 @@ impl Restored {
                 self.replicas[at] = Some(self.describing[at].take().ok_or(BadJournal::Item)?);
             }
             _ => {
-                // What a segment that is no longer there began is described again further on: until then it does not matter.
+                // What a segment that is no longer there began is described again further on: until
+                // then it does not matter.
                 let Some(replica) = self.describing[at].as_mut().or(self.replicas[at].as_mut()) else { return Ok(()) };
                 replica.take(shard, item)?;
             }

@@ -1,4 +1,5 @@
-//! The two ends of a chain link: what is sent, what is acknowledged, what is sent again. Decisions about the chain as a whole are in `chain`.
+//! The two ends of a chain link: what is sent, what is acknowledged, what is sent again. Decisions
+//! about the chain as a whole are in `chain`.
 
 use super::log::Log;
 use super::out_of_order::OutOfOrder;
@@ -48,7 +49,8 @@ pub(crate) struct Downstream {
     hello_pause_ns: u64,
     /// When the successor last told something new.
     pub progress_ns: u64,
-    /// Since when the successor has owed a confirmation, of its place in this view or of what is under way to it, and given none.
+    /// Since when the successor has owed a confirmation, of its place in this view or of what is
+    /// under way to it, and given none.
     owed_since_ns: Option<u64>,
     /// When the successor's process was last heard of, in whatever view.
     pub heard_ns: u64,
@@ -109,7 +111,8 @@ impl Downstream {
         true
     }
 
-    /// The successor has `received` and the tail `committed`; returns what may be forgotten, if that is news.
+    /// The successor has `received` and the tail `committed`; returns what may be forgotten, if
+    /// that is news.
     pub fn acknowledge(
         &mut self,
         now_ns: u64,
@@ -133,8 +136,10 @@ impl Downstream {
         (committed >= log.first()).then_some(committed)
     }
 
-    /// The successor says that what comes after `received` is missing: goes back at once, but not for what a going back sends again already (as "recover" in RFC 6582, 3.2). Or messages
-    /// that overtake each other, each a gap at another place, would have the whole window sent again for each of them. What was missing there once, and is here now, is an old message.
+    /// The successor says that what comes after `received` is missing: goes back at once, but not
+    /// for what a going back sends again already (as "recover" in RFC 6582, 3.2). Or messages that
+    /// overtake each other, each a gap at another place, would have the whole window sent again for
+    /// each of them. What was missing there once, and is here now, is an old message.
     pub fn rewind_on_gap(&mut self, now_ns: u64, received: u64, resend_ns: u64) -> bool {
         let (recover, when) = self.last_rewind;
         if received < self.received || (self.received < recover && now_ns < when + resend_ns) {
@@ -144,7 +149,8 @@ impl Downstream {
         true
     }
 
-    /// No acknowledgement in time: goes back to the first entry not received (go-back-N), ever slower.
+    /// No acknowledgement in time: goes back to the first entry not received (go-back-N), ever
+    /// slower.
     pub fn resend_if_due(&mut self, now_ns: u64) -> bool {
         if self.resend_at_ns.is_none_or(|at| at > now_ns) {
             return false;
@@ -154,8 +160,10 @@ impl Downstream {
         true
     }
 
-    /// The successor says that it has less than it had: it lost power, and what it had not made durable. Or this is an old message, which most are while new ones tell of progress: only
-    /// when it has told nothing new for as long as an entry waits to be sent again, and only once in that time.
+    /// The successor says that it has less than it had: it lost power, and what it had not made
+    /// durable. Or this is an old message, which most are while new ones tell of progress: only
+    /// when it has told nothing new for as long as an entry waits to be sent again, and only once
+    /// in that time.
     /// `first` is the oldest entry here; before that everybody has all.
     pub fn step_back(&mut self, now_ns: u64, received: u64, first: u64, resend_ns: u64) -> bool {
         if received >= self.received || received + 1 < first {
@@ -174,7 +182,8 @@ impl Downstream {
         (self.next_send, self.bytes_under_way, self.resend_at_ns) = (self.received + 1, 0, None);
     }
 
-    /// Sends what the window allows of the entries up to `last`, several a datagram. `header` is complete but for `index` and `count`.
+    /// Sends what the window allows of the entries up to `last`, several a datagram. `header` is
+    /// complete but for `index` and `count`.
     pub fn send(
         &mut self,
         now_ns: u64,

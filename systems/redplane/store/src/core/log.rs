@@ -1,4 +1,5 @@
-//! The entries that the tail has not confirmed: what a server must keep to go on when a neighbour is gone.
+//! The entries that the tail has not confirmed: what a server must keep to go on when a neighbour
+//! is gone.
 
 use std::collections::VecDeque;
 

@@ -1,9 +1,11 @@
-//! The sans-IO core of a store server: `(now, datagram or timer) -> datagrams`. A `Node` is a server process; it has a `Replica` for each shard in whose chain
-//! it is.
+//! The sans-IO core of a store server: `(now, datagram or timer) -> datagrams`. A `Node` is a
+//! server process; it has a `Replica` for each shard in whose chain it is.
 //!
-//! Owns the records, sessions, held requests, allocators and the chain's order; must not know sockets, clocks or files. Time is the caller's, in ns
-//! of any clock that does not go back. The rules are those of `systems/redplane/docs/state-protocol.md`: `door` has what is genuine, `request`, `create`, `recall` and
-//! `idle` what the head decides, `records` and `sessions` what its effects do, `chain` the chain's order.
+//! Owns the records, sessions, held requests, allocators and the chain's order; must not know
+//! sockets, clocks or files. Time is the caller's, in ns of any clock that does not go back. The
+//! rules are those of `systems/redplane/docs/state-protocol.md`: `door` has what is genuine,
+//! `request`, `create`, `recall` and `idle` what the head decides, `records` and `sessions` what
+//! its effects do, `chain` the chain's order.
 
 pub mod backends;
 mod blob;
@@ -161,8 +163,8 @@ impl Replica {
         }
     }
 
-    /// Takes one input at `now_ns`, which must be read after the datagram was received: leases count from it. What it causes is in `out`,
-    /// complete after the next `flush`.
+    /// Takes one input at `now_ns`, which must be read after the datagram was received: leases
+    /// count from it. What it causes is in `out`, complete after the next `flush`.
     pub fn handle(&mut self, now_ns: u64, input: Input<'_>, out: &mut Outputs) {
         match input {
             Input::Datagram { from, bytes } => self.datagram(now_ns, from, bytes, out),
@@ -171,13 +173,15 @@ impl Replica {
         self.notice_ready(out);
     }
 
-    /// Ends a batch of inputs: entries for the successor and the acknowledgement for the predecessor are gathered until here.
+    /// Ends a batch of inputs: entries for the successor and the acknowledgement for the
+    /// predecessor are gathered until here.
     pub fn flush(&mut self, now_ns: u64, out: &mut Outputs) {
         self.send_chain(now_ns, out);
     }
 
-    /// The backends of the object with that number from now on; whether this server has something to look at for that, as the head. Every server of a chain is
-    /// to be told: the head chooses, and each may become it.
+    /// The backends of the object with that number from now on; whether this server has something
+    /// to look at for that, as the head. Every server of a chain is to be told: the head chooses,
+    /// and each may become it.
     pub(crate) fn set_backends(&mut self, object_id: u16, backends: &Arc<Backends>) -> bool {
         let object = self.records.object(object_id);
         let Some(pool::Pool::Backends(pool)) = object.and_then(|object| self.records.pool_mut(object)) else {
@@ -201,8 +205,9 @@ impl Replica {
         }
     }
 
-    /// Becomes the head, with everything that an earlier one put down the chain. Until when its sessions live is not among that: each lives for one store
-    /// lease from now, because every lease that was promised was promised before.
+    /// Becomes the head, with everything that an earlier one put down the chain. Until when its
+    /// sessions live is not among that: each lives for one store lease from now, because every
+    /// lease that was promised was promised before.
     fn take_over(&mut self, now_ns: u64, out: &mut Outputs) {
         let until_ns = now_ns + self.store_lease_ns;
         self.forget_waiting();
@@ -213,7 +218,8 @@ impl Replica {
             session.lease_until_ns = session.lease_until_ns.max(until_ns);
         }
         self.records.forget_unused();
-        // By then it has heard a new heartbeat of each switch whose lease still lives, and what is a second older is refused.
+        // By then it has heard a new heartbeat of each switch whose lease still lives, and what is
+        // a second older is refused.
         self.knows_age_from_ns = until_ns;
         self.watch_everything(now_ns);
         if self.index == 0 {
@@ -267,13 +273,15 @@ impl Replica {
         self.broken.is_none() && self.whole && self.down.as_ref().is_none_or(|down| down.bound && down.ready)
     }
 
-    /// Whether this server is the head and takes requests: it does so while a link is down, within the bounds of what the tail has not confirmed.
+    /// Whether this server is the head and takes requests: it does so while a link is down, within
+    /// the bounds of what the tail has not confirmed.
     pub fn is_serving(&self, now_ns: u64) -> bool {
         let can = self.whole && self.broken.is_none() && now_ns >= self.serve_from_ns;
         self.role() == Role::Head && can && !self.view.draining
     }
 
-    /// Whether this is the head of a chain that drains, and everybody has what it ordered: from here on nothing comes to that.
+    /// Whether this is the head of a chain that drains, and everybody has what it ordered: from
+    /// here on nothing comes to that.
     fn is_drained(&self) -> bool {
         let drains = self.view.draining && self.role() == Role::Head && self.broken.is_none();
         drains && self.committed == self.index
@@ -327,8 +335,9 @@ impl Replica {
         self.chain_timer(now_ns);
     }
 
-    /// Orders an entry: applies it here, and sends it down the chain or, at the tail, its reply out. `self.reply` holds the reply's bytes.
-    /// Returns the slot of the record that the effect wrote.
+    /// Orders an entry: applies it here, and sends it down the chain or, at the tail, its reply
+    /// out. `self.reply` holds the reply's bytes. Returns the slot of the record that the effect
+    /// wrote.
     fn commit(&mut self, effect: &Effect<'_>, client: SocketAddrV4, out: &mut Outputs) -> Option<u32> {
         if let Some(copy) = &mut self.copy_out {
             copy.note(&self.records, effect);
@@ -352,7 +361,8 @@ impl Replica {
         let mut bytes = self.log.buffer();
         let entry = Entry { effect: *effect, client, reply: &self.reply };
         if entry.append_to(&mut bytes).is_err() {
-            // Keys, values and packets were within bounds when they were decoded, so entries are too.
+            // Keys, values and packets were within bounds when they were decoded, so entries are
+            // too.
             self.break_chain(BrokenReason::EntryDoesNotApply, out);
             return None;
         }

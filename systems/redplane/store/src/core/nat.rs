@@ -1,7 +1,8 @@
 //! The NAT port pool: which external ports are taken towards which remote end.
 //!
-//! Mapping is endpoint-dependent (RFC 4787 §4.1): one external port serves many flows as long as their remote ends differ, so the pool is kept
-//! per remote end. It is a function of the records: every server of a chain keeps the same one.
+//! Mapping is endpoint-dependent (RFC 4787 §4.1): one external port serves many flows as long as
+//! their remote ends differ, so the pool is kept per remote end. It is a function of the records:
+//! every server of a chain keeps the same one.
 
 use super::mutation::{self, Mutation};
 use super::rng::SplitMix64;
@@ -9,7 +10,8 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-/// Bytes of a NAT key: source address, destination address, source port, destination port, protocol.
+/// Bytes of a NAT key: source address, destination address, source port, destination port,
+/// protocol.
 pub const KEY_BYTES: usize = 13;
 /// Bytes of a NAT value: address, port.
 pub const VALUE_BYTES: usize = 6;
@@ -176,8 +178,9 @@ impl PortSet {
 #[derive(Default)]
 struct Taken {
     ports: PortSet,
-    /// All were looked at and none is to be had, since the last was given back. Most of them are other shards', so their number does not tell, and a host whose
-    /// packets find none asks with each of them: looking again would cost a walk over the whole range each time.
+    /// All were looked at and none is to be had, since the last was given back. Most of them are
+    /// other shards', so their number does not tell, and a host whose packets find none asks with
+    /// each of them: looking again would cost a walk over the whole range each time.
     exhausted: Cell<bool>,
 }
 
@@ -218,12 +221,14 @@ impl PortPool {
         }
     }
 
-    /// An external address and port for `key`, such that the reverse key is free; `None` only when there was none at all, and none was given back since.
+    /// An external address and port for `key`, such that the reverse key is free; `None` only when
+    /// there was none at all, and none was given back since.
     ///
-    /// `unusable` says whether a reverse key cannot be had: another record has it (a flow from a host towards an external address may), or it is of
-    /// another shard.
+    /// `unusable` says whether a reverse key cannot be had: another record has it (a flow from a
+    /// host towards an external address may), or it is of another shard.
     pub fn choose(&self, key: &NatKey, rng: &mut SplitMix64, unusable: impl Fn(&NatKey) -> bool) -> Option<(u32, u16)> {
-        // RFC 4787 REQ-2, "paired" pooling: an inside address keeps its external one as long as that has a port towards this remote end.
+        // RFC 4787 REQ-2, "paired" pooling: an inside address keeps its external one as long as
+        // that has a port towards this remote end.
         let preferred = SplitMix64::mix(u64::from(key.source)) as usize % self.external.len();
         let (before, from) = self.external.split_at(preferred);
         from.iter().chain(before).find_map(|&external| {
@@ -252,7 +257,8 @@ impl PortPool {
         if self.ports.contains(&key.source_port) && free(&key.source_port) {
             return Some(key.source_port);
         }
-        // RFC 6056 §3.3: random ports are harder to guess; a few draws find one in all but nearly full pools.
+        // RFC 6056 §3.3: random ports are harder to guess; a few draws find one in all but nearly
+        // full pools.
         let mut draw = || low + (rng.draw() % size as u64) as u16;
         if let Some(port) = (0..RANDOM_PROBES).map(|_| draw()).find(free) {
             return Some(port);

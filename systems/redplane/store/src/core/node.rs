@@ -1,4 +1,5 @@
-//! A server process: a replica of each shard in whose chain it is, the newest views, and the reports to the controllers.
+//! A server process: a replica of each shard in whose chain it is, the newest views, and the
+//! reports to the controllers.
 
 use super::backends::{Backend, Backends, Health};
 use super::door::Door;
@@ -79,8 +80,8 @@ impl Node {
         }
     }
 
-    /// Writes down everything that matters from here on, and goes on with what was written down before; the incarnation must be the one that wrote it. To be
-    /// called before any input.
+    /// Writes down everything that matters from here on, and goes on with what was written down
+    /// before; the incarnation must be the one that wrote it. To be called before any input.
     pub fn keep_journal(&mut self, now_ns: u64, restored: Option<Restored>, out: &mut Outputs) {
         self.journaling = true;
         if let Some(restored) = restored {
@@ -127,8 +128,8 @@ impl Node {
         }
     }
 
-    /// Takes one input at `now_ns`, which must be read after the datagram was received: leases count from it. What it causes is in `out`,
-    /// complete after the next `flush`.
+    /// Takes one input at `now_ns`, which must be read after the datagram was received: leases
+    /// count from it. What it causes is in `out`, complete after the next `flush`.
     pub fn handle(&mut self, now_ns: u64, input: Input<'_>, out: &mut Outputs) {
         match input {
             Input::Datagram { from, bytes } => self.datagram(now_ns, from, bytes, out),
@@ -186,7 +187,8 @@ impl Node {
         }
     }
 
-    /// Gives the newest views to a controller that lost its own. Not while another one runs: with its views a second one would decide beside it.
+    /// Gives the newest views to a controller that lost its own. Not while another one runs: with
+    /// its views a second one would decide beside it.
     fn give_views(&mut self, now_ns: u64, to: usize, out: &mut Outputs) {
         let runs = |(at, heard_ns): (usize, &u64)| at != to && *heard_ns != 0 && now_ns < heard_ns + CONTROLLER_RUNS_NS;
         if self.controllers_heard_ns.iter().enumerate().any(runs) {
@@ -219,8 +221,8 @@ impl Node {
         }
     }
 
-    /// Ends a batch of inputs: entries for successors and acknowledgements for predecessors are gathered until here, and all that goes out is
-    /// signed.
+    /// Ends a batch of inputs: entries for successors and acknowledgements for predecessors are
+    /// gathered until here, and all that goes out is signed.
     pub fn flush(&mut self, now_ns: u64, out: &mut Outputs) {
         self.touched.sort_unstable();
         self.touched.dedup();
@@ -242,7 +244,8 @@ impl Node {
         self.door.seal(out);
     }
 
-    /// What this server dies with, as controllers are told from now on: no chain gets two servers of one machine.
+    /// What this server dies with, as controllers are told from now on: no chain gets two servers
+    /// of one machine.
     pub fn set_machine(&mut self, machine: String) {
         self.machine = machine;
     }
@@ -252,8 +255,8 @@ impl Node {
         self.door.set_keys(keys);
     }
 
-    /// The backends of the object with that number from now on, in all shards; `false`: it is no object with backends. Every server is to be told: heads
-    /// choose, and each may become one.
+    /// The backends of the object with that number from now on, in all shards; `false`: it is no
+    /// object with backends. Every server is to be told: heads choose, and each may become one.
     /// What is known of their health stays.
     pub fn set_backends(&mut self, object_id: u16, mut backends: Vec<Backend>) -> bool {
         let policy = self.settings.objects.iter().find_map(|object| match &object.allocator {
@@ -269,8 +272,9 @@ impl Node {
         true
     }
 
-    /// What checks say of backends' health from now on: object, backend and health, oldest first. Whatever is known is to be given at once: each call makes the
-    /// tables of the objects that it changes anew, and a rack that fails takes many backends with it.
+    /// What checks say of backends' health from now on: object, backend and health, oldest first.
+    /// Whatever is known is to be given at once: each call makes the tables of the objects that it
+    /// changes anew, and a rack that fails takes many backends with it.
     pub fn set_health(&mut self, changes: impl IntoIterator<Item = (u16, SocketAddrV4, Health)>) {
         let mut changed: BTreeMap<u16, Vec<Backend>> = BTreeMap::new();
         for (object_id, address, health) in changes {
@@ -308,7 +312,8 @@ impl Node {
         self.deadlines.iter().copied().min().map(|at| at.min(report)).filter(|at| *at != u64::MAX)
     }
 
-    /// Takes the controller's views, if they are newer: creates replicas, changes their places, drops those of chains that this server left.
+    /// Takes the controller's views, if they are newer: creates replicas, changes their places,
+    /// drops those of chains that this server left.
     pub fn adopt(&mut self, now_ns: u64, views: &Views, out: &mut Outputs) {
         if views.version <= self.views.version {
             return;
@@ -319,7 +324,8 @@ impl Node {
         }
         self.views = views.clone();
         if self.journaling {
-            // Durable before anything is done in them: after a power cut this server is in no earlier views.
+            // Durable before anything is done in them: after a power cut this server is in no
+            // earlier views.
             self.journal_views(out);
             out.barrier = true;
         }

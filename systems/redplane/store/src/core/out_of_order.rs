@@ -1,5 +1,5 @@
-//! Datagrams of a chain link that overtook others: they wait for their turn, as in TCP's out-of-order queue. To the chain it is as if the network had
-//! brought them later.
+//! Datagrams of a chain link that overtook others: they wait for their turn, as in TCP's
+//! out-of-order queue. To the chain it is as if the network had brought them later.
 
 use super::link::{WINDOW_BYTES, WINDOW_ENTRIES};
 use std::collections::BTreeMap;
@@ -17,7 +17,9 @@ impl OutOfOrder {
         self.datagrams.is_empty()
     }
 
-    /// Keeps a datagram whose first entry is `index`, if there is room (as much as a predecessor has under way; what is beyond is sent again). Of two with the same first entry the longer one.
+    /// Keeps a datagram whose first entry is `index`, if there is room (as much as a predecessor
+    /// has under way; what is beyond is sent again). Of two with the same first entry the longer
+    /// one.
     pub fn keep(&mut self, index: u64, datagram: &[u8]) {
         if self.datagrams.len() as u64 >= WINDOW_ENTRIES || self.bytes + datagram.len() > WINDOW_BYTES {
             return;
@@ -35,7 +37,8 @@ impl OutOfOrder {
         }
     }
 
-    /// Takes the first datagram, if the entry with which it begins, `next`, is due, or here already.
+    /// Takes the first datagram, if the entry with which it begins, `next`, is due, or here
+    /// already.
     pub fn take(&mut self, next: u64) -> Option<Vec<u8>> {
         let first = self.datagrams.first_entry().filter(|first| *first.key() <= next)?;
         let datagram = first.remove();

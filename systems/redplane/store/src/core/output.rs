@@ -1,4 +1,5 @@
-//! What the core wants sent and told: reused from batch to batch, so that steady state allocates nothing.
+//! What the core wants sent and told: reused from batch to batch, so that steady state allocates
+//! nothing.
 
 use std::net::SocketAddrV4;
 
@@ -9,7 +10,8 @@ pub struct Outputs {
     datagrams: Vec<(SocketAddrV4, usize, usize)>,
     /// So many of them are signed.
     sealed: usize,
-    /// To be made durable, behind everything before it; then `Node::durable` is to be told `ticket`.
+    /// To be made durable, behind everything before it; then `Node::durable` is to be told
+    /// `ticket`.
     pub journal: Vec<u8>,
     /// The number of what is in `journal`.
     pub ticket: u64,
@@ -49,8 +51,9 @@ impl Outputs {
         self.datagrams.iter().map(|&(to, start, end)| (to, &self.arena[start..end]))
     }
 
-    /// The same, with those that follow each other to one destination taken together where they have one length, of which the last may be shorter: what the kernel
-    /// cuts itself. Datagrams of no byte or more than `most_segment_bytes` stay alone.
+    /// The same, with those that follow each other to one destination taken together where they
+    /// have one length, of which the last may be shorter: what the kernel cuts itself. Datagrams of
+    /// no byte or more than `most_segment_bytes` stay alone.
     pub fn runs(
         &self,
         most_segments: usize,
@@ -175,7 +178,8 @@ pub enum BrokenReason {
     MemberWithoutState,
     /// The successor at this address has entries that this server does not have.
     SuccessorAhead(SocketAddrV4),
-    /// The server lost power before its copy was whole: the controller ends this attempt to join, and makes another.
+    /// The server lost power before its copy was whole: the controller ends this attempt to join,
+    /// and makes another.
     CopyCutShort,
     /// An entry from the predecessor does not fit the records here.
     EntryDoesNotApply,

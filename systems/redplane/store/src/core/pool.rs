@@ -1,4 +1,5 @@
-//! What an object gives to flows that are created: a NAT's ports, or a load balancer's backends. Either makes pairs of records of the same form.
+//! What an object gives to flows that are created: a NAT's ports, or a load balancer's backends.
+//! Either makes pairs of records of the same form.
 
 use super::backends::{self, BackendPool};
 use super::nat::{self, NatKey, PortPool};
@@ -60,7 +61,8 @@ impl Pool {
         }
     }
 
-    /// A binding for a key that has none; `None`: there is nothing left. `unusable` says whether a reverse key cannot be had.
+    /// A binding for a key that has none; `None`: there is nothing left. `unusable` says whether a
+    /// reverse key cannot be had.
     pub fn choose(&self, key: &NatKey, rng: &mut SplitMix64, unusable: impl Fn(&NatKey) -> bool) -> Option<Binding> {
         match self {
             Pool::Ports(ports) => {

@@ -1,5 +1,6 @@
-//! Flows that one switch owns and another has packets of: holding its requests, recalling the flow, giving it on. `systems/redplane/docs/state-protocol.md`, "Rules of
-//! the store", 6, and "Sessions", 6.
+//! Flows that one switch owns and another has packets of: holding its requests, recalling the flow,
+//! giving it on. `systems/redplane/docs/state-protocol.md`, "Rules of the store", 6, and
+//! "Sessions", 6.
 
 use super::request::{Held, Request};
 use super::waiting::{Recall, Waiter};
@@ -10,13 +11,15 @@ use state_protocol::{Effect, Flags, Message, MessageType, Owner};
 const MOST_BACK_OFF: u64 = 8;
 /// A grant is in doubt no sooner than this, in ns: nearly all were taken by then, and show it.
 const PROBED_AFTER_NS: u64 = 2_000_000_000;
-/// A shard sends a probe in this time, in ns, on the average: however many flows a switch has that never answers.
+/// A shard sends a probe in this time, in ns, on the average: however many flows a switch has that
+/// never answers.
 const PROBE_EVERY_NS: u64 = 1_000_000;
 /// So many can be ahead of that.
 const PROBES_AT_ONCE: u64 = 32;
 
 impl Replica {
-    /// Holds a request behind those that came before, if there is room, and sees to the flow that it waits for.
+    /// Holds a request behind those that came before, if there is room, and sees to the flow that
+    /// it waits for.
     pub(super) fn hold(&mut self, request: &Request<'_>, slot: u32, out: &mut Outputs) {
         let limits = &self.settings.limits;
         let room = self.waiting.len() < limits.held
@@ -39,7 +42,8 @@ impl Replica {
         self.attend(request.now_ns, slot, out);
     }
 
-    /// Looks at a flow that requests wait for, or that is recalled: because its time has come, or something happened to it.
+    /// Looks at a flow that requests wait for, or that is recalled: because its time has come, or
+    /// something happened to it.
     pub(super) fn look_again(&mut self, now_ns: u64, slot: u32, out: &mut Outputs) {
         self.counters.held_expired += self.waiting.expire(slot, now_ns);
         let record = self.records.get(slot);
@@ -60,7 +64,8 @@ impl Replica {
         self.take_up_again(now_ns, slot, out);
     }
 
-    /// Takes up all requests held for a flow, in order of arrival; what must still wait is held again, in the same order.
+    /// Takes up all requests held for a flow, in order of arrival; what must still wait is held
+    /// again, in the same order.
     pub(super) fn take_up_again(&mut self, now_ns: u64, slot: u32, out: &mut Outputs) {
         for waiter in self.waiting.take(slot) {
             if waiter.expires_ns <= now_ns {
@@ -85,7 +90,8 @@ impl Replica {
         let mut wake_ns = self.waiting.first_expiry(slot).unwrap_or(u64::MAX);
         if let (Some(owner), Some(session)) = (owner, session) {
             let (number, lease_until_ns) = (session.number, session.lease_until_ns);
-            // A switch that lost its session goes on in another ("Sessions", 4): what it did not answer in the first is not held against the second.
+            // A switch that lost its session goes on in another ("Sessions", 4): what it did not
+            // answer in the first is not held against the second.
             if self.waiting.recall(slot).is_some_and(|recall| recall.session != number) {
                 self.end_recall(slot);
             }
@@ -128,8 +134,9 @@ impl Replica {
         self.attend(now_ns, slot, out);
     }
 
-    /// Whether a record's owner may not have it: it was granted, and nothing that followed shows that the grant was taken. (An instance that snapshots are taken of
-    /// would have to be recalled for good.)
+    /// Whether a record's owner may not have it: it was granted, and nothing that followed shows
+    /// that the grant was taken. (An instance that snapshots are taken of would have to be recalled
+    /// for good.)
     pub(super) fn is_doubtful(&self, now_ns: u64, slot: u32) -> bool {
         let record = self.records.get(slot);
         let old = now_ns >= record.granted_ns.saturating_add(PROBED_AFTER_NS);
@@ -138,9 +145,10 @@ impl Replica {
         self.records.is_owned(record) && record.held_epoch != record.epoch && old && flow && none_out
     }
 
-    /// Asks the owner whether it has a flow. It does not say so of itself, as flows that are only read need no message after their grant; and a grant that was lost,
-    /// with no packet behind it, would leave the flow, and what was allocated with it, the switch's for as long as that lives. Not held against the session, and not
-    /// sent again but at the next look: nobody waits.
+    /// Asks the owner whether it has a flow. It does not say so of itself, as flows that are only
+    /// read need no message after their grant; and a grant that was lost, with no packet behind it,
+    /// would leave the flow, and what was allocated with it, the switch's for as long as that
+    /// lives. Not held against the session, and not sent again but at the next look: nobody waits.
     pub(super) fn probe(&mut self, now_ns: u64, slot: u32, out: &mut Outputs) {
         let record = self.records.get(slot);
         let session = record.owner.and_then(|owner| Some((owner, self.records.sessions.of(&owner)?)));
@@ -160,7 +168,8 @@ impl Replica {
         self.commit(&Effect::None, client, out);
     }
 
-    /// A recall that carries the time of the owner's newest request, so that a switch takes no old one.
+    /// A recall that carries the time of the owner's newest request, so that a switch takes no old
+    /// one.
     fn encode_recall(
         &mut self,
         now_ns: u64,
@@ -192,8 +201,9 @@ impl Replica {
         self.encode_reply(&message);
     }
 
-    /// Sends the recall that is out for a record, if its time has come. It goes down the chain like an answer: so it names no grant that is not on all
-    /// servers, and a head that was deposed recalls nothing.
+    /// Sends the recall that is out for a record, if its time has come. It goes down the chain like
+    /// an answer: so it names no grant that is not on all servers, and a head that was deposed
+    /// recalls nothing.
     fn send_recall(&mut self, now_ns: u64, slot: u32, out: &mut Outputs) {
         let half_lease_ns = u64::from(self.settings.lease_us) * 500;
         let most_resend_ns = self.settings.recall_resend_ns * MOST_BACK_OFF;
@@ -212,7 +222,8 @@ impl Replica {
         );
         session.overdue += u32::from(newly_overdue);
         let (client, request_ns) = (session.client, session.newest_request_ns);
-        // A new head that has heard nothing of the switch has no time that the switch would take for fresh.
+        // A new head that has heard nothing of the switch has no time that the switch would take
+        // for fresh.
         if backed_up || request_ns == 0 || mutation::is(Mutation::NoRecall) {
             return;
         }
@@ -231,7 +242,8 @@ impl Replica {
         }
     }
 
-    /// Forgets all requests that are held, and all recalls: who waits here asks again, and no session is held to answer what nobody remembers.
+    /// Forgets all requests that are held, and all recalls: who waits here asks again, and no
+    /// session is held to answer what nobody remembers.
     pub(super) fn forget_waiting(&mut self) {
         self.waiting.clear();
         for (_, session) in self.records.sessions.iter_mut() {

@@ -1,6 +1,8 @@
-//! The records of all objects and the sessions, and how effects change them: the part of a server's state that all servers of a chain share.
+//! The records of all objects and the sessions, and how effects change them: the part of a server's
+//! state that all servers of a chain share.
 //!
-//! Effects describe what is to be, completely, so one that is applied again changes nothing, and `Records::effects` describes a whole shard.
+//! Effects describe what is to be, completely, so one that is applied again changes nothing, and
+//! `Records::effects` describes a whole shard.
 
 use super::blob::Blob;
 use super::mutation::{self, Mutation};
@@ -27,11 +29,13 @@ pub struct Record {
     pub epoch: u32,
     /// Sequence number of the recorded update.
     pub seq: u64,
-    /// Who was granted it and has not released it. It is that switch's while `session` is the session that it has.
+    /// Who was granted it and has not released it. It is that switch's while `session` is the
+    /// session that it has.
     pub owner: Option<Owner>,
     /// The owner's session when it was last granted or acknowledged; 0 without an owner.
     pub session: u32,
-    /// `HALF_CLOSED`, `CLOSED`, `HALF_OPEN`: what the last release or update said of the connection.
+    /// `HALF_CLOSED`, `CLOSED`, `HALF_OPEN`: what the last release or update said of the
+    /// connection.
     pub phase: Flags,
     /// The linked record: the other direction of a NAT binding.
     pub pair: Option<u32>,
@@ -41,7 +45,8 @@ pub struct Record {
     pub granted_ns: u64,
     /// Head: the newest epoch of which the owner showed that it has it. Zero: none.
     pub held_epoch: u32,
-    /// Head: since when, at the latest, it is nobody's and had no packet, in ns; 0: it is somebody's, or nobody looked yet.
+    /// Head: since when, at the latest, it is nobody's and had no packet, in ns; 0: it is
+    /// somebody's, or nobody looked yet.
     pub unused_since_ns: u64,
     /// Of a SnapshotState's record: its snapshots.
     pub snapshots: Option<Box<Snapshots>>,
@@ -53,7 +58,8 @@ pub struct Record {
 }
 
 struct Table {
-    /// Hosts choose the keys of their flows, so the hash has a random seed; it is one of the fast ones, as there are two look-ups an update and server.
+    /// Hosts choose the keys of their flows, so the hash has a random seed; it is one of the fast
+    /// ones, as there are two look-ups an update and server.
     index: HashMap<Blob, u32, RandomState>,
     pool: Option<Pool>,
 }
@@ -70,7 +76,8 @@ pub struct Records {
     free: Vec<u32>,
     /// Who has a session.
     pub sessions: Sessions,
-    /// No epoch of a removed record was higher, and no session's number: new records and sessions start above it, so that neither ever repeats.
+    /// No epoch of a removed record was higher, and no session's number: new records and sessions
+    /// start above it, so that neither ever repeats.
     floor: u32,
 }
 
@@ -142,7 +149,8 @@ impl Records {
         past.chain(current)
     }
 
-    /// The effect that describes the record in a slot, with its pair; `None`: there is none, or its pair's effect describes it.
+    /// The effect that describes the record in a slot, with its pair; `None`: there is none, or its
+    /// pair's effect describes it.
     pub fn record_effect(&self, slot: u32) -> Option<Effect<'_>> {
         let record = self.slots.get(slot as usize).filter(|record| record.live)?;
         match record.pair {
@@ -206,7 +214,8 @@ impl Records {
         &mut self.slots[slot as usize]
     }
 
-    /// Forgets since when records have been unused, as a head that was none for a while must: only heads note it, and all may have been used since.
+    /// Forgets since when records have been unused, as a head that was none for a while must: only
+    /// heads note it, and all may have been used since.
     pub fn forget_unused(&mut self) {
         self.slots.iter_mut().for_each(|record| record.unused_since_ns = 0);
     }
@@ -239,7 +248,8 @@ impl Records {
         self.slots.iter().filter(|record| record.live)
     }
 
-    /// Carries out an effect; returns the slot of the record that it wrote. On error nothing has changed.
+    /// Carries out an effect; returns the slot of the record that it wrote. On error nothing has
+    /// changed.
     pub fn apply(&mut self, effect: &Effect<'_>) -> Result<Option<u32>, DoesNotApply> {
         match effect {
             Effect::None => Ok(None),
@@ -276,7 +286,8 @@ impl Records {
         Ok(slot)
     }
 
-    /// The effects that describe the snapshots of the record in a slot; they come behind `record_effect`.
+    /// The effects that describe the snapshots of the record in a slot; they come behind
+    /// `record_effect`.
     pub fn snapshot_effects(&self, slot: u32) -> impl Iterator<Item = Effect<'_>> {
         let record = self.slots.get(slot as usize).filter(|record| record.live);
         record.into_iter().flat_map(|record| {

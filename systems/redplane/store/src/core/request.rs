@@ -1,4 +1,5 @@
-//! The head's answers to a switch's requests: `systems/redplane/docs/state-protocol.md`, "Rules of the store".
+//! The head's answers to a switch's requests: `systems/redplane/docs/state-protocol.md`, "Rules of
+//! the store".
 
 use super::idle::NOBODY;
 use super::sessions::{NoSession, REPLAY_WINDOW_NS};
@@ -72,7 +73,8 @@ impl Replica {
         }
     }
 
-    /// Whether this server takes the request: position of its object (0 when it names none). Counts the reason if not.
+    /// Whether this server takes the request: position of its object (0 when it names none). Counts
+    /// the reason if not.
     fn acceptable(&mut self, now_ns: u64, message: &Message<'_>) -> Option<usize> {
         use MessageType::{Heartbeat, LeaseRequest, ReadCommit, Release, Snapshot, Update};
         if !matches!(message.message_type, LeaseRequest | Update | ReadCommit | Heartbeat | Release | Snapshot) {
@@ -120,8 +122,9 @@ impl Replica {
         Some(object)
     }
 
-    /// Hears of a switch: its session, begun if it has none and prolonged if nothing speaks against it, and the lease that an answer may promise. `fresh_tag`: of a request
-    /// that was not held here before.
+    /// Hears of a switch: its session, begun if it has none and prolonged if nothing speaks against
+    /// it, and the lease that an answer may promise. `fresh_tag`: of a request that was not held
+    /// here before.
     fn hear(
         &mut self,
         received_ns: u64,
@@ -155,7 +158,8 @@ impl Replica {
             self.counters.replayed += 1;
             return None;
         }
-        // What was sent no later than a request that prolonged the session was received no later either: its lease is over before the session's.
+        // What was sent no later than a request that prolonged the session was received no later
+        // either: its lease is over before the session's.
         let promised = message.request_ns <= session.prolonged_request_ns;
         Some((session.number, if promised { self.settings.lease_us } else { 0 }))
     }
@@ -259,7 +263,8 @@ impl Replica {
         }
     }
 
-    /// Whether the record is of a conversation whose backend is gone, and nobody has either half of it.
+    /// Whether the record is of a conversation whose backend is gone, and nobody has either half of
+    /// it.
     fn is_free_and_gone(&self, slot: u32) -> bool {
         let record = self.records.get(slot);
         let free = |slot: u32| !self.records.is_owned(self.records.get(slot)) && !self.waiting.concerns(slot);
@@ -335,7 +340,8 @@ impl Replica {
         let Some(slot) = self.owned(request, out) else { return };
         let message = &request.message;
         if message.seq <= self.records.get(slot).seq && !mutation::is(Mutation::OldUpdateOverwrites) {
-            // Rule 4: what the packet depends on is recorded, here; the entry orders the answer behind it everywhere.
+            // Rule 4: what the packet depends on is recorded, here; the entry orders the answer
+            // behind it everywhere.
             self.counters.updates_stale += 1;
             return self.acknowledge(request, slot, out);
         }
@@ -372,7 +378,8 @@ impl Replica {
         self.acknowledge(request, slot, out);
     }
 
-    /// Acknowledges what is recorded. The answer says that the flow is owned in the sender's session, so if it was another one's that changes.
+    /// Acknowledges what is recorded. The answer says that the flow is owned in the sender's
+    /// session, so if it was another one's that changes.
     fn acknowledge(&mut self, request: &Request<'_>, slot: u32, out: &mut Outputs) {
         let record = self.records.get_mut(slot);
         record.unused_since_ns = 0;
@@ -401,7 +408,8 @@ impl Replica {
     fn release(&mut self, request: &Request<'_>, out: &mut Outputs) {
         let message = &request.message;
         if request.now_ns < self.knows_age_from_ns && message.flags.contains(Flags::UNKNOWN) {
-            // The switch remembers for some seconds only that it does not have this epoch, and how old the message is cannot be told yet.
+            // The switch remembers for some seconds only that it does not have this epoch, and how
+            // old the message is cannot be told yet.
             self.counters.releases_of_unknown_age += 1;
             return;
         }
@@ -447,8 +455,9 @@ impl Replica {
         }
     }
 
-    /// The slot of the request's record, if its sender is the owner under the current epoch; refuses it otherwise. This is the fence: a delayed
-    /// update of an earlier owner ends here. The owner's session may be over: nobody else was given the flow.
+    /// The slot of the request's record, if its sender is the owner under the current epoch;
+    /// refuses it otherwise. This is the fence: a delayed update of an earlier owner ends here. The
+    /// owner's session may be over: nobody else was given the flow.
     pub(super) fn owned(&mut self, request: &Request<'_>, out: &mut Outputs) -> Option<u32> {
         let message = &request.message;
         let slot = self.records.find(request.object, message.key);
@@ -464,7 +473,8 @@ impl Replica {
         self.counters.refused += 1;
         let refusal = request.reply(MessageType::Refused);
         self.encode_reply(&Message { epoch: message.epoch, packet: &[], ..refusal });
-        // Down the chain, like any answer: a head that was deposed would refuse in the name of a grant that never was.
+        // Down the chain, like any answer: a head that was deposed would refuse in the name of a
+        // grant that never was.
         self.commit(&Effect::None, request.client, out);
         None
     }
@@ -483,7 +493,8 @@ impl Replica {
 
     pub(super) fn encode_reply(&mut self, message: &Message<'_>) {
         self.reply.clear();
-        // Cannot fail: its parts come from a message that was decoded, and from records of the same sizes. Were it to, nothing is sent.
+        // Cannot fail: its parts come from a message that was decoded, and from records of the same
+        // sizes. Were it to, nothing is sent.
         let _ = message.append_to(&mut self.reply);
     }
 }

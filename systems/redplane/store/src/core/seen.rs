@@ -1,10 +1,12 @@
-//! The requests of the last second, so that none is taken twice: `systems/redplane/docs/state-protocol.md`, "Replays".
+//! The requests of the last second, so that none is taken twice:
+//! `systems/redplane/docs/state-protocol.md`, "Replays".
 
 use super::sessions::REPLAY_WINDOW_NS;
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// So many requests of one session within a second are told from replays; of more, the oldest are forgotten early.
+/// So many requests of one session within a second are told from replays; of more, the oldest are
+/// forgotten early.
 const MOST_TAGS: usize = 1 << 19;
 
 /// A tag is as good as random: it is its own hash.
@@ -37,7 +39,8 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Remembers a request; `false`: it was here before. `newest_request_ns` is its session's, this request counted.
+    /// Remembers a request; `false`: it was here before. `newest_request_ns` is its session's, this
+    /// request counted.
     ///
     /// What is forgotten is two generations old, so older than the window, and is refused for that.
     pub fn insert(&mut self, tag: u64, newest_request_ns: u64) -> bool {

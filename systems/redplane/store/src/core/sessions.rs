@@ -1,6 +1,8 @@
-//! Sessions: one lease for all the flows that one life of one switch owns in this shard (`systems/redplane/docs/state-protocol.md`, "Sessions").
+//! Sessions: one lease for all the flows that one life of one switch owns in this shard
+//! (`systems/redplane/docs/state-protocol.md`, "Sessions").
 //!
-//! Who has which session is replicated, by effects. How long it lives is the head's to know, and a new head's to begin anew.
+//! Who has which session is replicated, by effects. How long it lives is the head's to know, and a
+//! new head's to begin anew.
 
 use super::rng::SplitMix64;
 use super::seen::Seen;
@@ -9,11 +11,13 @@ use state_protocol::Owner;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddrV4;
 
-/// Sessions are iterated over (copies to joining servers, ends of sessions): in an order that the same inputs always give, so that simulated runs replay.
-/// (Keys are authenticated switches, so nobody can choose them to collide.)
+/// Sessions are iterated over (copies to joining servers, ends of sessions): in an order that the
+/// same inputs always give, so that simulated runs replay. (Keys are authenticated switches, so
+/// nobody can choose them to collide.)
 type InOneOrder = FixedState;
 
-/// A request this much older than the newest of its session is taken for a replay, in ns. Switches, too, take no reply to an older request.
+/// A request this much older than the newest of its session is taken for a replay, in ns. Switches,
+/// too, take no reply to an older request.
 pub const REPLAY_WINDOW_NS: u64 = 1_000_000_000;
 /// Switches whose newest life is remembered when it has no session.
 const MOST_LIVES: usize = 65_536;
@@ -29,13 +33,16 @@ pub struct Session {
     pub lease_until_ns: u64,
     /// Head: `request_ns` of the newest request.
     pub newest_request_ns: u64,
-    /// Head: `request_ns` of the newest request of the session before. Which of those up to then were taken, nobody remembers: none is taken now.
+    /// Head: `request_ns` of the newest request of the session before. Which of those up to then
+    /// were taken, nobody remembers: none is taken now.
     pub floor_request_ns: u64,
-    /// Head: `request_ns` of the newest request that prolonged it; the lease counted from any request up to this one is over by `lease_until_ns`.
+    /// Head: `request_ns` of the newest request that prolonged it; the lease counted from any
+    /// request up to this one is over by `lease_until_ns`.
     pub prolonged_request_ns: u64,
     /// Head: `request_ns` of the newest heartbeat.
     pub heartbeat_ns: u64,
-    /// Head: recalls of its flows that are unanswered for half a lease. While there are any, nothing prolongs it.
+    /// Head: recalls of its flows that are unanswered for half a lease. While there are any,
+    /// nothing prolongs it.
     pub overdue: u32,
     /// Head: the tags of its requests of the last second.
     pub seen: Seen,
@@ -105,7 +112,8 @@ impl Sessions {
         self.by_owner.iter_mut()
     }
 
-    /// Whether a session may begin with this request. Incarnations grow (systems/redplane/docs/state-protocol.md, "Header"), so a lower one is a replay, or a clock
+    /// Whether a session may begin with this request. Incarnations grow
+    /// (systems/redplane/docs/state-protocol.md, "Header"), so a lower one is a replay, or a clock
     /// that went back.
     pub fn may_begin(&self, owner: &Owner, request_ns: u64) -> Result<(), NoSession> {
         match self.lives.get(&owner.switch_id) {
@@ -117,7 +125,8 @@ impl Sessions {
         }
     }
 
-    /// The newest lives of switches, with their newest sessions, which may be over: what a copy of the shard needs beside the sessions.
+    /// The newest lives of switches, with their newest sessions, which may be over: what a copy of
+    /// the shard needs beside the sessions.
     pub fn lives(&self) -> impl Iterator<Item = (Owner, u32)> {
         self.lives
             .iter()
@@ -143,7 +152,8 @@ impl Sessions {
         }
     }
 
-    /// Effect: a session begins, in the place of another. Once more the same: nothing but the address changes.
+    /// Effect: a session begins, in the place of another. Once more the same: nothing but the
+    /// address changes.
     pub(super) fn begin(&mut self, number: u32, owner: Owner, client: SocketAddrV4) {
         if let Some(session) = self.by_owner.get_mut(&owner).filter(|session| session.number == number) {
             session.client = client;

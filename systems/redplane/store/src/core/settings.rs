@@ -6,7 +6,8 @@ use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 use wire::shard_of;
 
-/// A chain serves no earlier than this after it is formed, in ns: the resolution of `Start::epoch_base`.
+/// A chain serves no earlier than this after it is formed, in ns: the resolution of
+/// `Start::epoch_base`.
 pub const EPOCH_TICK_NS: u64 = 250_000_000;
 
 /// IP's number of TCP, the last byte of a binding's key.
@@ -25,15 +26,18 @@ pub struct Settings {
     pub clock_drift_ppm: u32,
     /// Constant added to every lease at the store, in microseconds.
     pub lease_margin_us: u32,
-    /// How long a request may be held at the head, in ns; below the second after which switches take no reply any more.
+    /// How long a request may be held at the head, in ns; below the second after which switches
+    /// take no reply any more.
     pub hold_ns: u64,
     /// A flow is not recalled within this time of its grant, in ns.
     pub tenure_ns: u64,
     /// An unanswered recall is sent again after this time, in ns; doubles up to eight times that.
     pub recall_resend_ns: u64,
-    /// Time without an acknowledgement after which entries are sent again, in ns; doubles up to sixteen times that.
+    /// Time without an acknowledgement after which entries are sent again, in ns; doubles up to
+    /// sixteen times that.
     pub resend_ns: u64,
-    /// Entries are gathered into chain datagrams of at most this many bytes (one entry may be longer).
+    /// Entries are gathered into chain datagrams of at most this many bytes (one entry may be
+    /// longer).
     pub chain_datagram_bytes: usize,
     /// Bounds of memory.
     pub limits: Limits,
@@ -84,7 +88,8 @@ pub struct ObjectSettings {
 pub enum AllocatorSettings {
     /// Every field zero.
     Zero {
-        /// Time without a packet after which a record is removed, in ns; `None`: never, unless it is closed.
+        /// Time without a packet after which a record is removed, in ns; `None`: never, unless it
+        /// is closed.
         idle_ns: Option<u64>,
     },
     /// External address and port of a NAT, with the reverse binding.
@@ -112,7 +117,8 @@ impl AllocatorSettings {
     }
 }
 
-/// How a load balancer shares conversations out. (Which backends there are is no setting: it changes while the store runs.)
+/// How a load balancer shares conversations out. (Which backends there are is no setting: it
+/// changes while the store runs.)
 #[derive(Debug, Clone)]
 pub struct BackendSettings {
     /// By what rule.
@@ -161,8 +167,9 @@ pub struct IdleNs {
 pub struct Start {
     /// Random, not 0: tells this life of the server from any other.
     pub incarnation: u64,
-    /// Epochs of a chain that begins at `now_ns` begin above this; of one that begins later, above this and the ticks since. Must be above all epochs
-    /// of earlier chains: time in ticks of `EPOCH_TICK_NS` serves, because a chain does not serve in its first tick.
+    /// Epochs of a chain that begins at `now_ns` begin above this; of one that begins later, above
+    /// this and the ticks since. Must be above all epochs of earlier chains: time in ticks of
+    /// `EPOCH_TICK_NS` serves, because a chain does not serve in its first tick.
     pub epoch_base: u32,
     /// Seed of the allocators' probing.
     pub seed: u64,
@@ -171,10 +178,12 @@ pub struct Start {
 }
 
 impl Settings {
-    /// How long the store counts a session's lease as running from the moment that the head received the request, in ns.
+    /// How long the store counts a session's lease as running from the moment that the head
+    /// received the request, in ns.
     ///
-    /// The switch counts `lease_us` from when it sent the request, on its own clock; sent ≤ received, and the drift margin covers a
-    /// switch's clock that runs slower than ours (systems/redplane/docs/state-protocol.md, "Sessions", 1).
+    /// The switch counts `lease_us` from when it sent the request, on its own clock; sent ≤
+    /// received, and the drift margin covers a switch's clock that runs slower than ours
+    /// (systems/redplane/docs/state-protocol.md, "Sessions", 1).
     pub fn store_lease_ns(&self) -> u64 {
         let lease_ns = u64::from(self.lease_us) * 1_000;
         let drift_ppm = if mutation::is(Mutation::DriftIgnored) { 0 } else { self.clock_drift_ppm };
@@ -184,8 +193,9 @@ impl Settings {
 }
 
 impl ObjectSettings {
-    /// The phase of a new binding, until a switch says more of it: a TCP connection is half open, because nothing of the other
-    /// direction was seen. (RFC 5382, REQ-5; for others there is one idle time.)
+    /// The phase of a new binding, until a switch says more of it: a TCP connection is half open,
+    /// because nothing of the other direction was seen. (RFC 5382, REQ-5; for others there is one
+    /// idle time.)
     pub fn first_phase(&self, key: &[u8]) -> Flags {
         let pairs = matches!(self.allocator, AllocatorSettings::NatPorts(_) | AllocatorSettings::Backends(_));
         if pairs && key.last() == Some(&PROTOCOL_TCP) { Flags::HALF_OPEN } else { Flags::NONE }

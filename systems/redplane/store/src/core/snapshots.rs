@@ -1,6 +1,8 @@
-//! Snapshots of slot arrays: per key the newest whole one, and the one whose parts are coming in. `systems/redplane/docs/snapshots.md`.
+//! Snapshots of slot arrays: per key the newest whole one, and the one whose parts are coming in.
+//! `systems/redplane/docs/snapshots.md`.
 //!
-//! A part is an effect of the chain like any other, so all servers put the same snapshots together; only a whole one takes the place of the last.
+//! A part is an effect of the chain like any other, so all servers put the same snapshots together;
+//! only a whole one takes the place of the last.
 
 use super::request::Request;
 use super::settings::AllocatorSettings;
@@ -11,7 +13,8 @@ use state_protocol::{
 
 /// Of all snapshots in a shard.
 const MOST_BYTES: usize = 1 << 30;
-/// Parts of a state go out again for another request no sooner than this after the last time: many packets may ask for a key at once.
+/// Parts of a state go out again for another request no sooner than this after the last time: many
+/// packets may ask for a key at once.
 const SEND_AGAIN_NS: u64 = 1_000_000;
 
 /// A snapshot: what its slots were when it was taken, in wire form.
@@ -44,7 +47,8 @@ fn all(parts: usize) -> u64 {
 }
 
 impl Snapshots {
-    /// Takes a part; true if the snapshot is whole by it, and so the newest. What is older than what is here changes nothing, nor does a part twice.
+    /// Takes a part; true if the snapshot is whole by it, and so the newest. What is older than
+    /// what is here changes nothing, nor does a part twice.
     pub fn take(&mut self, part: &SnapshotPart<'_>, slots: usize, slot_bytes: usize) -> bool {
         let age = (part.epoch, part.seq);
         if self.whole.as_ref().is_some_and(|whole| age <= (whole.epoch, whole.seq))
@@ -73,7 +77,8 @@ impl Snapshots {
         true
     }
 
-    /// Which parts of a snapshot are here: all of them if it, or a newer one, is whole. `None`: it is older than the one that is coming in.
+    /// Which parts of a snapshot are here: all of them if it, or a newer one, is whole. `None`: it
+    /// is older than the one that is coming in.
     pub fn held(&self, epoch: u32, seq: u64, parts: usize) -> Option<u64> {
         if self.whole.as_ref().is_some_and(|whole| (epoch, seq) <= (whole.epoch, whole.seq)) {
             return Some(all(parts));
@@ -126,7 +131,8 @@ impl Replica {
         a_key(object) == 0 || kept + a_key(object) <= MOST_BYTES
     }
 
-    /// A part of a snapshot: recorded if it is the owner's, under the current grant (the fence), and answered by which parts are on all servers.
+    /// A part of a snapshot: recorded if it is the owner's, under the current grant (the fence),
+    /// and answered by which parts are on all servers.
     pub(super) fn snapshot(&mut self, request: &Request<'_>, out: &mut Outputs) {
         let message = &request.message;
         let Some((slots, slot_bytes)) = self.snapshot_shape(request.object) else {
@@ -177,8 +183,8 @@ impl Replica {
         self.commit(&Effect::Write(write), request.client, out);
     }
 
-    /// What a grant needs in front of it: all parts of the newest whole snapshot, unless they have just gone out under the same grant. If they were lost the
-    /// switch asks again.
+    /// What a grant needs in front of it: all parts of the newest whole snapshot, unless they have
+    /// just gone out under the same grant. If they were lost the switch asks again.
     pub(super) fn send_snapshot(&mut self, request: &Request<'_>, slot: u32, out: &mut Outputs) {
         let Some((slots, slot_bytes)) = self.snapshot_shape(request.object) else { return };
         let record = self.records.get_mut(slot);
@@ -219,7 +225,8 @@ mod tests {
         assert!(snapshots.take(&part(5, 1, 0, &first), 322, 4));
         let whole = snapshots.whole.clone().unwrap();
         assert_eq!((whole.slots.len(), whole.slots[1279], whole.slots[1280]), (1288, 1, 2));
-        // Half of the next one; a part of the old one again; then the next owner's, which has the same number.
+        // Half of the next one; a part of the old one again; then the next owner's, which has the
+        // same number.
         assert!(!snapshots.take(&part(5, 2, 0, &first), 322, 4));
         assert!(!snapshots.take(&part(5, 1, 0, &[9; SNAPSHOT_PART_BYTES]), 322, 4));
         assert!(!snapshots.take(&part(6, 2, 1, &last), 322, 4));

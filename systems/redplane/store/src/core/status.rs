@@ -9,8 +9,8 @@ use wire::json_that_fits;
 /// How a server is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeStatus {
-    /// `ready`: in the chain of every shard where it is expected, and all links are up (heads: serving); `waiting` for the controller, for links,
-    /// or for old leases to end; `broken`.
+    /// `ready`: in the chain of every shard where it is expected, and all links are up (heads:
+    /// serving); `waiting` for the controller, for links, or for old leases to end; `broken`.
     pub state: String,
     /// Its incarnation.
     pub incarnation: u64,
@@ -38,10 +38,12 @@ pub struct NodeStatus {
     /// Of these, those whose head it is.
     #[serde(default)]
     pub heads: usize,
-    /// The longest time that a successor has confirmed nothing new while entries wait for it, in ms.
+    /// The longest time that a successor has confirmed nothing new while entries wait for it, in
+    /// ms.
     #[serde(default)]
     pub stalled_ms: u64,
-    /// The shards in whose chain it is. Of so many that the answer would not fit a message, those that are well are left out, then the last ones.
+    /// The shards in whose chain it is. Of so many that the answer would not fit a message, those
+    /// that are well are left out, then the last ones.
     pub replicas: Vec<ReplicaStatus>,
     /// How many were left out.
     #[serde(default)]
@@ -55,7 +57,8 @@ pub struct ReplicaStatus {
     pub shard: u16,
     /// `head`, `middle`, `tail`, `single` or `joining`.
     pub role: String,
-    /// `forming`, `waiting_out_leases` (head), `serving` (head), `ready` (others), `catching_up` or `broken`.
+    /// `forming`, `waiting_out_leases` (head), `serving` (head), `ready` (others), `catching_up` or
+    /// `broken`.
     pub state: String,
     /// Why it is broken.
     pub reason: Option<String>,

@@ -1,5 +1,5 @@
-//! Requests that the head holds until a flow is released or an update comes (the store's memory is the delay line: RedPlane §5.1), and the recalls
-//! that are out.
+//! Requests that the head holds until a flow is released or an update comes (the store's memory is
+//! the delay line: RedPlane §5.1), and the recalls that are out.
 
 use foldhash::fast::RandomState;
 use state_protocol::Owner;
@@ -47,7 +47,8 @@ struct Flow {
     wake_ns: u64,
 }
 
-/// All held requests and recalls, by the slot of their record (a record that has any is never removed).
+/// All held requests and recalls, by the slot of their record (a record that has any is never
+/// removed).
 #[derive(Default)]
 pub struct Waiting {
     flows: HashMap<u32, Flow, RandomState>,
@@ -149,7 +150,8 @@ impl Waiting {
         queue
     }
 
-    /// Drops the requests of a record whose time is over; returns how many. (Held equally long, they run out in order of arrival.)
+    /// Drops the requests of a record whose time is over; returns how many. (Held equally long,
+    /// they run out in order of arrival.)
     pub fn expire(&mut self, slot: u32, now_ns: u64) -> u64 {
         let Some(flow) = self.flows.get_mut(&slot) else { return 0 };
         let mut expired = 0;

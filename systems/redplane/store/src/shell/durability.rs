@@ -1,4 +1,5 @@
-//! The write-ahead log of a running server: recovery at its start, the order of writing and sending, checkpoints.
+//! The write-ahead log of a running server: recovery at its start, the order of writing and
+//! sending, checkpoints.
 
 use super::{RunError, now_ns};
 use crate::config::WalSettings;
@@ -45,7 +46,8 @@ enum Checkpoint {
     Describing(u16),
     /// The shards before this one are described, and that is to be given to the writer.
     Described(u16),
-    /// It goes on with this shard when this ticket is durable: what is described does not pile up in memory before a slow disk.
+    /// It goes on with this shard when this ticket is durable: what is described does not pile up
+    /// in memory before a slow disk.
     Waiting(u16, u64),
 }
 
@@ -122,7 +124,8 @@ impl Durability {
         Ok(())
     }
 
-    /// Does the next step of a checkpoint: one shard, so that requests do not wait for all. Whether a new file is to begin.
+    /// Does the next step of a checkpoint: one shard, so that requests do not wait for all. Whether
+    /// a new file is to begin.
     fn advance_checkpoint(&mut self, done: u64, server: &mut Node, out: &mut Outputs) -> bool {
         match self.checkpoint {
             Checkpoint::None if self.written >= self.next_at => {

@@ -1,4 +1,5 @@
-//! The shell around the core: UDP socket, clock, timers, metrics. One thread a server ([`workers`]).
+//! The shell around the core: UDP socket, clock, timers, metrics. One thread a server
+//! ([`workers`]).
 
 mod durability;
 mod query;
@@ -64,8 +65,10 @@ fn system(what: &'static str) -> impl Fn(nix::Error) -> RunError {
     move |error| RunError::System { what, source: error.into() }
 }
 
-/// The time in ns that leases count in: since boot, suspension included, from when this process started by the wall clock. So it goes on where the server's last
-/// life ended (controllers take no report that is older than one that they have), also over a boot, and setting the wall clock changes nothing.
+/// The time in ns that leases count in: since boot, suspension included, from when this process
+/// started by the wall clock. So it goes on where the server's last life ended (controllers take no
+/// report that is older than one that they have), also over a boot, and setting the wall clock
+/// changes nothing.
 fn now_ns() -> u64 {
     static OFFSET_NS: OnceLock<u64> = OnceLock::new();
     let offset_ns = OFFSET_NS.get_or_init(|| {
@@ -89,16 +92,18 @@ fn random_u64() -> Result<u64, RunError> {
     Ok(u64::from_be_bytes(bytes))
 }
 
-/// Ticks of 250 ms since 2025-01-01, good until 2059: above every epoch of earlier chains. A chain that granted anything had waited out a tick
-/// first, and a flow changes hands at most once a lease, so epochs grow no faster than this (with leases of 250 ms or more; with shorter ones,
-/// as long as no flow changes hands more than four times a second on average).
+/// Ticks of 250 ms since 2025-01-01, good until 2059: above every epoch of earlier chains. A chain
+/// that granted anything had waited out a tick first, and a flow changes hands at most once a
+/// lease, so epochs grow no faster than this (with leases of 250 ms or more; with shorter ones, as
+/// long as no flow changes hands more than four times a second on average).
 fn epoch_base() -> u32 {
     let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let since_2025 = since_1970.saturating_sub(Duration::from_secs(UNIX_2025_S));
     u32::try_from(since_2025.as_nanos() / u128::from(EPOCH_TICK_NS)).unwrap_or(u32::MAX / 2)
 }
 
-/// Runs a server until it is ordered to stop: all but signals, which the process's first thread takes. `started` is called when it listens and has read its log.
+/// Runs a server until it is ordered to stop: all but signals, which the process's first thread
+/// takes. `started` is called when it listens and has read its log.
 fn work(config: &Config, orders: UnixStream, started: impl FnOnce()) -> Result<(), RunError> {
     let keys = config.keys()?;
     let listen = config.listen;
@@ -225,7 +230,8 @@ impl Loop {
         }
     }
 
-    /// Ends a batch: what is to be written is given to the log, and what became durable takes its effect. Whether a checkpoint has more to write.
+    /// Ends a batch: what is to be written is given to the log, and what became durable takes its
+    /// effect. Whether a checkpoint has more to write.
     fn make_durable(&mut self, now: u64) -> Result<bool, RunError> {
         let Some(durability) = &mut self.durability else {
             self.server.flush(now, &mut self.out);
@@ -247,7 +253,8 @@ impl Loop {
         }
     }
 
-    /// Takes the backends as the configuration file has them now (nothing else of it); if it cannot be used, those before stay.
+    /// Takes the backends as the configuration file has them now (nothing else of it); if it cannot
+    /// be used, those before stay.
     fn read_backends(&mut self, config: &Config) {
         match Config::load(&config.file) {
             Ok(fresh) => {
@@ -270,7 +277,8 @@ impl Loop {
         until.unwrap_or(MOST_SLEEP).min(MOST_SLEEP)
     }
 
-    /// Waits until the socket, a signal or a metrics connection is there, but no longer than `sleep`.
+    /// Waits until the socket, a signal or a metrics connection is there, but no longer than
+    /// `sleep`.
     fn wait(&mut self, sleep: Duration) -> Result<Ready, RunError> {
         // A pollfd with a negative descriptor is passed over: poll(2).
         let log = self.durability.as_ref().map_or(-1, Durability::descriptor);
@@ -280,7 +288,8 @@ impl Loop {
         self.polled.clear();
         self.polled.extend(own.chain(metrics).map(|(fd, events)| libc::pollfd { fd, events, revents: 0 }));
         let time = TimeSpec::from_duration(sleep);
-        // SAFETY: the array and the time live until the call returns; the array's length is given, and no signal mask.
+        // SAFETY: the array and the time live until the call returns; the array's length is given,
+        // and no signal mask.
         let result = unsafe {
             libc::ppoll(self.polled.as_mut_ptr(), self.polled.len() as libc::nfds_t, time.as_ref(), std::ptr::null())
         };

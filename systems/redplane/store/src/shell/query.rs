@@ -57,7 +57,8 @@ pub enum QueryError {
 
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Asks the server at `address`, again every 100 ms, until it answers or `timeout` is over. Signed with `keys`: servers answer nobody else.
+/// Asks the server at `address`, again every 100 ms, until it answers or `timeout` is over. Signed
+/// with `keys`: servers answer nobody else.
 pub fn query_status(address: SocketAddrV4, keys: &KeyRing, timeout: Duration) -> Result<NodeStatus, QueryError> {
     query(address, keys, timeout)
 }
@@ -124,7 +125,8 @@ fn ask<T: DeserializeOwned>(
         if left.is_zero() {
             return Err(QueryError::NoAnswer { address, waited_ms: timeout.as_millis() });
         }
-        // A refused datagram (nobody listens there yet) shows as an error of a later call: not the end.
+        // A refused datagram (nobody listens there yet) shows as an error of a later call: not the
+        // end.
         let sent = socket.send(&bytes);
         socket.set_read_timeout(Some(left.min(ASK_AGAIN))).map_err(system)?;
         let count = match sent.and_then(|_| socket.recv(&mut buffer)) {

@@ -1,5 +1,6 @@
-//! A UDP socket that receives and sends in batches: recvmmsg and sendmmsg, and in each of their messages many datagrams of one size from or to one peer
-//! (UDP GRO and GSO, udp(7)), which then pass through the kernel as one.
+//! A UDP socket that receives and sends in batches: recvmmsg and sendmmsg, and in each of their
+//! messages many datagrams of one size from or to one peer (UDP GRO and GSO, udp(7)), which then
+//! pass through the kernel as one.
 
 use crate::core::{Outputs, Run};
 use std::io;
@@ -9,15 +10,18 @@ use std::os::fd::{AsRawFd, RawFd};
 
 /// Messages of a system call.
 const BATCH: usize = 64;
-/// The longest UDP datagram there is, and the most that the kernel gathers into one message, so that nothing is cut.
+/// The longest UDP datagram there is, and the most that the kernel gathers into one message, so
+/// that nothing is cut.
 const MESSAGE_BYTES: usize = 65_536;
-/// Between the beginnings of two buffers: not a power of two, or the beginnings, which are all that is used of most, would share a few lines of the caches.
+/// Between the beginnings of two buffers: not a power of two, or the beginnings, which are all that
+/// is used of most, would share a few lines of the caches.
 const BUFFER_STRIDE: usize = MESSAGE_BYTES + 17 * 64;
 /// Segments that the kernel takes in one message: 64 in Linux before 6.9, 128 since.
 const MOST_SEGMENTS: usize = 64;
 /// Bytes of one sent message: an IPv4 packet's, less its headers.
 const MOST_SENT_BYTES: usize = 65_507;
-/// Of the kernel's buffers, each way, as the options name it: the kernel doubles it for what it counts beside the bytes (socket(7)).
+/// Of the kernel's buffers, each way, as the options name it: the kernel doubles it for what it
+/// counts beside the bytes (socket(7)).
 pub(super) const SOCKET_BUFFER_BYTES: libc::c_int = 16 << 20;
 /// Room for one control message with an int, 8-byte aligned as cmsg(3) wants it.
 const CONTROL_WORDS: usize = 4;
@@ -30,7 +34,8 @@ pub struct BatchSocket {
     addresses: Vec<libc::sockaddr_in>,
     /// Of each message received: its length, and that of each datagram in it but the last.
     lengths: [(usize, usize); BATCH],
-    /// Longer datagrams are sent one by one: the way does not take them in one piece, or the kernel cannot cut at all (0).
+    /// Longer datagrams are sent one by one: the way does not take them in one piece, or the kernel
+    /// cannot cut at all (0).
     most_segment_bytes: usize,
     /// Datagrams that the kernel would not send.
     pub send_errors: u64,
@@ -42,7 +47,8 @@ fn zeroed_address() -> libc::sockaddr_in {
 }
 
 fn zeroed_message() -> libc::mmsghdr {
-    // SAFETY: mmsghdr is integers and pointers; all zeros (null pointers, zero lengths) is a valid value.
+    // SAFETY: mmsghdr is integers and pointers; all zeros (null pointers, zero lengths) is a valid
+    // value.
     unsafe { mem::zeroed() }
 }
 
@@ -61,7 +67,8 @@ fn from_raw(address: &libc::sockaddr_in) -> SocketAddrV4 {
 }
 
 impl BatchSocket {
-    /// Binds, and asks for large kernel buffers (as root beyond net.core.rmem_max) and for gathered datagrams.
+    /// Binds, and asks for large kernel buffers (as root beyond net.core.rmem_max) and for gathered
+    /// datagrams.
     pub fn bind(address: SocketAddrV4) -> io::Result<BatchSocket> {
         let socket = UdpSocket::bind(address)?;
         for (forced, plain) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)] {
@@ -81,7 +88,8 @@ impl BatchSocket {
         })
     }
 
-    /// The kernel's buffers that are smaller than asked for: which, their bytes, and the sysctl that limits them.
+    /// The kernel's buffers that are smaller than asked for: which, their bytes, and the sysctl
+    /// that limits them.
     pub fn small_buffers(&self) -> Vec<(&'static str, usize, &'static str)> {
         use nix::sys::socket::{getsockopt, sockopt};
         let buffers = [
@@ -92,7 +100,8 @@ impl BatchSocket {
         bytes.filter(|(_, bytes, _)| *bytes < SOCKET_BUFFER_BYTES as usize).collect()
     }
 
-    /// Receives what is there, up to a batch of messages, without waiting; returns how many. More may be there if it is `FULL`.
+    /// Receives what is there, up to a batch of messages, without waiting; returns how many. More
+    /// may be there if it is `FULL`.
     pub fn receive(&mut self) -> io::Result<usize> {
         let mut parts: [libc::iovec; BATCH] = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; BATCH];
         let mut controls: [Control; BATCH] = [[0; CONTROL_WORDS]; BATCH];
@@ -108,8 +117,9 @@ impl BatchSocket {
             message.msg_hdr.msg_control = std::ptr::from_mut(control).cast();
             message.msg_hdr.msg_controllen = mem::size_of::<Control>() as _;
         }
-        // SAFETY: every header points to one iovec, one address, one control buffer and one buffer that live, unshared, until the call returns; their
-        // lengths are no greater than what they point to.
+        // SAFETY: every header points to one iovec, one address, one control buffer and one buffer
+        // that live, unshared, until the call returns; their lengths are no greater than what they
+        // point to.
         let count = unsafe {
             libc::recvmmsg(
                 self.socket.as_raw_fd(),
@@ -147,7 +157,8 @@ impl BatchSocket {
         })
     }
 
-    /// Sends all datagrams; what the kernel refuses is counted and skipped, as a network may lose it too.
+    /// Sends all datagrams; what the kernel refuses is counted and skipped, as a network may lose
+    /// it too.
     pub fn send(&mut self, outputs: &Outputs) {
         let mut batch: [Run<'_>; BATCH] = [Run::EMPTY; BATCH];
         let mut count = 0;
@@ -183,7 +194,8 @@ impl BatchSocket {
         let mut first = 0;
         while first < runs.len() {
             let left = &mut messages[first..runs.len()];
-            // SAFETY: the headers point to addresses, iovecs, control buffers and bytes that live until the call returns; sending only reads them.
+            // SAFETY: the headers point to addresses, iovecs, control buffers and bytes that live
+            // until the call returns; sending only reads them.
             let sent = unsafe {
                 let (messages, count) = (left.as_mut_ptr(), left.len() as libc::c_uint);
                 libc::sendmmsg(self.socket.as_raw_fd(), messages, count, libc::MSG_DONTWAIT)
@@ -194,7 +206,8 @@ impl BatchSocket {
             }
             let error = io::Error::last_os_error();
             if error.kind() == io::ErrorKind::WouldBlock {
-                // A line that takes nothing must not stop everything else that this thread does. What is lost is sent again, as if the network had lost it.
+                // A line that takes nothing must not stop everything else that this thread does.
+                // What is lost is sent again, as if the network had lost it.
                 let datagrams = |run: &Run<'_>| run.bytes.len().div_ceil(run.segment_bytes.max(1)) as u64;
                 self.send_errors += runs[first..].iter().map(datagrams).sum::<u64>();
                 return;
@@ -206,7 +219,8 @@ impl BatchSocket {
         }
     }
 
-    /// The kernel refused a run: a single datagram is lost, several go one by one, and others like them from now on.
+    /// The kernel refused a run: a single datagram is lost, several go one by one, and others like
+    /// them from now on.
     fn refused(&mut self, run: &Run<'_>, error: &io::Error) {
         if run.segment_bytes >= run.bytes.len() {
             self.send_errors += 1;
@@ -233,8 +247,8 @@ fn cut_into(header: &mut libc::msghdr, control: &mut Control, segment_bytes: usi
     // SAFETY: these only compute lengths.
     let (space, length) = unsafe { (libc::CMSG_SPACE(2), libc::CMSG_LEN(2)) };
     header.msg_controllen = space as _;
-    // SAFETY: the control buffer is aligned, has room for `space` bytes (24 of 32), and `msg_controllen` says so, so CMSG_FIRSTHDR is its beginning and the data
-    // lie within it.
+    // SAFETY: the control buffer is aligned, has room for `space` bytes (24 of 32), and
+    // `msg_controllen` says so, so CMSG_FIRSTHDR is its beginning and the data lie within it.
     unsafe {
         let message = libc::CMSG_FIRSTHDR(header);
         (*message).cmsg_level = libc::SOL_UDP;
@@ -246,7 +260,8 @@ fn cut_into(header: &mut libc::msghdr, control: &mut Control, segment_bytes: usi
 
 /// Of a received message with gathered datagrams: the length of each but the last.
 fn segment_bytes(header: &libc::msghdr) -> Option<usize> {
-    // SAFETY: the kernel filled in the control buffer and its length; CMSG_FIRSTHDR is null if there is no whole header in it.
+    // SAFETY: the kernel filled in the control buffer and its length; CMSG_FIRSTHDR is null if
+    // there is no whole header in it.
     let message = unsafe { libc::CMSG_FIRSTHDR(header) };
     if message.is_null() {
         return None;
@@ -322,7 +337,8 @@ mod tests {
         let (mut one, mut two) = (BatchSocket::bind(localhost).unwrap(), BatchSocket::bind(localhost).unwrap());
         let to = address(&two.socket);
         let mut outputs = Outputs::new();
-        // Runs of one length, one that ends in a shorter one, one longer than the kernel gathers, and datagrams above any MTU.
+        // Runs of one length, one that ends in a shorter one, one longer than the kernel gathers,
+        // and datagrams above any MTU.
         let lengths = [[100; 150].as_slice(), &[60, 100, 61], &[1_400; 60], &[1, 0, 0, 2], &[65_507, 20_000, 20_000]];
         let sent: Vec<Vec<u8>> =
             lengths.concat().iter().enumerate().map(|(at, length)| vec![at as u8; *length]).collect();

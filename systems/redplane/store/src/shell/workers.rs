@@ -1,5 +1,6 @@
-//! The threads of a process. Each worker is a whole server, with its own socket, shards, log and metrics, and shares nothing with the others; they live and die
-//! together. The first thread only takes signals, and passes them on.
+//! The threads of a process. Each worker is a whole server, with its own socket, shards, log and
+//! metrics, and shares nothing with the others; they live and die together. The first thread only
+//! takes signals, and passes them on.
 
 use super::{RunError, system, work};
 use crate::config::Config;
@@ -20,8 +21,9 @@ struct Worker {
     thread: JoinHandle<Result<(), RunError>>,
 }
 
-/// Runs a server until SIGTERM or SIGINT; SIGHUP has it read its secrets and backends again. Must be called before the process starts other threads: it blocks those
-/// signals. When one worker cannot go on, all end.
+/// Runs a server until SIGTERM or SIGINT; SIGHUP has it read its secrets and backends again. Must
+/// be called before the process starts other threads: it blocks those signals. When one worker
+/// cannot go on, all end.
 pub fn run(config: Config) -> Result<(), RunError> {
     let mut signals = SigSet::empty();
     [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().for_each(|signal| signals.add(signal));
@@ -47,7 +49,8 @@ pub fn run(config: Config) -> Result<(), RunError> {
     ends.into_iter().collect()
 }
 
-/// `starting`: how many workers have not opened their sockets and read their logs yet; the last one to do so says that the process is ready.
+/// `starting`: how many workers have not opened their sockets and read their logs yet; the last one
+/// to do so says that the process is ready.
 fn start(config: Config, number: u16, starting: Arc<AtomicU16>) -> Result<Worker, RunError> {
     let failed = |source| RunError::System { what: "starting a worker", source };
     let (orders, taken) = UnixStream::pair().map_err(failed)?;

@@ -1,8 +1,9 @@
 //! The bytes of a log's files: a header, then batches. Pure functions on bytes.
 //!
-//! A file begins with 48 bytes: `SPWAL 1\n`, incarnation (8), digest of the configuration (4), shards (2), 0 (2), number of the first batch (8), 0 (8), check (8).
-//! A batch is: `SPWB` (4), length of its items (4), number (8), check (8), items. A check is SipHash-1-3 without a key of what is before it and, in a batch, of the
-//! items; it finds accidents, not forgers.
+//! A file begins with 48 bytes: `SPWAL 1\n`, incarnation (8), digest of the configuration (4),
+//! shards (2), 0 (2), number of the first batch (8), 0 (8), check (8). A batch is: `SPWB` (4),
+//! length of its items (4), number (8), check (8), items. A check is SipHash-1-3 without a key of
+//! what is before it and, in a batch, of the items; it finds accidents, not forgers.
 
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher;
@@ -93,13 +94,15 @@ fn batch_at(bytes: &[u8]) -> Option<(u64, &[u8])> {
 pub enum End {
     /// Nothing.
     Clean,
-    /// Bytes from this offset on that are no whole batch, and none follows: what was being written when power was lost.
+    /// Bytes from this offset on that are no whole batch, and none follows: what was being written
+    /// when power was lost.
     Torn(usize),
     /// A batch at this offset is damaged or missing, and good ones follow.
     Corrupt(usize),
 }
 
-/// Gives `take` the items of each batch after a file's header, with the batch's number and offset; the first is to have the number `next`, which is counted on.
+/// Gives `take` the items of each batch after a file's header, with the batch's number and offset;
+/// the first is to have the number `next`, which is counted on.
 pub fn read_batches<E>(
     file: &[u8],
     next: &mut u64,
@@ -119,7 +122,8 @@ pub fn read_batches<E>(
     Ok(End::Clean)
 }
 
-/// Whether a good batch with a higher number is anywhere in `bytes`. A batch is durable before the next is written, so then this is no torn end.
+/// Whether a good batch with a higher number is anywhere in `bytes`. A batch is durable before the
+/// next is written, so then this is no torn end.
 fn later_batch(bytes: &[u8], next: u64) -> bool {
     let candidates = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(BATCH_MAGIC));
     candidates.filter_map(|at| batch_at(&bytes[at..])).any(|(batch, _)| batch > next)

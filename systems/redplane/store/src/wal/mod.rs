@@ -1,8 +1,10 @@
-//! The write-ahead log: what the core writes down, in files. `systems/redplane/docs/state-protocol.md`, "Durability", has the rules.
+//! The write-ahead log: what the core writes down, in files.
+//! `systems/redplane/docs/state-protocol.md`, "Durability", has the rules.
 //!
-//! `frame` is the bytes, `writer` the thread that writes and synchronises, and this module the directory: which files there are, what they say, what is wrong with
-//! them. A checkpoint begins a new file; once it is durable the files before it are removed. So the directory holds at most two checkpoints and what was written
-//! between and after them.
+//! `frame` is the bytes, `writer` the thread that writes and synchronises, and this module the
+//! directory: which files there are, what they say, what is wrong with them. A checkpoint begins a
+//! new file; once it is durable the files before it are removed. So the directory holds at most two
+//! checkpoints and what was written between and after them.
 
 pub mod frame;
 mod writer;
@@ -114,7 +116,8 @@ pub struct Log {
     pub bytes: u64,
     /// Its files, in order.
     pub files: Vec<PathBuf>,
-    /// The last file's end that was being written when power was lost: where it begins, and how many bytes.
+    /// The last file's end that was being written when power was lost: where it begins, and how
+    /// many bytes.
     pub torn: Option<(usize, usize)>,
 }
 
@@ -151,7 +154,8 @@ impl Directory {
         Ok(log.map(|log| Log { files, ..log }))
     }
 
-    /// Whether a log is of the server with this address. The views name it by address and life: at another address it would be no member, and drop all that it has.
+    /// Whether a log is of the server with this address. The views name it by address and life: at
+    /// another address it would be no member, and drop all that it has.
     pub fn is_of(&self, log: &Log, listen: SocketAddrV4) -> Result<(), WalError> {
         let shards = log.restored.views().shards.iter();
         let mut members = shards.flat_map(|view| view.members.iter().chain(view.joining.iter().map(|it| &it.member)));
@@ -161,8 +165,9 @@ impl Directory {
         }
     }
 
-    /// Cuts off what was being written when power was lost, and sees that the rest is on the disk: after a crash of the process alone, what it wrote last may be in
-    /// the kernel's memory only, and whoever goes on from it takes it for durable ("Durability" 2).
+    /// Cuts off what was being written when power was lost, and sees that the rest is on the disk:
+    /// after a crash of the process alone, what it wrote last may be in the kernel's memory only,
+    /// and whoever goes on from it takes it for durable ("Durability" 2).
     pub fn settle_end(&self, log: &Log) -> Result<(), WalError> {
         let Some(path) = log.files.last() else { return Ok(()) };
         let file = File::options().write(true).open(path).map_err(WalError::system(path, "opening"))?;

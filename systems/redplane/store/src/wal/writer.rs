@@ -1,5 +1,6 @@
-//! The thread that writes and synchronises. While it waits for the disk, the next batch gathers: group commit. So an update waits for one or two
-//! synchronisations, and a slow disk makes batches larger, not the server slower.
+//! The thread that writes and synchronises. While it waits for the disk, the next batch gathers:
+//! group commit. So an update waits for one or two synchronisations, and a slow disk makes batches
+//! larger, not the server slower.
 
 use super::frame::{BATCH_HEADER_BYTES, FILE_HEADER_BYTES, FileHeader, batch_header};
 use super::{Directory, SUFFIX, WalError};
@@ -54,7 +55,8 @@ struct Shared {
 }
 
 impl Shared {
-    /// A poisoned lock means that the writer panicked; `done` grows no more, and what there is stays readable.
+    /// A poisoned lock means that the writer panicked; `done` grows no more, and what there is
+    /// stays readable.
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -71,7 +73,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Begins to write in `directory`: a new file, whose header is `header`, behind the files that there are.
+    /// Begins to write in `directory`: a new file, whose header is `header`, behind the files that
+    /// there are.
     pub fn start(directory: Directory, header: FileHeader, old_files: Vec<PathBuf>) -> Result<Writer, WalError> {
         let path = directory.path.clone();
         let wake = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)
@@ -99,7 +102,8 @@ impl Writer {
         Ok(Writer { shared, thread })
     }
 
-    /// Has `items` written behind all before; they become durable with `ticket`. `rotate`: in a new file.
+    /// Has `items` written behind all before; they become durable with `ticket`. `rotate`: in a new
+    /// file.
     pub fn append(&self, ticket: u64, items: &[u8], rotate: bool) {
         let mut queue = self.shared.lock();
         queue.items.extend_from_slice(items);
@@ -122,8 +126,9 @@ impl Writer {
         }
     }
 
-    /// Why nothing becomes durable any more. What the kernel said it could not write may be lost: the server must not go on (Rebello et al., "Can Applications
-    /// Recover from fsync Failures?", ATC '20).
+    /// Why nothing becomes durable any more. What the kernel said it could not write may be lost:
+    /// the server must not go on (Rebello et al., "Can Applications Recover from fsync Failures?",
+    /// ATC '20).
     pub fn error(&self) -> Option<WalError> {
         if self.shared.failed.load(Ordering::Acquire) == 0 {
             return None;
@@ -242,7 +247,8 @@ impl Files {
     fn begin(directory: Directory, header: FileHeader, old: Vec<PathBuf>) -> Result<Files, WalError> {
         let size = |path: PathBuf| (path.clone(), path.metadata().map_or(0, |metadata| metadata.len()));
         let (path, file) = create(&directory, &header)?;
-        // A file that was made just before power was lost, and in which nothing is, has this name too.
+        // A file that was made just before power was lost, and in which nothing is, has this name
+        // too.
         let old = old.into_iter().filter(|old| *old != path).map(size).collect();
         let length = FILE_HEADER_BYTES as u64;
         Ok(Files { directory, header, old, path, file, length, next_batch: header.first_batch })

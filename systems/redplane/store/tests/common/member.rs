@@ -12,7 +12,8 @@ pub struct Server {
     shards: u16,
 }
 
-/// A shard's chain (the others have none), of servers at these places with these incarnations, head first.
+/// A shard's chain (the others have none), of servers at these places with these incarnations, head
+/// first.
 pub fn views(version: u64, shard: u16, shards: u16, members: &[(usize, u64)]) -> Views {
     let member = |&(at, incarnation): &(usize, u64)| Member { address: server_address(at), incarnation };
     let members = members.iter().map(member).collect();

@@ -194,7 +194,8 @@ impl Chain {
         }
     }
 
-    /// Sends to the head from a switch's address, signed, and lets everything settle. A message without `request_ns` is sent now.
+    /// Sends to the head from a switch's address, signed, and lets everything settle. A message
+    /// without `request_ns` is sent now.
     pub fn send(&mut self, message: &Message<'_>) {
         let mut message = *message;
         if message.request_ns == 0 {
@@ -266,7 +267,8 @@ impl Chain {
         self.replies.drain(..).map(of).collect()
     }
 
-    /// Until `until`, the switch sends a heartbeat every third of a lease, and its answers are taken away.
+    /// Until `until`, the switch sends a heartbeat every third of a lease, and its answers are
+    /// taken away.
     pub fn keep_alive(&mut self, sender: Owner, until: u64) {
         while self.now < until {
             self.send(&heartbeat(sender));

@@ -1,4 +1,5 @@
-//! A model of a switch: systems/redplane/docs/state-protocol.md, "Rules of the switch", for counters that packets write and read, and NAT bindings.
+//! A model of a switch: systems/redplane/docs/state-protocol.md, "Rules of the switch", for
+//! counters that packets write and read, and NAT bindings.
 #![allow(dead_code)]
 
 use super::{COUNTER, MS, NAT, SECOND, message, release, update};
@@ -50,7 +51,8 @@ pub struct Switch {
     last_request: u64,
     /// Encoded requests, without tag.
     pub out: Vec<Vec<u8>>,
-    /// Packets that came back: with their final content (acknowledged), or to be processed (parked).
+    /// Packets that came back: with their final content (acknowledged), or to be processed
+    /// (parked).
     pub packets: Vec<Packet>,
 }
 
@@ -76,7 +78,8 @@ impl Switch {
         }
     }
 
-    /// Rule 1, and Sessions: a flow is the switch's while its session is the current one and that one's lease lives.
+    /// Rule 1, and Sessions: a flow is the switch's while its session is the current one and that
+    /// one's lease lives.
     pub fn owns(&self, now: u64, key: &Key) -> bool {
         let current = |entry: &Entry| entry.released == Released::No && entry.session == self.session;
         now < self.session_end && self.entries.get(key).is_some_and(current)
@@ -93,7 +96,8 @@ impl Switch {
         self.out.push(bytes);
     }
 
-    /// A packet of a flow: processed if the flow is this switch's (returns its output, if nothing must be waited for), else parked.
+    /// A packet of a flow: processed if the flow is this switch's (returns its output, if nothing
+    /// must be waited for), else parked.
     pub fn packet(&mut self, now: u64, key: &Key, write: bool) -> Option<Vec<u8>> {
         if !self.owns(now, key) {
             let request = super::lease(key.0, self.owner, &key.1);
@@ -124,7 +128,8 @@ impl Switch {
         None
     }
 
-    /// What the packet generator does: heartbeats, updates again, releases of what is idle, releases again.
+    /// What the packet generator does: heartbeats, updates again, releases of what is idle,
+    /// releases again.
     pub fn maintain(&mut self, now: u64, close: bool) {
         if now >= self.next_heartbeat && self.session > 0 {
             self.next_heartbeat = now + HEARTBEAT_NS;

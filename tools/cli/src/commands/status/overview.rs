@@ -131,7 +131,8 @@ impl Overview {
     }
 }
 
-/// Servers and switches that the controller knows, without earlier lives of switches that report again: a switch reports from another port in each.
+/// Servers and switches that the controller knows, without earlier lives of switches that report
+/// again: a switch reports from another port in each.
 pub fn daemons(status: &ControllerStatus) -> impl Iterator<Item = &PeerStatus> {
     status.peers.iter().filter(|peer| !is_earlier_life(peer, &status.peers))
 }

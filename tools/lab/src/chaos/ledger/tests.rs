@@ -1,4 +1,5 @@
-//! The account finds what it is for: each test seeds one mistake into a flow that is right without it.
+//! The account finds what it is for: each test seeds one mistake into a flow that is right without
+//! it.
 
 use super::*;
 use crate::chaos::plan;
