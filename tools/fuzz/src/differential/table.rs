@@ -101,8 +101,7 @@ fn entries(
     for rank in 0..random.random_range(1..most) {
         let matches: Vec<String> = keys.iter().map(|(ty, kind)| entry_match(*ty, kind, random)).collect();
         let text = if let [one] = &matches[..] { one.clone() } else { format!("({})", matches.join(", ")) };
-        // (Two prefixes can be one entry in two writings: the shorter of what is behind them
-        // tells.)
+        // (Each match has one writing, so equal entries have equal texts.)
         if used.contains(&text) {
             continue;
         }

@@ -117,7 +117,9 @@ pub(super) fn literal(ty: Ty, random: &mut StdRng) -> String {
         Ty::Bits { width, signed: false } => format!("{width}w{}", number(width, random)),
         Ty::Bits { width, signed: true } => {
             let value = number(width - 1, random);
-            if random.random() { format!("{width}s{value}") } else { format!("(-{width}s{value})") }
+            // (0 and -0 would be two writings of one table entry.)
+            let negative = random.random() && value != 0;
+            if negative { format!("(-{width}s{value})") } else { format!("{width}s{value}") }
         }
     }
 }
